@@ -1,0 +1,19 @@
+import keras
+
+from keras_vattn import _tfp
+from keras_vattn.alignments.alignment import Alignment
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class Softmax(Alignment):
+    """Deterministic alignment: weights = softmax(logits) over the valid keys (Bahuleyan et al. 2018, eq. 4).
+
+    No noise and no KL.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment=keras_vattn.Softmax())
+    """
+
+    def distribution(self, logits, keys):
+        return _tfp.VectorDeterministic(keys.softmax(logits))

@@ -1,0 +1,220 @@
+"""Annealing schedules: the weight of a KL as a function of the training step.
+
+They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules serve beside them.
+"""
+
+import math
+import numbers
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
+    """Weight that goes in a straight line from one value to another, and stays there.
+
+    ```
+    w(step) = initial_value + (final_value - initial_value) * clip((step - start_step) / num_steps, 0, 1)
+    ```
+
+    Args:
+        num_steps: int >= 1. Steps from `initial_value` to `final_value`.
+        start_step: int >= 0. Last step with `initial_value`. Defaults to 0.
+        initial_value: float >= 0. Defaults to 0.0.
+        final_value: float >= 0. Also the weight at inference. Defaults to 1.0.
+
+    Call arguments:
+        step: int or integer tensor of any shape.
+
+    Returns:
+        float32 tensor of the shape of `step`, no unit.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    Example:
+
+    >>> schedule = LinearAnnealing(num_steps=1000)
+    >>> float(schedule(250))
+    0.25
+
+    Reference:
+        Bowman et al. 2016, "Generating Sentences from a Continuous Space", section 3.1.
+    """
+
+    def __init__(self, num_steps, start_step=0, initial_value=0.0, final_value=1.0):
+        super().__init__()
+        self.num_steps = _integer("num_steps", num_steps, minimum=1)
+        self.start_step = _integer("start_step", start_step, minimum=0)
+        self.initial_value = _real("initial_value", initial_value, minimum=0.0)
+        self.final_value = _real("final_value", final_value, minimum=0.0)
+
+    def __call__(self, step):
+        elapsed = ops.clip(_step_tensor(step) - self.start_step, 0, self.num_steps)
+        fraction = ops.cast(elapsed, "float32") / float(self.num_steps)
+        return (1.0 - fraction) * self.initial_value + fraction * self.final_value
+
+    def get_config(self):
+        return {
+            "num_steps": self.num_steps,
+            "start_step": self.start_step,
+            "initial_value": self.initial_value,
+            "final_value": self.final_value,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
+    """Weight that follows a logistic curve and stops at a chosen value.
+
+    ```
+    w(step) = min(final_value, sigmoid(slope * (step - center)))
+    ```
+
+    It stays finite at every step: the sigmoid is the stable one, where `exp(x) / (1 + exp(x))` is NaN past x = 88.
+
+    Args:
+        center: float. Step at which the curve is 0.5.
+        slope: float > 0. Steepness, per step; the curve climbs from 0.27 to 0.73 within `2 / slope` steps.
+        final_value: float in (0, 1]. Also the weight at inference. Defaults to 1.0.
+
+    Call arguments:
+        step: int or integer tensor of any shape.
+
+    Returns:
+        float32 tensor of the shape of `step`, no unit.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    Example:
+
+    >>> schedule = LogisticAnnealing(center=4500, slope=0.002)
+    >>> float(schedule(4500))
+    0.5
+
+    Reference:
+        Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", section 4. Their code uses
+        (tanh((step - 4500) / 1000) + 1) / 2 = sigmoid((step - 4500) / 500) and stops updating it after step 3000:
+        `LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426)`.
+    """
+
+    def __init__(self, center, slope, final_value=1.0):
+        super().__init__()
+        self.center = _real("center", center)
+        self.slope = _real("slope", slope, above=0.0)
+        self.final_value = _real("final_value", final_value, above=0.0, maximum=1.0)
+
+    def __call__(self, step):
+        distance = ops.cast(_step_tensor(step), "float64") - self.center
+        return ops.minimum(ops.cast(ops.sigmoid(self.slope * distance), "float32"), self.final_value)
+
+    def get_config(self):
+        return {"center": self.center, "slope": self.slope, "final_value": self.final_value}
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
+    """Weight that climbs from zero and holds, again and again.
+
+    ```
+    tau(step) = (step mod cycle_length) / cycle_length
+    w(step)   = final_value * min(1, tau / ramp_fraction)
+    ```
+
+    Args:
+        cycle_length: int >= 1. Steps in one cycle.
+        ramp_fraction: float in (0, 1]. Share of a cycle spent climbing. Defaults to 0.5.
+        num_cycles: int >= 1 or None. Cycles before the weight stays at `final_value`; None cycles for ever.
+        final_value: float >= 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
+
+    Call arguments:
+        step: int or integer tensor of any shape.
+
+    Returns:
+        float32 tensor of the shape of `step`, no unit.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    Example:
+
+    >>> schedule = CyclicalAnnealing(cycle_length=100, num_cycles=4)
+    >>> [float(schedule(step)) for step in (0, 25, 50, 99, 100, 400)]
+    [0.0, 0.5, 1.0, 1.0, 0.0, 1.0]
+
+    Reference:
+        Fu et al. 2019, "Cyclical Annealing Schedule: A Simple Approach to Mitigating KL Vanishing", equations 6 and 7,
+        counting steps from 0. Their setting: 4 cycles over the whole training, ramp_fraction 0.5.
+    """
+
+    def __init__(self, cycle_length, ramp_fraction=0.5, num_cycles=None, final_value=1.0):
+        super().__init__()
+        self.cycle_length = _integer("cycle_length", cycle_length, minimum=1)
+        self.ramp_fraction = _real("ramp_fraction", ramp_fraction, above=0.0, maximum=1.0)
+        self.num_cycles = None if num_cycles is None else _integer("num_cycles", num_cycles, minimum=1)
+        self.final_value = _real("final_value", final_value, minimum=0.0)
+
+    def __call__(self, step):
+        step = _step_tensor(step)
+        position = ops.cast(ops.mod(step, self.cycle_length), "float32") / float(self.cycle_length)
+        ramp = ops.minimum(position / self.ramp_fraction, 1.0)
+        if self.num_cycles is not None:
+            ramp = ops.where(step >= self.num_cycles * self.cycle_length, ops.ones_like(ramp), ramp)
+        return self.final_value * ramp
+
+    def get_config(self):
+        return {
+            "cycle_length": self.cycle_length,
+            "ramp_fraction": self.ramp_fraction,
+            "num_cycles": self.num_cycles,
+            "final_value": self.final_value,
+        }
+
+
+def final_value(schedule):
+    """Weight that a schedule gives a KL outside training.
+
+    Args:
+        schedule: a `LearningRateSchedule` or None.
+
+    Returns:
+        float: the schedule's `final_value`; 1.0 for None and for a schedule without one, such as Keras's own.
+
+    Raises:
+        ValueError: if `schedule` is neither a schedule nor None.
+
+    Example:
+
+    >>> final_value(LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426))
+    0.047426
+    """
+    if schedule is not None and not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        raise ValueError(
+            "`schedule` must be a keras.optimizers.schedules.LearningRateSchedule or None; for a constant weight use "
+            f"`kl_weight`. Received: schedule={schedule!r}"
+        )
+    return float(getattr(schedule, "final_value", 1.0))
+
+
+def _step_tensor(step):
+    # A Python int past 2**31 does not fit the int32 that TensorFlow gives it.
+    return ops.cast(ops.convert_to_tensor(step, "int64" if isinstance(step, int) else None), "int64")
+
+
+def _integer(name, value, minimum):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}")
+    return int(value)
+
+
+def _real(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf):
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not valid or value < minimum or value <= above or value > maximum:
+        bounds = [f"at least {minimum}"] * (minimum > -math.inf)
+        bounds += [f"above {above}"] * (above > -math.inf)
+        bounds += [f"at most {maximum}"] * (maximum < math.inf)
+        expected = " ".join(["a finite number", " and ".join(bounds)]).strip()
+        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
+    return float(value)

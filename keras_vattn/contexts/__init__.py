@@ -1,0 +1,16 @@
+"""Contexts: (weights, value) -> attended vector."""
+
+from keras_vattn.contexts.context import Context
+from keras_vattn.contexts.gaussian_context import GaussianContext
+from keras_vattn.contexts.weighted_sum import WeightedSum
+from keras_vattn.identifiers import resolve
+
+CONTEXTS = {"weighted_sum": WeightedSum, "gaussian": GaussianContext}
+
+
+def get(identifier, **kwargs):
+    """Return the `Context` that a name, class, config dictionary or instance stands for; `kwargs` are its arguments."""
+    return resolve(identifier, CONTEXTS, Context, "context", **kwargs)
+
+
+__all__ = ["CONTEXTS", "Context", "GaussianContext", "WeightedSum", "get"]

@@ -1,0 +1,58 @@
+import keras
+from keras import ops
+
+
+class Context(keras.layers.Layer):
+    """Base class of the contexts: what is the attended vector?
+
+    `call(weights, value)` gives the expected context, the weighted sum. A stochastic context draws around it; the
+    pieces stand apart so that a recurrent decoder can draw all noise before its loop and account for the KL after it.
+
+    Call arguments:
+        weights: (B, T, S), on the simplex.
+        value: (B, S, D).
+
+    Returns:
+        The expected context (B, T, D).
+
+    Example:
+
+    >>> context = keras_vattn.WeightedSum()
+    >>> context(keras.ops.ones((2, 3, 4)) / 4, keras.ops.ones((2, 4, 5))).shape
+    TensorShape([2, 3, 5])
+    """
+
+    has_divergence = False
+    temperature = 1.0
+
+    def noise(self, shape, seed):
+        """Return float32 noise of shape (B, T, D) for every step, or `None` for a context without noise."""
+        return None
+
+    def posterior_parameters(self, mean):
+        """Return what else the posterior needs beside its mean, a dictionary of (B, T, D) tensors."""
+        return {}
+
+    def prior_parameters(self, value, keys):
+        """Return the prior's mean, (B, T or 1, D), or `None` for zero. Runs once per memory."""
+        return None
+
+    def sample(self, mean, parameters, noise, temperature=1.0):
+        """Return a draw (B, T, D) from mean, `posterior_parameters` and noise; `noise=None` asks for the mean."""
+        return mean
+
+    def divergence(self, mean, parameters, prior_mean):
+        """Return KL(q || p) in nats of each query, float32 (B, T)."""
+        raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
+
+    def call(self, weights, value):
+        return ops.matmul(weights, value)
+
+    def compute_output_shape(self, weights_shape, value_shape):
+        return (*weights_shape[:-1], value_shape[-1])
+
+    def compute_output_spec(self, weights, value):
+        return keras.KerasTensor(self.compute_output_shape(weights.shape, value.shape), dtype=self.compute_dtype)
+
+    def compute_mask(self, weights, previous_mask=None):
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask

@@ -1,0 +1,128 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.contexts.context import Context
+from keras_vattn.gaussian import (
+    clip_log_scale,
+    diagonal_normal,
+    gaussian_divergence,
+    gaussian_sample,
+    validate_temperature,
+)
+
+PRIORS = ("standard", "mean")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GaussianContext(Context):
+    """Gaussian variational attention: the attended *vector* is a random variable.
+
+    q(a_t | x) = N(mean_t, diag(sigma_t^2)), mean_t = sum_s weights[t, s] value[s], log sigma_t = W2 tanh(W1 mean_t +
+    b1) + b2 (Bahuleyan et al. 2018, section 3.3); p(a_t) = N(0, I) for `prior="standard"` or N(h_bar, I) for
+    `prior="mean"`, h_bar the average of the values over the *valid* source positions (section 3.2). Gradients flow
+    through h_bar, as section 3.4 asks.
+
+    Training draws a_t = mean_t + sigma_t * noise, noise fresh for every step; inference returns mean_t, except under
+    `keras_vattn.posterior_draws`. A row without a valid key gets a zero context, no noise and no KL.
+
+    Args:
+        prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
+        hidden_units: Width of the tanh layer, an integer, or `None` for the width of the values (the published code).
+            Defaults to `None`.
+        temperature: Factor on sigma in draws at inference; 0 is the mean. Training always draws at 1, the KL never sees
+            it. Defaults to 1.0.
+        kernel_initializer: Initializer of W1 and W2. Defaults to `"glorot_uniform"`.
+
+    Call arguments:
+        weights: (B, T, S), on the simplex.
+        value: (B, S, D).
+
+    Returns:
+        The posterior mean (B, T, D); `sample` draws around it.
+
+    Raises:
+        ValueError: If `prior` is unknown, `temperature` negative or `hidden_units` not positive.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(context=keras_vattn.GaussianContext(prior="mean"))
+    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape
+    TensorShape([2, 3, 4])
+    """
+
+    has_divergence = True
+
+    def __init__(
+        self, prior="standard", hidden_units=None, temperature=1.0, kernel_initializer="glorot_uniform", **kwargs
+    ):
+        super().__init__(**kwargs)
+        if prior not in PRIORS:
+            raise ValueError(f'`prior` must be "standard" or "mean". Received: prior={prior!r}')
+        if hidden_units is not None and (not isinstance(hidden_units, int) or hidden_units < 1):
+            raise ValueError(
+                f"`hidden_units` must be a positive integer or None. Received: hidden_units={hidden_units!r}"
+            )
+        self.prior = prior
+        self.hidden_units = hidden_units
+        self.temperature = validate_temperature(temperature)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, weights_shape, value_shape):
+        width = value_shape[-1]
+        hidden_units = self.hidden_units or width
+        self.hidden_kernel = self.add_weight(
+            name="hidden_kernel", shape=(width, hidden_units), initializer=self.kernel_initializer
+        )
+        self.hidden_bias = self.add_weight(name="hidden_bias", shape=(hidden_units,), initializer="zeros")
+        self.log_scale_kernel = self.add_weight(
+            name="log_scale_kernel", shape=(hidden_units, width), initializer=self.kernel_initializer
+        )
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(width,), initializer="zeros")
+
+    def noise(self, shape, seed):
+        return random.normal(shape, seed)
+
+    def posterior_parameters(self, mean):
+        mean = ops.cast(mean, self.compute_dtype)
+        hidden = ops.tanh(
+            ops.matmul(mean, ops.cast(self.hidden_kernel, self.compute_dtype))
+            + ops.cast(self.hidden_bias, self.compute_dtype)
+        )
+        log_scale = ops.matmul(hidden, ops.cast(self.log_scale_kernel, self.compute_dtype))
+        return {"log_scale": clip_log_scale(log_scale + ops.cast(self.log_scale_bias, self.compute_dtype))}
+
+    def prior_parameters(self, value, keys):
+        if self.prior == "standard":
+            return None
+        value = ops.cast(value, "float32")
+        if keys.mask is None:
+            return ops.mean(value, axis=1, keepdims=True)  # (B, 1, D)
+        valid = ops.cast(keys.mask, "float32")  # (B, T or 1, S)
+        return ops.divide_no_nan(ops.matmul(valid, value), ops.sum(valid, axis=-1, keepdims=True))
+
+    def sample(self, mean, parameters, noise, temperature=1.0):
+        if noise is None:
+            return mean
+        return ops.cast(gaussian_sample(mean, parameters["log_scale"], noise, temperature), mean.dtype)
+
+    def divergence(self, mean, parameters, prior_mean):
+        return gaussian_divergence(mean, parameters["log_scale"], prior_mean)
+
+    def distribution(self, mean, parameters):
+        """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,)."""
+        return diagonal_normal(mean, parameters["log_scale"])
+
+    def prior_distribution(self, mean, prior_mean):
+        """Return p, of the batch and event shape of q."""
+        loc = ops.zeros_like(ops.cast(mean, "float32"))
+        return diagonal_normal(loc if prior_mean is None else loc + prior_mean, ops.zeros_like(loc))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "prior": self.prior,
+            "hidden_units": self.hidden_units,
+            "temperature": self.temperature,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,29 @@
+import keras
+
+from keras_vattn import _tfp
+from keras_vattn.contexts.context import Context
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class WeightedSum(Context):
+    """Deterministic context: context[t] = sum_s weights[t, s] value[s] (Bahuleyan et al. 2018, eq. 5).
+
+    Call arguments:
+        weights: (B, T, S), on the simplex.
+        value: (B, S, D).
+
+    Returns:
+        The context (B, T, D).
+
+    Example:
+
+    >>> keras_vattn.WeightedSum()(keras.ops.ones((2, 3, 4)) / 4, keras.ops.ones((2, 4, 5)))[0, 0, 0]
+    <tf.Tensor: shape=(), dtype=float32, numpy=1.0>
+    """
+
+    def build(self, weights_shape, value_shape):
+        pass
+
+    def distribution(self, mean, parameters):
+        """Return the point mass at the context."""
+        return _tfp.VectorDeterministic(mean)

@@ -1,0 +1,119 @@
+import tensorflow as tf
+from keras import tree
+
+from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
+
+
+def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
+    """Decode a batch word by word, in graph, until every sentence has ended or `max_length` is reached.
+
+    Args:
+        step: Function of ids (B,), the state and the position (a scalar); returns logits (B, V), the next state, and a
+            dictionary of (B, ...) tensors to keep for every step, for instance the alignment weights, or an empty one.
+        state: Structure of tensors whose shapes and dtypes the step keeps.
+        start_ids: (B,) int32.
+        end_id: Id of the end-of-sentence token.
+        max_length: Longest sentence in words, the end-of-sentence token included: a positive integer or scalar tensor.
+        sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
+            (B,).
+        pad_id: Written after the end of a sentence. Defaults to 0.
+
+    Returns:
+        A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
+        `"lengths"` (B,) int32 with it; `"log_probabilities"` (B,) float32, the sum of log p of the chosen words in
+        nats; and what `step` kept, (B, max_length, ...), zeros after the last step.
+
+    Raises:
+        ValueError: If `max_length` is not positive.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
+    >>> decoded = keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)
+    >>> decoded["ids"].numpy().tolist()
+    [[2, 3, 0, 0]]
+    """
+    if isinstance(max_length, int) and max_length < 1:
+        raise ValueError(f"`max_length` must be positive. Received: max_length={max_length}")
+    start_ids = tf.cast(start_ids, tf.int32)
+    flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
+    kept_structure, kept_specs = _trace_kept(step, state, flat_state, start_ids)
+    arrays = {
+        "ids": tf.TensorArray(tf.int32, max_length, element_shape=start_ids.shape),
+        "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
+    }
+
+    def body(position, ids, finished, lengths, log_probabilities, arrays, flat_state):
+        logits, new_state, kept = step(ids, tree.pack_sequence_as(state, flat_state), position)
+        logits = tf.cast(logits, tf.float32)
+        chosen = sampler(logits, position)
+        log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen, logits=logits)
+        log_probabilities += tf.where(finished, 0.0, log_probability)
+        lengths += tf.where(finished, 0, 1)
+        written = tf.where(finished, pad_id, chosen)
+        finished = finished | (chosen == end_id)
+        arrays = {
+            "ids": arrays["ids"].write(position, written),
+            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
+        }
+        return position + 1, chosen, finished, lengths, log_probabilities, arrays, tree.flatten(new_state)
+
+    loop_variables = (
+        tf.constant(0),
+        start_ids,
+        tf.zeros_like(start_ids, tf.bool),
+        tf.zeros_like(start_ids),
+        tf.zeros_like(start_ids, tf.float32),
+        arrays,
+        flat_state,
+    )
+    position, _, _, lengths, log_probabilities, arrays, _ = tf.while_loop(
+        lambda position, ids, finished, *_: ~tf.reduce_all(finished),
+        body,
+        loop_variables,
+        maximum_iterations=max_length,
+    )
+    # Rows of a TensorArray that were never written have no defined value.
+    reached = tf.range(max_length) < position
+    ids = tf.where(reached[:, None], arrays["ids"].stack(), pad_id)
+    kept = [_keep_reached(array.stack(), reached) for array in arrays["kept"]]
+    return {
+        "ids": tf.transpose(ids),
+        "lengths": lengths,
+        "log_probabilities": log_probabilities,
+        **tree.pack_sequence_as(kept_structure, kept),
+    }
+
+
+def greedy(step, state, start_ids, end_id, max_length, pad_id=0):
+    """Decode with the most probable word at every step; arguments and result as in `decode`."""
+    return decode(step, state, start_ids, end_id, max_length, GreedySampler(), pad_id)
+
+
+def sample(step, state, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None, pad_id=0):
+    """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`."""
+    return decode(step, state, start_ids, end_id, max_length, RandomSampler(seed, temperature, top_k, top_p), pad_id)
+
+
+def _keep_reached(stacked, reached):
+    shape = [-1] + [1] * (stacked.shape.rank - 1)
+    stacked = tf.where(tf.reshape(reached, shape), stacked, tf.zeros_like(stacked))
+    return tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
+
+
+def _trace_kept(step, state, flat_state, start_ids):
+    """Return the structure of what the step keeps and a TensorSpec for each entry, from a trace that is thrown away."""
+    structure = None
+
+    def kept_of(flat_state, ids):
+        nonlocal structure
+        _, _, structure = step(ids, tree.pack_sequence_as(state, flat_state), tf.constant(0))
+        return tree.flatten(structure)
+
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]
+    concrete = tf.function(kept_of, autograph=False).get_concrete_function(
+        specs, tf.TensorSpec(start_ids.shape, tf.int32)
+    )
+    return tree.map_structure(lambda _: None, structure), concrete.structured_outputs

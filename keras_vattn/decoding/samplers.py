@@ -1,0 +1,78 @@
+import tensorflow as tf
+
+from keras_vattn import random
+
+
+class GreedySampler:
+    """Takes the most probable word.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> keras_vattn.decoding.GreedySampler()(tf.constant([[0.0, 2.0, 1.0]]), tf.constant(0))
+    <tf.Tensor: shape=(1,), dtype=int32, numpy=array([1], dtype=int32)>
+    """
+
+    def __call__(self, logits, position):
+        """Return ids (B,) int32 from logits (B, V) at step `position`."""
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+
+class RandomSampler:
+    """Draws a word from softmax(logits / temperature), restricted to the top-k words and to the top-p nucleus.
+
+    The nucleus is the smallest set of words whose probability reaches `top_p` (Holtzman et al. 2020); it is never
+    empty.
+
+    Args:
+        seed: Integer or int32 tensor of shape () or (2,): the same seed gives the same words.
+        temperature: Positive number or scalar tensor. Defaults to 1.0.
+        top_k: Positive integer or `None`. Defaults to `None`.
+        top_p: Number in (0, 1] or `None`. Defaults to `None`.
+
+    Raises:
+        ValueError: If an option is out of its range.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> sampler = keras_vattn.decoding.RandomSampler(seed=3, top_k=1)
+    >>> sampler(tf.constant([[0.0, 2.0, 1.0]]), tf.constant(0))
+    <tf.Tensor: shape=(1,), dtype=int32, numpy=array([1], dtype=int32)>
+    """
+
+    def __init__(self, seed, temperature=1.0, top_k=None, top_p=None):
+        if not tf.is_tensor(temperature) and not temperature > 0:
+            raise ValueError(
+                f"`temperature` must be positive; use greedy decoding for 0. Received: temperature={temperature!r}"
+            )
+        if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
+            raise ValueError(f"`top_k` must be a positive integer or None. Received: top_k={top_k!r}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"`top_p` must be in (0, 1] or None. Received: top_p={top_p!r}")
+        self.seed = random.as_seed(seed)
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+
+    def __call__(self, logits, position):
+        """Return ids (B,) int32 from logits (B, V) at step `position`."""
+        logits = self.restrict(tf.cast(logits, tf.float32) / self.temperature)
+        gumbel = -tf.math.log(-tf.math.log(random.uniform(tf.shape(logits), random.fold_in(self.seed, position))))
+        return tf.argmax(logits + gumbel, axis=-1, output_type=tf.int32)
+
+    def restrict(self, logits):
+        """Return the logits with the most negative finite number in place of every excluded word."""
+        excluded = tf.fill(tf.shape(logits), logits.dtype.min)
+        if self.top_k is not None:
+            k = tf.minimum(self.top_k, tf.shape(logits)[-1])
+            threshold = tf.math.top_k(logits, k).values[:, -1:]
+            logits = tf.where(logits >= threshold, logits, excluded)
+        if self.top_p is not None:
+            ordered = tf.sort(logits, axis=-1, direction="DESCENDING")
+            probability = tf.nn.softmax(ordered, axis=-1)
+            before = tf.cumsum(probability, axis=-1, exclusive=True)
+            kept = tf.reduce_sum(tf.cast(before < self.top_p, tf.int32), axis=-1, keepdims=True)
+            threshold = tf.gather(ordered, tf.maximum(kept, 1) - 1, axis=-1, batch_dims=1)
+            logits = tf.where(logits >= threshold, logits, excluded)
+        return logits

@@ -1,0 +1,43 @@
+"""Strings, classes, config dictionaries and instances name the same thing, as Keras does for activations."""
+
+import inspect
+
+import keras
+
+
+def resolve(identifier, known, base_class, kind, **kwargs):
+    """Return the object an identifier names.
+
+    Args:
+        identifier: A name in `known`, a class, a serialised config dictionary, or an instance of `base_class`.
+        known: Dictionary from name to class.
+        base_class: What every result is an instance of.
+        kind: The word for such an object in error messages.
+        **kwargs: Constructor arguments, used when the object is made here (a name or a class).
+
+    Returns:
+        An instance of `base_class`.
+
+    Raises:
+        ValueError: If the name is unknown (the known ones are listed) or the object is of another kind.
+    """
+    if isinstance(identifier, base_class):
+        return identifier
+    if isinstance(identifier, dict):
+        resolved = keras.saving.deserialize_keras_object(identifier)
+    elif isinstance(identifier, str) and known:
+        if identifier not in known:
+            names = ", ".join(f'"{name}"' for name in known)
+            raise ValueError(f'Unknown {kind}. Expected one of {names}. Received: {kind}="{identifier}"')
+        return known[identifier](**kwargs)
+    elif inspect.isclass(identifier) and issubclass(identifier, base_class):
+        return identifier(**kwargs)
+    else:
+        resolved = identifier
+    if not isinstance(resolved, base_class):
+        names = "".join(f'"{name}", ' for name in known)
+        raise ValueError(
+            f"`{kind}` must be {names}a class, an instance or a config of {base_class.__name__}. "
+            f"Received: {kind}={identifier!r}"
+        )
+    return resolved

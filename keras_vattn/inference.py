@@ -1,0 +1,63 @@
+"""Draws from the posterior at inference."""
+
+import contextlib
+import dataclasses
+
+from keras_vattn import random
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """How a marked layer draws: int32 seed (2,) and temperature, `None` for the layer's own."""
+
+    seed: object = None
+    temperature: object = None
+
+
+@contextlib.contextmanager
+def posterior_draws(model, seed=None, temperature=None):
+    """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
+    stays off.
+
+    The mark is on the layer instances, so it also holds in replica threads, and the compiled `predict`, `evaluate`
+    functions of the model are set aside meanwhile. A `tf.function` of your own must be traced inside the context to
+    draw.
+
+    Args:
+        model: A `keras.Model` or layer.
+        seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
+            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw.
+        temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
+
+    Raises:
+        ValueError: If the model has no stochastic layer.
+
+    Example:
+
+    >>> layer = keras_vattn.GaussianLatent(4)
+    >>> x = keras.ops.ones((2, 3))
+    >>> with keras_vattn.posterior_draws(layer, seed=1):
+    ...     first, second = layer(x), layer(x)
+    >>> bool(keras.ops.all(first == second)), bool(keras.ops.all(first == layer(x)))
+    (True, False)
+    """
+    layers = [layer for layer in model._flatten_layers() if hasattr(layer, "draws")]
+    if not layers:
+        raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
+    base_seed = None if seed is None else random.as_seed(seed)
+    functions = {name: getattr(model, name, None) for name in ("predict_function", "test_function")}
+    previous = [layer.draws for layer in layers]
+    try:
+        for name in functions:
+            if functions[name] is not None:
+                setattr(model, name, None)
+        for index, layer in enumerate(layers):
+            layer_seed = None if base_seed is None else random.fold_in(base_seed, index)
+            layer.draws = Draws(layer_seed, temperature)
+        yield model
+    finally:
+        for layer, draws in zip(layers, previous, strict=True):
+            layer.draws = draws
+        for name, function in functions.items():
+            if hasattr(model, name):
+                setattr(model, name, function)

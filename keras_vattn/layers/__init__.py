@@ -1,0 +1,17 @@
+"""Layers: score, alignment and context put together, and what a variational model needs beside them."""
+
+from keras_vattn.layers.attention import Attention
+from keras_vattn.layers.attention_decoder import AttentionDecoder
+from keras_vattn.layers.deterministic_attention import DeterministicAttention
+from keras_vattn.layers.gaussian_attention import GaussianAttention
+from keras_vattn.layers.gaussian_latent import GaussianLatent
+from keras_vattn.layers.word_dropout import WordDropout
+
+__all__ = [
+    "Attention",
+    "AttentionDecoder",
+    "DeterministicAttention",
+    "GaussianAttention",
+    "GaussianLatent",
+    "WordDropout",
+]

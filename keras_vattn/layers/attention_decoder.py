@@ -1,0 +1,328 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.identifiers import resolve
+from keras_vattn.layers.attention import Attention, combine_masks
+from keras_vattn.layers.recurrent_cell import CELLS
+from keras_vattn.loop import scan
+
+QUERIES = ("current", "previous")
+FEEDINGS = ("off", "sampled", "expected")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class AttentionDecoder(keras.layers.Layer):
+    """Recurrent decoder with any `keras_vattn.Attention` inside.
+
+    It runs in three acts: project the memory and the inputs and draw all noise; loop over what truly depends on the
+    previous step; account for the KL of all steps at once, with one `add_loss`. The papers disagree about query and
+    feeding, so both are arguments:
+
+    - `query="previous"` (Bahdanau et al. 2015): a_j = attend(s_{j-1}) enters the cell at step j. In a stack s is the
+      first layer's state.
+    - `query="current"` (Luong et al. 2015; Bahuleyan's code): a_j = attend(h_j), h_j the top's output, enters the cell
+      at step j + 1.
+    - `feeding="sampled"` feeds the drawn context, `"expected"` its mean, `"off"` nothing; with `"off"` attention leaves
+      the loop.
+
+    With `residual=True` the layers after the first add their input to their output: s2 = RNN2(s1) + s1.
+
+    Args:
+        units: Width of every layer.
+        attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
+        cell: `"lstm"` or `"gru"`. Defaults to `"lstm"`.
+        num_layers: Number of stacked cells. Defaults to 1.
+        query: `"current"` or `"previous"`. Defaults to `"current"`.
+        feeding: `"off"`, `"sampled"` or `"expected"`. Defaults to `"sampled"`.
+        residual: Whether layers after the first are residual. Defaults to `False`.
+        dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
+        seed: Integer or `None`, for the dropout. Defaults to `None`.
+
+    Call arguments:
+        inputs: (B, T, D), for instance embedded words.
+        memory: (B, S, Dm), for instance the encoder's outputs; `None` without attention.
+        initial_state: List of (B, units) tensors, [h, c] (LSTM) or [h] (GRU) of each layer in turn; `None` for zeros.
+        inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
+        memory_mask: Boolean (B, S).
+        return_attention_scores: Whether the result holds the weights. Defaults to `False`.
+        return_state: Whether the result holds the last state. Defaults to `False`.
+        training: Whether to draw and to drop out.
+
+    Returns:
+        A dictionary: `"hidden"` (B, T, units), with attention `"context"` (B, T, Dm), and on request `"weights"` (B, T,
+        S) and `"state"`, a list as `initial_state`.
+
+    Raises:
+        ValueError: For unknown options, and a memory without attention or attention without a memory.
+
+    Example:
+
+    >>> attention = keras_vattn.GaussianAttention(score="bilinear", kl_weight=0.1)
+    >>> decoder = keras_vattn.AttentionDecoder(16, attention)
+    >>> decoded = decoder(keras.ops.ones((2, 4, 8)), keras.ops.ones((2, 5, 6)), training=True)
+    >>> decoded["hidden"].shape, decoded["context"].shape, len(decoder.losses)
+    (TensorShape([2, 4, 16]), TensorShape([2, 4, 6]), 1)
+    """
+
+    def __init__(
+        self,
+        units,
+        attention=None,
+        cell="lstm",
+        num_layers=1,
+        query="current",
+        feeding="sampled",
+        residual=False,
+        dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("units", units), ("num_layers", num_layers)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        for name, value, known in (("cell", cell, CELLS), ("query", query, QUERIES), ("feeding", feeding, FEEDINGS)):
+            if value not in known:
+                names = ", ".join(f'"{option}"' for option in known)
+                raise ValueError(f"`{name}` must be one of {names}. Received: {name}={value!r}")
+        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be a rate in [0, 1). Received: dropout={dropout!r}")
+        self.units = units
+        self.attention = None if attention is None else resolve(attention, {}, Attention, "attention")
+        self.cell = cell
+        self.num_layers = num_layers
+        self.query = query
+        self.feeding = feeding
+        self.residual = residual
+        self.dropout = dropout
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
+
+    @property
+    def _feeds(self):
+        return self.attention is not None and self.feeding != "off"
+
+    def build(self, inputs_shape, memory_shape=None):
+        if (self.attention is None) != (memory_shape is None):
+            raise ValueError(
+                "A decoder with attention needs a memory, one without takes none. "
+                f"Received: attention={self.attention}, memory_shape={memory_shape}"
+            )
+        for name, shape in (("inputs", inputs_shape), ("memory", memory_shape)):
+            if shape is not None and len(shape) != 3:
+                raise ValueError(
+                    f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
+                )
+        context_width = memory_shape[-1] if self._feeds else 0
+        self.cells = []
+        width = inputs_shape[-1]
+        for index in range(self.num_layers):
+            cell = CELLS[self.cell](
+                self.units, context_width=0 if index else context_width, dtype=self.dtype_policy, name=f"cell_{index}"
+            )
+            cell.build((*inputs_shape[:-1], width))
+            self.cells.append(cell)
+            width = self.units
+        if self.attention is not None:
+            self.attention.build((*inputs_shape[:-1], self.units), memory_shape)
+
+    def prepare_memory(self, memory=None, memory_mask=None):
+        """Return what every step needs of the memory, computed once; the argument of `step`."""
+        prepared = {"kernels": [cell.loop_kernels() for cell in self.cells]}
+        if self.attention is not None:
+            memory = ops.cast(memory, self.compute_dtype)
+            mask = None if memory_mask is None else ops.cast(memory_mask, "bool")[:, None, :]
+            prepared["attention"] = self.attention.prepare_memory(memory, mask=mask)
+        return prepared
+
+    def start(self, batch_size, memory, initial_state=None):
+        """Return the state before the first step, a dictionary.
+
+        Args:
+            batch_size: B, an integer or a scalar tensor.
+            memory: Result of `prepare_memory`.
+            initial_state: As in the call.
+        """
+        num_states = sum(cell.num_states for cell in self.cells)
+        if initial_state is None:
+            initial_state = [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(num_states)]
+        elif len(initial_state) != num_states:
+            raise ValueError(
+                f"`initial_state` must be a list of {num_states} tensors of shape (B, {self.units}). "
+                f"Received: {len(initial_state)} tensors"
+            )
+        state = {"cells": [ops.cast(x, self.compute_dtype) for x in initial_state]}
+        if self._feeds and self.query == "current":
+            width = memory["attention"]["value"].shape[-1]
+            state["context"] = ops.zeros((batch_size, width), self.compute_dtype)
+        return state
+
+    def draw_noise(self, batch_size, num_steps, memory, training=False):
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it."""
+        noise = {}
+        if self.attention is not None:
+            noise["attention"] = self.attention.draw_noise(batch_size, num_steps, memory["attention"], training)
+        if training and self.dropout and self.num_layers > 1:
+            seed = random.draw_seed(self.seed_generator)
+            shape = (batch_size, num_steps, self.units)
+            kept = [
+                random.uniform(shape, random.fold_in(seed, index)) >= self.dropout
+                for index in range(1, self.num_layers)
+            ]
+            noise["dropout"] = [ops.cast(mask, self.compute_dtype) / (1.0 - self.dropout) for mask in kept]
+        return noise
+
+    def step(self, inputs, state, memory, noise=None):
+        """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
+
+        Args:
+            inputs: (B, D), the input of this step.
+            state: Result of `start` or of the previous step.
+            memory: Result of `prepare_memory`.
+            noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
+
+        Returns:
+            A dictionary with `"hidden"` (B, units), and with attention `"context"` (B, Dm) and `"weights"` (B, S); and
+            the next state.
+        """
+        projected = self.cells[0].project_inputs(ops.cast(inputs, self.compute_dtype))
+        outputs, state = self._step(projected, state, memory, noise or {}, training=False)
+        if self.attention is not None and not self._feeds:
+            query = outputs["query"] if self.query == "previous" else outputs["hidden"]
+            outputs = {**outputs, **self._attend_one(query, memory, (noise or {}).get("attention", {}), training=False)}
+        return {name: outputs[name] for name in ("hidden", "context", "weights") if name in outputs}, state
+
+    def _step(self, projected, state, memory, noise, training):
+        outputs = {}
+        attention_noise = noise.get("attention", {})
+        query, context = state["cells"][0], state.get("context")
+        if self.query == "previous" and self._feeds:
+            outputs = self._attend_one(query, memory, attention_noise, training)
+            context = self._fed(outputs)
+        elif self.query == "previous":
+            outputs["query"] = query
+        hidden, cells = self._run_cells(projected, context, state["cells"], memory["kernels"], noise.get("dropout"))
+        outputs["hidden"] = hidden
+        new_state = {"cells": cells}
+        if self.query == "current" and self._feeds:
+            outputs.update(self._attend_one(hidden, memory, attention_noise, training))
+            new_state["context"] = self._fed(outputs)
+        return outputs, new_state
+
+    def _run_cells(self, projected, context, states, kernels, dropout_masks):
+        new_states, hidden = [], None
+        for index, cell in enumerate(self.cells):
+            below = hidden
+            if index:
+                inputs = below if dropout_masks is None else below * dropout_masks[index - 1]
+                projected, context = cell.project_inputs(inputs), None
+            position = index * cell.num_states
+            hidden, new = cell.step(projected, context, states[position : position + cell.num_states], kernels[index])
+            new_states.extend(new)
+            if index and self.residual:
+                hidden = hidden + below
+        return hidden, new_states
+
+    def _attend_one(self, query, memory, noise, training):
+        noise = {name: x[:, None] for name, x in noise.items()}
+        attended = self.attention.attend(query[:, None], memory["attention"], noise, training)
+        return {
+            "context": attended["context"][:, 0],
+            "mean": attended["mean"][:, 0],
+            "weights": attended["weights"][:, 0],
+            "parameters": {name: x[:, 0] for name, x in attended["parameters"].items()},
+        }
+
+    def _fed(self, attended):
+        return attended["context"] if self.feeding == "sampled" else attended["mean"]
+
+    def call(
+        self,
+        inputs,
+        memory=None,
+        initial_state=None,
+        inputs_mask=None,
+        memory_mask=None,
+        return_attention_scores=False,
+        return_state=False,
+        training=None,
+    ):
+        if memory is not None:
+            combine_masks(inputs, memory, memory_mask, None, None, False)
+        shape = ops.shape(inputs)
+        prepared = self.prepare_memory(memory, memory_mask)
+        noise = self.draw_noise(shape[0], shape[1], prepared, training)
+        stacked, state = self._loop(
+            inputs, inputs_mask, prepared, noise, initial_state, return_attention_scores, training
+        )
+        result = {"hidden": stacked["hidden"]}
+        if self.attention is not None:
+            attended = stacked
+            if not self._feeds:
+                query = stacked["query"] if self.query == "previous" else stacked["hidden"]
+                attended = self.attention.attend(query, prepared["attention"], noise["attention"], training)
+            self.attention.account(attended, prepared["attention"], inputs_mask, training)
+            result["context"] = attended["context"]
+            if return_attention_scores:
+                result["weights"] = attended["weights"]
+        if return_state:
+            result["state"] = state["cells"]
+        return result
+
+    def _loop(self, inputs, inputs_mask, memory, noise, initial_state, keep_weights, training):
+        stochastic = self._feeds and self.attention.context.has_divergence
+
+        def step(x, state):
+            outputs, new_state = self._step(x["projected"], state, memory, x["noise"], training)
+            if "mask" in x:
+                mask = x["mask"][:, None]
+                new_state = keras.tree.map_structure(lambda new, old: ops.where(mask, new, old), new_state, state)
+            if not keep_weights:
+                outputs.pop("weights", None)
+            if self._feeds and not stochastic:
+                del outputs["mean"], outputs["parameters"]
+            return outputs, new_state
+
+        sequences = {"projected": self.cells[0].project_inputs(inputs), "noise": noise}
+        if inputs_mask is not None:
+            sequences["mask"] = ops.cast(inputs_mask, "bool")
+        state = self.start(ops.shape(inputs)[0], memory, initial_state)
+        return scan(step, state, sequences, ops.shape(inputs)[1])
+
+    def compute_output_shape(self, inputs_shape, memory_shape=None):
+        shape = {"hidden": (*inputs_shape[:-1], self.units)}
+        if memory_shape is not None:
+            shape["context"] = (*inputs_shape[:-1], memory_shape[-1])
+        return shape
+
+    def compute_output_spec(self, inputs, memory=None, return_attention_scores=False, return_state=False, **kwargs):
+        shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
+        if return_attention_scores and memory is not None:
+            shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
+        spec = {name: keras.KerasTensor(shape, dtype=self.compute_dtype) for name, shape in shapes.items()}
+        if return_state:
+            num_states = self.num_layers * CELLS[self.cell].num_states
+            spec["state"] = [
+                keras.KerasTensor((inputs.shape[0], self.units), dtype=self.compute_dtype) for _ in range(num_states)
+            ]
+        return spec
+
+    def compute_mask(self, inputs, previous_mask=None):
+        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return {"hidden": mask} if self.attention is None else {"context": mask, "hidden": mask}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "attention": None if self.attention is None else keras.saving.serialize_keras_object(self.attention),
+            "cell": self.cell,
+            "num_layers": self.num_layers,
+            "query": self.query,
+            "feeding": self.feeding,
+            "residual": self.residual,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }

@@ -1,0 +1,39 @@
+import keras
+
+from keras_vattn.layers.attention import Attention
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class DeterministicAttention(Attention):
+    """Attention without a random variable: softmax weights and their weighted sum (Bahdanau et al. 2015; Luong et al.
+    2015).
+
+    Args:
+        score: `"dot_product"`, `"bilinear"` (Luong), `"additive"` (Bahdanau) or a `Score`. Defaults to `"dot_product"`.
+        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
+        seed: Integer or `None`, for the dropout. Defaults to `None`.
+
+    Call arguments:
+        The same as `keras_vattn.Attention`.
+
+    Returns:
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+
+    Raises:
+        ValueError: As `keras_vattn.Attention`.
+
+    Example:
+
+    >>> layer = keras_vattn.DeterministicAttention(score="additive")
+    >>> layer(keras.ops.ones((2, 3, 8)), keras.ops.ones((2, 5, 6))).shape
+    TensorShape([2, 3, 6])
+    """
+
+    def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+
+    def get_config(self):
+        config = super().get_config()
+        for name in ("alignment", "context", "kl_weight", "kl_annealing", "kl_reduction"):
+            del config[name]
+        return config

@@ -1,0 +1,84 @@
+import keras
+
+from keras_vattn.contexts import GaussianContext
+from keras_vattn.layers.attention import Attention
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GaussianAttention(Attention):
+    """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
+
+    `Attention(context=GaussianContext(prior))` under its own name: a_t ~ N(sum_s weights[t, s] value[s], sigma_t^2),
+    prior N(0, I) (the paper's VAttn-0) or N(h_bar, I) (VAttn-h_bar). The KL, summed over steps and dimensions under the
+    query mask (eq. 8), arrives through `add_loss`.
+
+    Args:
+        score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
+        prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
+        hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
+        temperature: Factor on sigma in draws at inference. Defaults to 1.0.
+        kl_weight: gamma_a of eq. 8; the paper uses 0.1. Defaults to 1.0.
+        kl_annealing: `None` or a schedule, lambda_KL of eq. 8. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
+        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        The same as `keras_vattn.Attention`.
+
+    Returns:
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+
+    Raises:
+        ValueError: As `keras_vattn.Attention` and `keras_vattn.GaussianContext`.
+
+    Example:
+
+    >>> layer = keras_vattn.GaussianAttention(score="bilinear", prior="mean", kl_weight=0.1)
+    >>> layer(keras.ops.ones((2, 3, 8)), keras.ops.ones((2, 5, 6)), training=True).shape
+    TensorShape([2, 3, 6])
+    """
+
+    def __init__(
+        self,
+        score="dot_product",
+        prior="standard",
+        hidden_units=None,
+        temperature=1.0,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
+        context = GaussianContext(
+            prior=prior, hidden_units=hidden_units, temperature=temperature, dtype=kwargs.get("dtype"), name="context"
+        )
+        super().__init__(
+            score=score,
+            context=context,
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            dropout=dropout,
+            seed=seed,
+            **kwargs,
+        )
+
+    @property
+    def prior(self):
+        return self.context.prior
+
+    @property
+    def hidden_units(self):
+        return self.context.hidden_units
+
+    @property
+    def temperature(self):
+        return self.context.temperature
+
+    def get_config(self):
+        config = super().get_config()
+        del config["alignment"], config["context"]
+        return {**config, "prior": self.prior, "hidden_units": self.hidden_units, "temperature": self.temperature}

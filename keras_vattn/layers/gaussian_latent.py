@@ -1,0 +1,138 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.gaussian import (
+    clip_log_scale,
+    diagonal_normal,
+    elementwise_gaussian_divergence,
+    gaussian_sample,
+    validate_temperature,
+)
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GaussianLatent(StochasticLayer):
+    """Gaussian latent variable: z ~ q(z | x) = N(W_m x + b_m, diag(exp(2 (W_s x + b_s)))), KL to N(0, I).
+
+    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns the
+    mean, except under `keras_vattn.posterior_draws`. The KL, in nats, arrives through `add_loss`.
+
+    Args:
+        units: Width of z.
+        temperature: Factor on sigma in draws at inference; 0 is the mean. Defaults to 1.0.
+        free_bits: Nats per dimension below which the KL, averaged over the batch, is not pushed (Kingma et al. 2016,
+            eq. 15). Defaults to 0.0.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
+            are the queries. Defaults to `"sum"`.
+        kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        inputs: (B, ..., D).
+        mask: Boolean (B, ...) or `None`; masked entries add no KL.
+        training: Whether to draw.
+
+    Returns:
+        z, (B, ..., units).
+
+    Raises:
+        ValueError: If `units` is not positive, `temperature` or `free_bits` negative.
+
+    Example:
+
+    >>> latent = keras_vattn.GaussianLatent(4, kl_annealing=keras_vattn.LinearAnnealing(1000))
+    >>> latent(keras.ops.ones((2, 3)), training=True).shape
+    TensorShape([2, 4])
+    """
+
+    def __init__(
+        self,
+        units,
+        temperature=1.0,
+        free_bits=0.0,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        if isinstance(units, bool) or not isinstance(units, int) or units < 1:
+            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
+        if isinstance(free_bits, bool) or not isinstance(free_bits, (int, float)) or not free_bits >= 0:
+            raise ValueError(f"`free_bits` must be a number of nats of at least 0. Received: free_bits={free_bits!r}")
+        self.units = units
+        self.temperature = validate_temperature(temperature)
+        self.free_bits = free_bits
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+        self.track_divergence()
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.mean_kernel = self.add_weight(
+            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer
+        )
+        self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
+        self.log_scale_kernel = self.add_weight(
+            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer
+        )
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
+
+    def call(self, inputs, mask=None, training=None):
+        mean, log_scale = self._parameters(inputs)
+        self._add_latent_divergence(mean, log_scale, mask, training)
+        seed = self.noise_seed(training)
+        if seed is None:
+            return mean
+        temperature = self.draw_temperature(training, self.temperature)
+        noise = random.normal(ops.shape(mean), seed)
+        return ops.cast(gaussian_sample(mean, log_scale, noise, temperature), self.compute_dtype)
+
+    def posterior_distribution(self, inputs):
+        """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        return diagonal_normal(*self._parameters(ops.cast(inputs, self.compute_dtype)))
+
+    def prior_distribution(self, inputs):
+        """Return p(z) = N(0, I), of the batch and event shape of q."""
+        zeros = ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32")
+        return diagonal_normal(zeros, zeros)
+
+    def _parameters(self, inputs):
+        mean = ops.matmul(inputs, ops.cast(self.mean_kernel, self.compute_dtype)) + ops.cast(
+            self.mean_bias, self.compute_dtype
+        )
+        log_scale = ops.matmul(inputs, ops.cast(self.log_scale_kernel, self.compute_dtype))
+        return mean, clip_log_scale(log_scale + ops.cast(self.log_scale_bias, self.compute_dtype))
+
+    def _add_latent_divergence(self, mean, log_scale, mask, training):
+        by_dimension = elementwise_gaussian_divergence(mean, log_scale)  # (B, ..., units)
+        divergence = ops.sum(by_dimension, axis=-1)
+        penalised = None
+        if self.free_bits:
+            valid = ops.ones_like(divergence) if mask is None else ops.cast(mask, "float32")
+            axes = tuple(range(len(divergence.shape)))
+            average = ops.divide_no_nan(ops.sum(valid[..., None] * by_dimension, axis=axes), ops.sum(valid))  # (units,)
+            penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)
+        self.add_divergence(divergence, mask, entries=self.units, training=training, penalised=penalised)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def compute_output_spec(self, inputs, mask=None, training=None):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "units": self.units,
+            "temperature": self.temperature,
+            "free_bits": self.free_bits,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

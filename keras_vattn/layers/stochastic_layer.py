@@ -1,0 +1,120 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.annealing import final_value
+
+REDUCTIONS = ("sum", "query_mean", "mean")
+
+
+class StochasticLayer(keras.layers.Layer):
+    """What every layer with noise or a KL shares: the seed, the weight of the KL and its annealing, the KL in the log.
+
+    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call; `noise_seed` says
+    whether, and from which seed, a call draws.
+
+    Args:
+        kl_weight: Constant factor on the KL in the loss (Bahuleyan's gamma_a). Defaults to 1.0.
+        kl_annealing: `None` or a `keras.optimizers.schedules.LearningRateSchedule` (lambda). It is evaluated at the
+            layer's own count of training calls; with `training=False` its `final_value` holds. Defaults to `None`.
+        kl_reduction: `"sum"` (nats per example, beside a summed reconstruction), `"query_mean"` (nats per valid query,
+            beside a token mean) or `"mean"` (per valid query and entry). Defaults to `"sum"`.
+        seed: Integer or `None`. Defaults to `None`.
+    """
+
+    def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(kl_weight, bool) or not isinstance(kl_weight, (int, float)) or not 0 <= kl_weight < float("inf"):
+            raise ValueError(f"`kl_weight` must be a finite number of at least 0. Received: kl_weight={kl_weight!r}")
+        if isinstance(kl_annealing, dict):
+            kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
+        if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
+            raise ValueError(
+                "`kl_annealing` must be None or a keras.optimizers.schedules.LearningRateSchedule, for instance "
+                f"keras_vattn.LinearAnnealing(1000). Received: kl_annealing={kl_annealing!r}"
+            )
+        if kl_reduction not in REDUCTIONS:
+            raise ValueError(
+                f'`kl_reduction` must be "sum", "query_mean" or "mean". Received: kl_reduction={kl_reduction!r}'
+            )
+        self.kl_weight = kl_weight
+        self.kl_annealing = kl_annealing
+        self.kl_reduction = kl_reduction
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.draws = None
+        self.training_calls = None
+        self.kl_tracker = None
+
+    def track_divergence(self):
+        """Create the counter of training calls and the KL shown in the log, for a layer with a KL."""
+        self.kl_tracker = keras.metrics.Mean(name=f"{self.name}_kl")
+        self.training_calls = self.add_weight(
+            name="training_calls",
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+            aggregation="only_first_replica",
+        )
+
+    def noise_seed(self, training):
+        """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""
+        if training:
+            return random.draw_seed(self.seed_generator)
+        if self.draws is None:
+            return None
+        return random.draw_seed(self.seed_generator) if self.draws.seed is None else self.draws.seed
+
+    def draw_temperature(self, training, temperature):
+        """Return the factor on sigma: 1 in training, else the one of `posterior_draws`, else the layer's own."""
+        if training:
+            return 1.0
+        return temperature if self.draws is None or self.draws.temperature is None else self.draws.temperature
+
+    def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None):
+        """Add the KL of this call to the losses, once, and show it in the log.
+
+        Args:
+            divergence: KL in nats, float32, (B, ...), one value per query.
+            valid: Boolean tensor that broadcasts to `divergence`, or `None`.
+            entries: Number of entries per query that the KL was summed over; used by `kl_reduction="mean"`.
+            training: The call's `training`. `None` (a model called for itself, an export) leaves the log alone.
+            penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
+        """
+        if valid is not None:
+            valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))
+        batch_size = ops.cast(ops.shape(divergence)[0], "float32")
+        num_queries = ops.sum(ops.cast(ops.ones_like(divergence) if valid is None else valid, "float32"))
+        denominator = {"sum": batch_size, "query_mean": num_queries, "mean": num_queries * entries}[self.kl_reduction]
+        total = _masked_sum(divergence if penalised is None else penalised, valid)
+        self.add_loss(self._current_kl_weight(training) * ops.divide_no_nan(total, denominator))
+        if training is not None:
+            shown = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size)
+            self.kl_tracker.update_state(shown, sample_weight=batch_size)
+
+    def _current_kl_weight(self, training):
+        if not training:
+            return self.kl_weight * final_value(self.kl_annealing)
+        weight = self.kl_weight
+        if self.kl_annealing is not None:
+            weight = weight * ops.cast(self.kl_annealing(self.training_calls.value), "float32")
+        self.training_calls.assign_add(1)
+        return weight
+
+    def stochastic_config(self):
+        """Return the arguments of this class, for `get_config`."""
+        return {
+            "kl_weight": self.kl_weight,
+            "kl_annealing": None
+            if self.kl_annealing is None
+            else keras.saving.serialize_keras_object(self.kl_annealing),
+            "kl_reduction": self.kl_reduction,
+            "seed": self.seed,
+        }
+
+
+def _masked_sum(divergence, valid):
+    divergence = ops.cast(divergence, "float32")
+    return ops.sum(divergence if valid is None else ops.where(valid, divergence, ops.zeros_like(divergence)))

@@ -1,0 +1,71 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class WordDropout(keras.layers.Layer):
+    """Replaces word ids at random in training, so that a decoder cannot lean on the previous word alone.
+
+    Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018, section 4.1 (rate 0.25). At inference the ids pass
+    unchanged.
+
+    Args:
+        rate: Probability that a word is replaced, in [0, 1].
+        replacement_id: The id put in its place, usually that of the unknown word.
+        protected_ids: Ids that are never replaced: the start token and the padding. Defaults to `(0,)`.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        inputs: Integer ids, (B, T).
+        training: Whether to replace.
+
+    Returns:
+        Ids of the shape and dtype of the inputs.
+
+    Raises:
+        ValueError: If `rate` is outside [0, 1].
+
+    Example:
+
+    >>> layer = keras_vattn.WordDropout(1.0, replacement_id=1, protected_ids=(0, 2))
+    >>> layer(keras.ops.convert_to_tensor([[2, 7, 8, 0]]), training=True)
+    <tf.Tensor: shape=(1, 4), dtype=int32, numpy=array([[2, 1, 1, 0]], dtype=int32)>
+    """
+
+    def __init__(self, rate, replacement_id, protected_ids=(0,), seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+            raise ValueError(f"`rate` must be a probability in [0, 1]. Received: rate={rate!r}")
+        self.rate = rate
+        self.replacement_id = replacement_id
+        self.protected_ids = tuple(protected_ids)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs, training=None):
+        if not training or not self.rate:
+            return inputs
+        noise = random.uniform(ops.shape(inputs), random.draw_seed(self.seed_generator))
+        replaced = noise < self.rate
+        for protected_id in self.protected_ids:
+            replaced = ops.logical_and(replaced, ops.not_equal(inputs, protected_id))
+        return ops.where(replaced, ops.full_like(inputs, self.replacement_id), inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def compute_output_spec(self, inputs, training=None):
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "replacement_id": self.replacement_id,
+            "protected_ids": self.protected_ids,
+            "seed": self.seed,
+        }

@@ -1,0 +1,65 @@
+"""The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length."""
+
+import tensorflow as tf
+from keras import tree
+
+
+def scan(step, state, inputs, length):
+    """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
+
+    `keras.ops.scan` on TensorFlow drops outputs that are not shaped like the carry and does not compile under XLA,
+    hence this helper on `tf.while_loop` with `maximum_iterations`.
+
+    Args:
+        step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
+            next state.
+        state: Structure of tensors whose shapes and dtypes the step keeps.
+        inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
+        length: T, an integer or a scalar tensor.
+
+    Returns:
+        A tuple of the stacked outputs, (B, T, ...), and the last state.
+    """
+    flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
+    inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(_swap_batch_and_time(x)) for x in flat_inputs]
+    inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
+    flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
+    output_structure, output_specs = _trace_outputs(step, state, flat_state, inputs, flat_inputs)
+    arrays = [tf.TensorArray(spec.dtype, length, element_shape=spec.shape) for spec in output_specs]
+
+    def body(time, arrays, flat_state):
+        outputs, new_state = step(inputs_of(time), tree.pack_sequence_as(state, flat_state))
+        tree.assert_same_structure(output_structure, outputs)
+        arrays = [array.write(time, x) for array, x in zip(arrays, tree.flatten(outputs), strict=True)]
+        new_state = [tf.ensure_shape(x, old.shape) for x, old in zip(tree.flatten(new_state), flat_state, strict=True)]
+        return time + 1, arrays, new_state
+
+    _, arrays, flat_state = tf.while_loop(
+        lambda time, *_: time < length,
+        body,
+        (tf.constant(0), arrays, flat_state),
+        maximum_iterations=length,
+    )
+    stacked = [_swap_batch_and_time(array.stack()) for array in arrays]
+    return tree.pack_sequence_as(output_structure, stacked), tree.pack_sequence_as(state, flat_state)
+
+
+def _swap_batch_and_time(x):
+    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+
+
+def _trace_outputs(step, state, flat_state, inputs, flat_inputs):
+    """Return the structure of the step's outputs and a TensorSpec for each, from a trace that is thrown away."""
+    state_specs = [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]
+    input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in flat_inputs]
+    structure = None
+
+    def outputs_of(flat_state, flat_inputs):
+        nonlocal structure
+        structure, _ = step(tree.pack_sequence_as(inputs, flat_inputs), tree.pack_sequence_as(state, flat_state))
+        return tree.flatten(structure)
+
+    graph_outputs = (
+        tf.function(outputs_of, autograph=False).get_concrete_function(state_specs, input_specs).structured_outputs
+    )
+    return tree.map_structure(lambda _: None, structure), graph_outputs

@@ -1,0 +1,203 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class SequenceCrossentropy(keras.losses.Loss):
+    """Negative log-likelihood of whole sequences: summed over time, averaged over the batch.
+
+    ```
+    loss = 1/B sum_b sum_t mask_bt * weight_bt * -log p(y_bt | ...)
+    ```
+
+    Beside KLs that are summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy
+    averages over tokens and makes such a KL T times too strong.
+
+    The Keras mask of `y_pred` removes steps; they cost nothing and have no gradient.
+
+    Args:
+        from_logits: bool. Whether `y_pred` holds logits or probabilities. Defaults to True.
+        ignore_class: int or None. Label whose steps are removed too, for instance the padding.
+        label_smoothing: float in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
+            no likelihood any more. Defaults to 0.0.
+        reduction: as in `keras.losses.Loss`, over the batch. `None` returns one value per sequence.
+            "mean_with_sample_weight" divides by the sum of `(B,)` sample weights, and by B under `(B, T)` ones.
+        name: str. Defaults to "sequence_crossentropy".
+
+    Call arguments:
+        y_true: integer labels, (B, T).
+        y_pred: (B, T, V).
+        sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
+
+    Returns:
+        float32 scalar in nats under every dtype policy; (B,) if `reduction` is None.
+
+    Raises:
+        ValueError: if an argument is out of range or the shapes do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = SequenceCrossentropy()
+    >>> y_true, logits = np.zeros((2, 5), "int32"), np.zeros((2, 5, 10), "float32")
+    >>> round(float(loss(y_true, logits)), 4)  # 5 log(10)
+    11.5129
+    """
+
+    def __init__(
+        self,
+        from_logits=True,
+        ignore_class=None,
+        label_smoothing=0.0,
+        reduction="sum_over_batch_size",
+        name="sequence_crossentropy",
+    ):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing!r}")
+        self.from_logits = from_logits
+        self.ignore_class = ignore_class
+        self.label_smoothing = label_smoothing
+        self._batch_reduction = _PerSequence(name=name, reduction=reduction)
+
+    # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
+    # is silently wrong. Hence the mask is spent here, before the sum over time.
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        with keras.name_scope(self.name):
+            log_likelihood, valid = token_log_likelihood(
+                y_true,
+                y_pred,
+                from_logits=self.from_logits,
+                ignore_class=self.ignore_class,
+                label_smoothing=self.label_smoothing,
+            )
+            sequence_weight = None
+            if sample_weight is not None:
+                sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+                if len(sample_weight.shape) > 1:
+                    _check_step_weight(sample_weight, log_likelihood)
+                    log_likelihood = ops.where(valid, log_likelihood * sample_weight, 0.0)
+                else:
+                    sequence_weight = ops.broadcast_to(sample_weight, ops.shape(log_likelihood)[:1])
+            losses = -ops.sum(log_likelihood, axis=1)
+            return self._batch_reduction(losses, losses, sample_weight=sequence_weight)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "from_logits": self.from_logits,
+            "ignore_class": self.ignore_class,
+            "label_smoothing": self.label_smoothing,
+        }
+
+
+def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
+    """Log-likelihood of each sequence under the logits of its steps.
+
+    ```
+    log p(y_b) = sum_t mask_bt * log softmax(logits_bt)[y_bt]
+    ```
+
+    Args:
+        y_true: integer labels, (B, T).
+        logits: (B, T, V), of any float dtype.
+        mask: bool, (B, T), True where a step counts. None takes the Keras mask of `logits`, if it has one.
+        ignore_class: int or None. Label whose steps are left out.
+
+    Returns:
+        float32 (B,), in nats.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> result = sequence_log_likelihood(np.zeros((1, 3), "int32"), np.zeros((1, 3, 10), "float32"))
+    >>> [round(float(value), 4) for value in result]
+    [-6.9078]
+    """
+    log_likelihood, _ = token_log_likelihood(y_true, logits, mask=mask, ignore_class=ignore_class)
+    return ops.sum(log_likelihood, axis=1)
+
+
+def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
+    """Log-likelihood of each step, 0 at the steps that do not count, and which steps count.
+
+    Args:
+        y_true: integer labels, (B, T).
+        y_pred: logits or probabilities, (B, T, V), of any float dtype.
+        mask: bool, (B, T), True where a step counts. None takes the Keras mask of `y_pred`, if it has one.
+        from_logits: bool. Whether `y_pred` holds logits. Defaults to True.
+        ignore_class: int or None. Label whose steps do not count.
+        label_smoothing: float. Share of the target spread evenly over the vocabulary. Defaults to 0.0.
+
+    Returns:
+        A float32 tensor (B, T) in nats, and a bool tensor (B, T).
+
+    Raises:
+        ValueError: if the shapes do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> labels, logits = np.array([[1, 0]]), np.zeros((1, 2, 10), "float32")
+    >>> log_likelihood, valid = token_log_likelihood(labels, logits, ignore_class=0)
+    >>> log_likelihood.numpy().astype("float64").round(4).tolist(), valid.numpy().tolist()
+    ([[-2.3026, 0.0]], [[True, False]])
+    """
+    if mask is None:
+        # Keras keeps a mask in this attribute and has no public accessor.
+        mask = getattr(y_pred, "_keras_mask", None)
+    y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
+    labels = ops.cast(ops.convert_to_tensor(y_true), "int32")  # (B, T)
+    if len(y_pred.shape) != 3 or len(labels.shape) != 2:
+        raise ValueError(
+            "Expected labels of shape (batch, time) and predictions of shape (batch, time, vocabulary). "
+            f"Received: y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(y_pred.shape)}"
+        )
+
+    valid = ops.ones_like(labels, dtype="bool") if mask is None else ops.cast(ops.convert_to_tensor(mask), "bool")
+    if len(valid.shape) != 2:
+        raise ValueError(f"Expected a mask of shape (batch, time). Received: mask.shape={tuple(valid.shape)}")
+    if ignore_class is not None:
+        valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
+    # A label at a step that does not count may lie outside the vocabulary.
+    labels = ops.where(valid, labels, 0)
+
+    if from_logits:
+        log_likelihood = -ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
+        if label_smoothing:
+            uniform = ops.mean(y_pred, axis=-1) - ops.logsumexp(y_pred, axis=-1)
+    else:
+        chosen = ops.take_along_axis(y_pred, labels[..., None], axis=-1)[..., 0]
+        log_likelihood = ops.log(ops.maximum(chosen, _SMALLEST_PROBABILITY))
+        if label_smoothing:
+            uniform = ops.mean(ops.log(ops.maximum(y_pred, _SMALLEST_PROBABILITY)), axis=-1)
+    if label_smoothing:
+        log_likelihood = (1.0 - label_smoothing) * log_likelihood + label_smoothing * uniform
+    return ops.where(valid, log_likelihood, 0.0), valid
+
+
+# Near the smallest normal float32: the log of a zero probability is -85 nats, with a zero gradient.
+_SMALLEST_PROBABILITY = 1e-37
+
+
+class _PerSequence(keras.losses.Loss):
+    """Reduction of (B,) losses, which scales for replicas as Keras does."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def _check_step_weight(sample_weight, log_likelihood):
+    expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
+    fits = len(received) == 2 and all(
+        a is None or b is None or a == b or (axis == 1 and b == 1)
+        for axis, (a, b) in enumerate(zip(expected, received, strict=True))
+    )
+    if not fits:
+        raise ValueError(
+            "`sample_weight` must be a scalar, (batch,) or (batch, time). "
+            f"Received: sample_weight.shape={received} for losses of shape {expected}"
+        )

@@ -1,0 +1,17 @@
+"""Score functions: (query, key) -> logits."""
+
+from keras_vattn.identifiers import resolve
+from keras_vattn.scores.additive import Additive
+from keras_vattn.scores.bilinear import Bilinear
+from keras_vattn.scores.dot_product import DotProduct
+from keras_vattn.scores.score import Score
+
+SCORES = {"dot_product": DotProduct, "bilinear": Bilinear, "additive": Additive}
+
+
+def get(identifier, **kwargs):
+    """Return the `Score` that a name, class, config dictionary or instance stands for; `kwargs` are its arguments."""
+    return resolve(identifier, SCORES, Score, "score", **kwargs)
+
+
+__all__ = ["SCORES", "Additive", "Bilinear", "DotProduct", "Score", "get"]

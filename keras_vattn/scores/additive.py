@@ -1,0 +1,70 @@
+import keras
+from keras import ops
+
+from keras_vattn.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class Additive(Score):
+    """Additive score, Bahdanau's multilayer perceptron.
+
+    logits[t, s] = v^T tanh(W1 query[t] + W2 key[s] + b) (Bahdanau et al. 2015, appendix A.1.2). W2 key[s] + b is
+    computed once per memory.
+
+    Args:
+        units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
+        use_bias: Whether b is there. Defaults to `True`.
+        kernel_initializer: Initializer of W1 (Dq, units), W2 (Dk, units) and v (units,). Defaults to
+            `"glorot_uniform"`.
+
+    Call arguments:
+        query: (B, T, Dq).
+        key: (B, S, Dk).
+
+    Returns:
+        Logits (B, T, S). Memory is B * T * S * units while they are computed.
+
+    Raises:
+        ValueError: If `units` is not a positive integer or `None`.
+
+    Example:
+
+    >>> keras_vattn.Additive(units=8)(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))).shape
+    TensorShape([2, 3, 5])
+    """
+
+    def __init__(self, units=None, use_bias=True, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        if units is not None and (not isinstance(units, int) or units < 1):
+            raise ValueError(f"`units` must be a positive integer or None. Received: units={units!r}")
+        self.units = units
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, key_shape):
+        units = self.units or query_shape[-1]
+        self.query_kernel = self.add_weight(
+            name="query_kernel", shape=(query_shape[-1], units), initializer=self.kernel_initializer
+        )
+        self.key_kernel = self.add_weight(
+            name="key_kernel", shape=(key_shape[-1], units), initializer=self.kernel_initializer
+        )
+        self.bias = self.add_weight(name="bias", shape=(units,), initializer="zeros") if self.use_bias else None
+        self.scale = self.add_weight(name="scale", shape=(units, 1), initializer=self.kernel_initializer)
+
+    def project_keys(self, key):
+        projected = ops.matmul(key, ops.cast(self.key_kernel, key.dtype))  # (B, S, units)
+        return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
+
+    def score(self, query, projected_keys):
+        projected_query = ops.matmul(query, ops.cast(self.query_kernel, query.dtype))  # (B, T, units)
+        hidden = ops.tanh(projected_query[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
+        return ops.matmul(hidden, ops.cast(self.scale, query.dtype))[..., 0]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,49 @@
+import keras
+from keras import ops
+
+from keras_vattn.scores.score import Score
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class Bilinear(Score):
+    """Bilinear score, Luong's "general".
+
+    logits[t, s] = query[t]^T W key[s] (Luong et al. 2015, eq. 8; Bahuleyan et al. 2018, below eq. 4). W acts on the
+    keys, so a decoder multiplies by it once per memory.
+
+    Args:
+        kernel_initializer: Initializer of W, (Dk, Dq). Defaults to `"glorot_uniform"`.
+
+    Call arguments:
+        query: (B, T, Dq).
+        key: (B, S, Dk).
+
+    Returns:
+        Logits (B, T, S).
+
+    Example:
+
+    >>> keras_vattn.Bilinear()(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))).shape
+    TensorShape([2, 3, 5])
+    """
+
+    def __init__(self, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, key_shape):
+        self.kernel = self.add_weight(
+            name="kernel", shape=(key_shape[-1], query_shape[-1]), initializer=self.kernel_initializer
+        )
+
+    def project_keys(self, key):
+        return ops.matmul(key, ops.cast(self.kernel, key.dtype))  # (B, S, Dq)
+
+    def score(self, query, projected_keys):
+        return ops.matmul(query, ops.transpose(projected_keys, (0, 2, 1)))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

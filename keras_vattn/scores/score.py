@@ -1,0 +1,46 @@
+import keras
+
+
+class Score(keras.layers.Layer):
+    """Base class of the score functions: how well does a query match a key?
+
+    A score is split in two, so that a decoder pays for the memory once and not once a step: `project_keys(key)` runs
+    once per memory, `score(query, projected_keys)` once per query. `call(query, key)` does both.
+
+    Call arguments:
+        query: (B, T, Dq).
+        key: (B, S, Dk).
+
+    Returns:
+        Logits (B, T, S), raw alignment scores of any real value.
+
+    Example:
+
+    >>> class Negative(keras_vattn.Score):
+    ...     def build(self, query_shape, key_shape):
+    ...         pass
+    ...     def score(self, query, projected_keys):
+    ...         return -keras.ops.einsum("btd,bsd->bts", query, projected_keys)
+    >>> Negative()(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))).shape
+    TensorShape([2, 3, 5])
+    """
+
+    def project_keys(self, key):
+        """Return what `score` needs of the keys, (B, S, ...). Runs once per memory."""
+        return key
+
+    def score(self, query, projected_keys):
+        """Return the logits (B, T, S) of queries (B, T, Dq) against the projected keys."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `score`.")
+
+    def call(self, query, key):
+        return self.score(query, self.project_keys(key))
+
+    def compute_output_shape(self, query_shape, key_shape):
+        return (*query_shape[:-1], key_shape[-2])
+
+    def compute_output_spec(self, query, key):
+        return keras.KerasTensor(self.compute_output_shape(query.shape, key.shape), dtype=self.compute_dtype)
+
+    def compute_mask(self, query, previous_mask=None):
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
