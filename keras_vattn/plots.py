@@ -52,6 +52,7 @@ def alignment_heat_map(
     Reference:
         Bahdanau et al. 2015, figure 3, for this picture.
     """
+    _require_matplotlib()
     panels = _panels("weights", weights)
     spreads = [None] * len(panels) if spread is None else _panels("spread", spread)
     sources, targets = _token_lists(source_tokens, len(panels)), _token_lists(target_tokens, len(panels))
@@ -159,6 +160,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
     Reference:
         Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", figures 4 and 5.
     """
+    _require_matplotlib()
     if not metrics or not histories:
         raise ValueError(f"Expected histories and metrics to draw. Received: {len(histories)} rows, metrics={metrics}")
     rows = {name: [runs] if isinstance(runs, dict) else list(runs) for name, runs in histories.items()}
@@ -232,6 +234,7 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
     >>> figure.axes[0].get_xlabel()
     'diversity'
     """
+    _require_matplotlib()
     if not any(points.values()):
         raise ValueError(f"Expected at least one point. Received: points={points!r}")
     figure = _figure(6.4, 4.6, layout="constrained")
@@ -261,12 +264,17 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
     return _finish(figure, path, dpi)
 
 
-def _figure(width, height, **options):
+def _require_matplotlib():
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError('Plots need matplotlib: pip install "keras_vattn[apps]"') from error
+
+
+def _figure(width, height, **options):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
     return figure
@@ -292,9 +300,9 @@ def _panels(name, arrays):
     elif arrays and np.ndim(arrays[0]) < 2:
         arrays = [arrays]
     panels = [np.asarray(panel, "float64") for panel in arrays]
-    if not panels or any(panel.ndim != 2 for panel in panels):
+    if not panels or any(panel.ndim != 2 or panel.size == 0 for panel in panels):
         raise ValueError(
-            f"`{name}` must be (target, source), or several such panels. "
+            f"`{name}` must be (target, source), neither empty, or several such panels. "
             f"Received: {name} of shapes {[panel.shape for panel in panels]}"
         )
     return panels

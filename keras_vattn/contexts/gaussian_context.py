@@ -85,11 +85,12 @@ class GaussianContext(Context):
 
     def posterior_parameters(self, mean):
         mean = ops.cast(mean, self.compute_dtype)
+        # einsum and not matmul: the gradient of a matmul of rank 3 does not compile inside a loop with an unknown batch size.
         hidden = ops.tanh(
-            ops.matmul(mean, ops.cast(self.hidden_kernel, self.compute_dtype))
+            ops.einsum("btd,dh->bth", mean, ops.cast(self.hidden_kernel, self.compute_dtype))
             + ops.cast(self.hidden_bias, self.compute_dtype)
         )
-        log_scale = ops.matmul(hidden, ops.cast(self.log_scale_kernel, self.compute_dtype))
+        log_scale = ops.einsum("bth,hd->btd", hidden, ops.cast(self.log_scale_kernel, self.compute_dtype))
         return {"log_scale": clip_log_scale(log_scale + ops.cast(self.log_scale_bias, self.compute_dtype))}
 
     def prior_parameters(self, value, keys):

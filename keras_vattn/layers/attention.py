@@ -90,9 +90,11 @@ class Attention(StochasticLayer):
                     f"`key` and `value` must have equal {what}. "
                     f"Received: key.shape={tuple(key_shape)}, value.shape={tuple(value_shape)}"
                 )
-        self.score.build(query_shape, key_shape)
-        weights_shape = (*query_shape[:-1], key_shape[-2])
-        self.context.build(weights_shape, value_shape)
+        # A score or context that comes from a saved configuration is built already.
+        if not self.score.built:
+            self.score.build(query_shape, key_shape)
+        if not self.context.built:
+            self.context.build((*query_shape[:-1], key_shape[-2]), value_shape)
 
     def prepare_memory(self, value, key=None, mask=None):
         """Return what depends on the memory alone, computed once: projected keys, value, keys (mask) and the prior's

@@ -125,7 +125,7 @@ class AttentionDecoder(keras.layers.Layer):
             cell.build((*inputs_shape[:-1], width))
             self.cells.append(cell)
             width = self.units
-        if self.attention is not None:
+        if self.attention is not None and not self.attention.built:
             self.attention.build((*inputs_shape[:-1], self.units), memory_shape)
 
     def prepare_memory(self, memory=None, memory_mask=None):

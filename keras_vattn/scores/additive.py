@@ -57,9 +57,10 @@ class Additive(Score):
         return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
 
     def score(self, query, projected_keys):
-        projected_query = ops.matmul(query, ops.cast(self.query_kernel, query.dtype))  # (B, T, units)
+        # einsum and not matmul: the gradient of a matmul of rank 3 does not compile inside a loop with an unknown batch size.
+        projected_query = ops.einsum("btd,du->btu", query, ops.cast(self.query_kernel, query.dtype))
         hidden = ops.tanh(projected_query[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
-        return ops.matmul(hidden, ops.cast(self.scale, query.dtype))[..., 0]
+        return ops.einsum("btsu,uo->btso", hidden, ops.cast(self.scale, query.dtype))[..., 0]
 
     def get_config(self):
         return {

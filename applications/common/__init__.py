@@ -1,0 +1,1 @@
+"""What the applications share: reading, tokenising and batching text, word vectors, metrics."""

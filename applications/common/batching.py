@@ -1,0 +1,141 @@
+"""Batches of sentence pairs in a handful of fixed shapes, in an order that a resumed run repeats.
+
+Shapes: B rows of a batch, S source tokens, T target tokens (one more than the target has words).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+MAX_BUCKETS = 8
+
+
+def num_batches(num_rows, batch_size, drop_remainder=False):
+    """How many batches one epoch of `bucketed_dataset` has."""
+    return num_rows // batch_size if drop_remainder else -(-num_rows // batch_size)
+
+
+def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
+    """Padded lengths of the buckets, from the quantiles of the data.
+
+    Args:
+        sources, targets: lists of 1-D arrays.
+        num_buckets: int in 1 to 8.
+
+    Returns:
+        An int32 array (at most num_buckets, 2) of (S, T), growing in both columns. The last row fits every pair.
+    """
+    if not 1 <= num_buckets <= MAX_BUCKETS:
+        raise ValueError(f"num_buckets must lie in 1 to {MAX_BUCKETS}. Received: num_buckets={num_buckets}")
+    lengths = _lengths(sources, targets)
+    quantiles = np.arange(1, num_buckets + 1) / num_buckets
+    return np.unique(np.quantile(lengths, quantiles, axis=0, method="higher"), axis=0).astype(np.int32)
+
+
+def bucketed_dataset(
+    sources,
+    targets,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    num_buckets=MAX_BUCKETS,
+    shuffle=False,
+    seed=0,
+    first_epoch=0,
+    num_epochs=1,
+    drop_remainder=False,
+):
+    """Batches of `({"source": (B, S), "target_input": (B, T)}, target_output (B, T))`, int32, padded with 0.
+
+    `target_input` is the start id and the target, `target_output` the target and the end id. Rows of similar length
+    share a batch. A batch is padded to the shape of its longest row's bucket, so an epoch has at most `num_buckets`
+    shapes, and one more if the last batch is smaller: at most that many compilations under XLA.
+
+    The order depends on `seed` and the number of the epoch alone. A run of 10 epochs and one that stops after 4 and
+    goes on with `first_epoch=4` see the same batches:
+
+    ```
+    dataset = bucketed_dataset(..., shuffle=True, seed=seed, first_epoch=4, num_epochs=None)
+    model.fit(dataset, initial_epoch=4, epochs=10, steps_per_epoch=num_batches(len(sources), batch_size))
+    ```
+
+    Args:
+        sources, targets: lists of 1-D int arrays without start and end, as many of the one as of the other.
+        batch_size: int, rows of a batch.
+        start_id, end_id: int ids.
+        num_buckets: int in 1 to 8, default 8.
+        shuffle: bool, default False: rows run from the shortest bucket to the longest, otherwise in their order.
+            True: rows are dealt to batches anew in every epoch, and batches come in random order.
+        seed: int, default 0.
+        first_epoch: int, default 0, the number of the first epoch to yield.
+        num_epochs: int, how many epochs to yield, default 1; None goes on for ever (then tell `fit` how many steps an
+            epoch has).
+        drop_remainder: bool, default False: leave out the rows that do not fill a batch, other ones in each epoch.
+
+    Returns:
+        A `tf.data.Dataset`; with `num_epochs` its length is known.
+
+    Raises:
+        ValueError: for lists that do not correspond, no rows, or no whole batch.
+    """
+    shapes = bucket_shapes(sources, targets, num_buckets)
+    fits = (_lengths(sources, targets)[:, None, :] <= shapes[None]).all(axis=-1)  # (rows, buckets)
+    per_epoch = num_batches(len(sources), batch_size, drop_remainder)
+    if per_epoch == 0:
+        raise ValueError(
+            f"{len(sources)} rows do not fill one batch. Received: batch_size={batch_size} with drop_remainder=True"
+        )
+    # The data stays on the CPU, whatever device the model trains on.
+    with tf.device("CPU:0"):
+        bucket_of_row = tf.constant(fits.argmax(axis=1), tf.int32)
+        shape_of_bucket = tf.constant(shapes)
+        source = tf.constant(_pad(sources, shapes[-1, 0]))
+        target_input = tf.constant(_pad([[start_id, *row] for row in targets], shapes[-1, 1]))
+        target_output = tf.constant(_pad([[*row, end_id] for row in targets], shapes[-1, 1]))
+
+    def rows_of_batches(epoch):
+        order = tf.range(len(sources))
+        if shuffle:
+            order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
+        # Cut before the sort, so that the rows left out are random ones and not always the longest.
+        order = order[: per_epoch * batch_size]
+        # A stable sort: rows of a bucket keep their random order, and those that a bucket has left over open the
+        # next one's first batch.
+        order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
+        filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
+        batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
+        if shuffle:
+            batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
+        return tf.data.Dataset.from_tensor_slices(batches)
+
+    def batch_of_rows(rows):
+        if not drop_remainder:
+            rows = tf.boolean_mask(rows, rows >= 0)
+        shape = shape_of_bucket[tf.reduce_max(tf.gather(bucket_of_row, rows))]
+        inputs = {
+            "source": tf.gather(source, rows)[:, : shape[0]],
+            "target_input": tf.gather(target_input, rows)[:, : shape[1]],
+        }
+        return inputs, tf.gather(target_output, rows)[:, : shape[1]]
+
+    last_epoch = np.iinfo(np.int64).max if num_epochs is None else first_epoch + num_epochs
+    dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
+    if num_epochs is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _lengths(sources, targets):
+    """(rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
+    if len(sources) != len(targets) or len(sources) == 0:
+        raise ValueError(
+            f"sources and targets need one array per row. Received: {len(sources)} sources and {len(targets)} targets"
+        )
+    return np.array([(max(len(source), 1), len(target) + 1) for source, target in zip(sources, targets, strict=True)])
+
+
+def _pad(rows, length):
+    padded = np.zeros((len(rows), length), np.int32)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded

@@ -1,0 +1,183 @@
+"""Metrics of generated text, and intervals over seeds.
+
+Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. *Draws* are a list with one
+entry per input, each entry the list of sentences drawn for it. Entropy is in nats; BLEU lies between 0 and 100.
+"""
+
+import collections
+import dataclasses
+import typing
+
+import numpy as np
+import sacrebleu.metrics
+import scipy.stats
+
+
+def distinct(draws, n, published=False):
+    """Dist-n: of the n-grams drawn for an input, the share that are different; averaged over inputs.
+
+    Args:
+        draws: list of list of str.
+        n: int, the length of the n-grams.
+        published: bool, default False: n-grams lie inside one draw, and are divided by the number of n-grams. True is
+            the computation of Bahuleyan et al. (2018)'s code: the tokens of all draws form one sequence, so n-grams
+            cross from one draw into the next, and they are divided by the number of *tokens*.
+
+    Returns:
+        A float in 0 to 1. An input whose draws hold no n-gram counts as 0.
+    """
+    return _mean_over_inputs(draws, lambda sentences: _distinct_of_input(sentences, n, published))
+
+
+def unigram_entropy(draws):
+    """Entropy, in nats, of the words drawn for an input, pooled over its draws; averaged over inputs.
+
+    An input with empty draws only counts as 0.
+    """
+    return _mean_over_inputs(draws, _entropy_of_input)
+
+
+def self_bleu(draws):
+    """How much the draws for an input resemble each other: BLEU-4 of each against the others, averaged.
+
+    The BLEU is sacrebleu's sentence BLEU (exponential smoothing, effective order): 100 for equal draws. The mean is
+    over the draws of an input, then over inputs. An empty draw scores 0.
+
+    Raises:
+        ValueError: if an input has fewer than two draws.
+    """
+    metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
+
+    def resemblance(sentences):
+        if len(sentences) < 2:
+            raise ValueError(f"self_bleu compares draws: every input needs two. Received: {len(sentences)}")
+        others = [sentences[:index] + sentences[index + 1 :] for index in range(len(sentences))]
+        return np.mean([metric.sentence_score(*pair).score for pair in zip(sentences, others, strict=True)])
+
+    return _mean_over_inputs(draws, resemblance)
+
+
+@dataclasses.dataclass
+class BleuResult:
+    """A corpus BLEU. `score` and `precisions` are percentages; `signature` is sacrebleu's, with the n-gram order."""
+
+    score: float
+    precisions: list
+    brevity_penalty: float
+    hypothesis_length: int
+    reference_length: int
+    signature: str
+
+
+def bleu(hypotheses, references, sources=None, max_ngram_order=4):
+    """Corpus BLEU through sacrebleu, on text that is tokenised already.
+
+    Args:
+        hypotheses: list of str.
+        references: one entry per hypothesis, a str or a list of str.
+        sources: list of str, one per hypothesis. Where it is given, every hypothesis is compared with the references
+            of *all* rows that have its source. Default: with its own.
+        max_ngram_order: int, default 4. BLEU-n is the geometric mean of the precisions up to n.
+
+    Returns:
+        A `BleuResult`.
+
+    Raises:
+        ValueError: if the lists differ in length or are empty, or a hypothesis has no reference.
+    """
+    lengths = [len(rows) for rows in (hypotheses, references, sources) if rows is not None]
+    if len(set(lengths)) > 1 or not hypotheses:
+        raise ValueError(
+            "hypotheses, references and sources need one entry per row, and there must be one. "
+            f"Received: {lengths} entries"
+        )
+    lists = [[entry] if isinstance(entry, str) else list(entry) for entry in references]
+    if sources is not None:
+        grouped = {}
+        for source, entries in zip(sources, lists, strict=True):
+            grouped.setdefault(source, {}).update(dict.fromkeys(entries))
+        lists = [list(grouped[source]) for source in sources]
+    if not all(lists):
+        raise ValueError(f"bleu needs a reference for every hypothesis. Received: none for row {lists.index([])}")
+    # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
+    longest = max(map(len, lists))
+    streams = [[entries[k] if k < len(entries) else None for entries in lists] for k in range(longest)]
+    metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, max_ngram_order=max_ngram_order)
+    result = metric.corpus_score(hypotheses, streams)
+    return BleuResult(
+        score=result.score,
+        precisions=result.precisions,
+        brevity_penalty=result.bp,
+        hypothesis_length=result.sys_len,
+        reference_length=result.ref_len,
+        signature=f"{metric.get_signature()}|order:{max_ngram_order}",
+    )
+
+
+def bleu_table(hypotheses, references, sources=None):
+    """BLEU-1 to BLEU-4: a dict from order to `BleuResult`. Arguments as in `bleu`."""
+    return {order: bleu(hypotheses, references, sources, order) for order in range(1, 5)}
+
+
+def group_references(sources, targets):
+    """All different targets of each source: a dict, in the order in which sources and targets first occur."""
+    groups = {}
+    for source, target in zip(sources, targets, strict=True):
+        # A dict serves as an ordered set.
+        groups.setdefault(source, {})[target] = None
+    return {source: list(targets) for source, targets in groups.items()}
+
+
+class Interval(typing.NamedTuple):
+    """A mean with its confidence interval; `low` and `high` are NaN for a single value, which supports no claim."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values, confidence=0.95):
+    """Mean of the values of several seeds, with Student's t interval.
+
+    Args:
+        values: one number per seed.
+        confidence: float, default 0.95.
+
+    Returns:
+        An `Interval`.
+    """
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"mean_interval needs one number per seed. Received: an array of shape {values.shape}")
+    mean = values.mean()
+    if values.size == 1:
+        return Interval(float(mean), float("nan"), float("nan"))
+    half = scipy.stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1) * scipy.stats.sem(values)
+    return Interval(float(mean), float(mean - half), float(mean + half))
+
+
+def paired_interval(first, second, confidence=0.95):
+    """Mean difference first - second of two rows trained with the same seeds, with Student's t interval."""
+    if len(first) != len(second):
+        raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
+    return mean_interval(np.subtract(first, second), confidence)
+
+
+def _mean_over_inputs(draws, measure):
+    if not draws:
+        raise ValueError("There are no draws to measure. Received: an empty list")
+    return float(np.mean([measure(sentences) for sentences in draws]))
+
+
+def _distinct_of_input(sentences, n, published):
+    tokens = [sentence.split() for sentence in sentences]
+    if published:
+        tokens = [[token for sentence in tokens for token in sentence]]
+    ngrams = [tuple(row[start : start + n]) for row in tokens for start in range(len(row) - n + 1)]
+    total = len(tokens[0]) if published else len(ngrams)
+    return len(set(ngrams)) / total if total else 0.0
+
+
+def _entropy_of_input(sentences):
+    counts = collections.Counter(token for sentence in sentences for token in sentence.split())
+    return scipy.stats.entropy(list(counts.values())) if counts else 0.0

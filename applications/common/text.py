@@ -1,0 +1,231 @@
+"""From strings to word ids and back, in graph, so that an exported model takes and returns strings.
+
+Shapes: B sentences, T tokens of the longest of them.
+"""
+
+import collections
+import dataclasses
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from applications.common.errors import InputError
+
+PAD, UNKNOWN, START, END = range(4)
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
+
+_SPACE = r"[\s\p{Z}\p{Cc}]+"
+# A corpus that writes its unknown words as <unk> keeps them as one token.
+_PUNCTUATION = r"<unk>|[\p{P}\p{S}]"
+_TREEBANK_ESCAPES = (
+    (r"(?i)-lrb-", "("),
+    (r"(?i)-rrb-", ")"),
+    (r"(?i)-lsb-", "["),
+    (r"(?i)-rsb-", "]"),
+    (r"(?i)-lcb-", "{"),
+    (r"(?i)-rcb-", "}"),
+    ("``|''", '"'),
+)
+_CHUNK = 4096
+
+
+class Tokenizer(tf.Module):
+    """Splits sentences into word and punctuation tokens.
+
+    Bytes that are not UTF-8 become U+FFFD, text is lower-cased and brought to NFC, and the Penn Treebank's escapes
+    (``-lrb-``, double backquotes, ...) become the characters that they stand for.
+
+    Args:
+        lowercase: bool, default True.
+        split_punctuation: bool, default True: every punctuation mark or symbol is a token of its own. False splits at
+            white space only, for text that is tokenised already.
+    """
+
+    def __init__(self, lowercase=True, split_punctuation=True):
+        super().__init__(name="tokenizer")
+        self.lowercase = lowercase
+        self.split_punctuation = split_punctuation
+
+    def tokenize(self, strings):
+        """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
+        strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+        if self.lowercase:
+            strings = tf.strings.lower(strings, encoding="utf-8")
+        # After lower-casing, which can itself leave a letter decomposed.
+        strings = tensorflow_text.normalize_utf8(strings, "NFC")
+        for escape, character in _TREEBANK_ESCAPES:
+            strings = tf.strings.regex_replace(strings, escape, character)
+        if self.split_punctuation:
+            return tensorflow_text.regex_split(strings, f"{_SPACE}|{_PUNCTUATION}", _PUNCTUATION)
+        return tensorflow_text.regex_split(strings, _SPACE)
+
+    def token_lists(self, strings):
+        """Tokens of a whole data set as Python lists: list of str to list of list of str. Eager only."""
+        tokens = []
+        for chunk in _chunks(strings):
+            tokens += [[token.decode() for token in row] for row in self.tokenize(tf.constant(chunk)).to_list()]
+        return tokens
+
+
+class Vocabulary:
+    """The words that a model knows, in the order of their ids: `<pad>` 0, `<unk>` 1, `<start>` 2, `<end>` 3, words.
+
+    Args:
+        words: list of str, the words from id 4 on. No word may be empty, hold white space, or occur twice.
+
+    Attributes:
+        tokens: list of str, all tokens by id.
+        ids: dict from token to id.
+
+    Raises:
+        ValueError: for an empty word, a word with white space, or a repeated word.
+    """
+
+    def __init__(self, words):
+        self.tokens = [*SPECIAL_TOKENS, *words]
+        self.ids = {token: index for index, token in enumerate(self.tokens)}
+        for index, token in enumerate(self.tokens):
+            if token.split() != [token]:
+                raise ValueError(f"A word is one token without white space. Received: {token!r} as id {index}")
+            if self.ids[token] != index:
+                raise ValueError(f"Every word needs one id. Received: {token!r} more than once")
+
+    def __len__(self):
+        return len(self.tokens)
+
+    @classmethod
+    def fit(cls, tokens, max_size, min_count=1):
+        """The most frequent words of the *training* text; equally frequent ones in alphabetical order.
+
+        Args:
+            tokens: list of list of str (tokens of the sentences), or a mapping from word to count.
+            max_size: int, the most entries, the four special tokens included.
+            min_count: int, default 1: rarer words are left out.
+        """
+        if max_size <= len(SPECIAL_TOKENS):
+            raise InputError(f"max_size: there are {len(SPECIAL_TOKENS)} special tokens already. Received: {max_size}")
+        if not isinstance(tokens, collections.abc.Mapping):
+            tokens = collections.Counter(token for sentence in tokens for token in sentence)
+        counts = [(-count, word) for word, count in tokens.items() if count >= min_count and word not in SPECIAL_TOKENS]
+        return cls([word for _, word in sorted(counts)[: max_size - len(SPECIAL_TOKENS)]])
+
+    def save(self, path):
+        """Writes one token per line, UTF-8, in the order of the ids."""
+        pathlib.Path(path).write_bytes("".join(f"{token}\n" for token in self.tokens).encode())
+
+    @classmethod
+    def load(cls, path):
+        """Reads what `save` wrote; `InputError` with file and line if it cannot be that."""
+        path = pathlib.Path(path)
+        if not path.is_file():
+            raise InputError(f"{path}: no such vocabulary")
+        try:
+            tokens = path.read_bytes().decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: a vocabulary must be UTF-8 text") from error
+        seen = set()
+        for number, token in enumerate(tokens, start=1):
+            if number <= len(SPECIAL_TOKENS) and token != SPECIAL_TOKENS[number - 1]:
+                raise InputError(f"{path}:{number}: expected {SPECIAL_TOKENS[number - 1]}, found {token!r}")
+            if token.split() != [token] or token in seen:
+                raise InputError(f"{path}:{number}: {token!r} is empty, holds white space, or is there twice")
+            seen.add(token)
+        if len(tokens) < len(SPECIAL_TOKENS):
+            raise InputError(f"{path}: a vocabulary begins with the lines {', '.join(SPECIAL_TOKENS)}")
+        return cls(tokens[len(SPECIAL_TOKENS) :])
+
+
+@dataclasses.dataclass
+class EncodingReport:
+    """What encoding did to a text: sentences cut short, and unknown words among the tokens that were kept."""
+
+    num_truncated: int
+    num_unknown: int
+    num_tokens: int
+
+
+class TextEncoder(tf.Module):
+    """Strings to ids and ids to strings. A `tf.Module`: as an attribute of an exported object it travels along.
+
+    Args:
+        tokenizer: a `Tokenizer`.
+        vocabulary: a `Vocabulary`.
+    """
+
+    def __init__(self, tokenizer, vocabulary):
+        super().__init__(name="text_encoder")
+        self.tokenizer = tokenizer
+        self.vocabulary_size = len(vocabulary)
+        # Strings live on the CPU; a GPU may be the default device.
+        with tf.device("CPU:0"):
+            self.token_of_id = tf.constant(vocabulary.tokens)
+            pairs = tf.lookup.KeyValueTensorInitializer(self.token_of_id, tf.range(len(vocabulary), dtype=tf.int64))
+            self.id_of_token = tf.lookup.StaticHashTable(pairs, default_value=UNKNOWN)
+
+    def encode_ragged(self, strings):
+        """Ids of all tokens: (B,) strings to an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
+        tokens = self.tokenizer.tokenize(strings)
+        return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
+
+    def encode(self, strings, max_length=None, add_end=False):
+        """Ids, padded with 0 on the right: (B,) strings to int32 (B, T), T >= 1 and at most `max_length`.
+
+        Args:
+            strings: (B,) strings.
+            max_length: the most tokens of a row, `<end>` included; longer sentences are cut. Default: no limit.
+            add_end: bool, default False: end every row with `<end>`.
+        """
+        ids = self._finish(self.encode_ragged(strings), max_length, add_end)
+        padded = ids.to_tensor(default_value=PAD)
+        missing = tf.maximum(1 - tf.shape(padded)[1], 0)
+        return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
+
+    def encode_numpy(self, strings, max_length=None, add_end=False):
+        """Ids of a whole data set, eagerly and in chunks.
+
+        Returns:
+            A list of one int32 array per string, not padded, and an `EncodingReport`.
+        """
+        arrays, report = [], EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
+        room = np.inf if max_length is None else max_length - int(add_end)
+        for chunk in _chunks(strings):
+            ids = self.encode_ragged(tf.constant(chunk))
+            report.num_truncated += int(np.sum(ids.row_lengths().numpy() > room))
+            ids = self._finish(ids, max_length, add_end)
+            flat = ids.flat_values.numpy()
+            report.num_unknown += int(np.sum(flat == UNKNOWN))
+            report.num_tokens += len(flat) - int(add_end) * len(chunk)
+            arrays += np.split(flat, ids.row_splits.numpy()[1:-1])
+        return arrays, report
+
+    def decode(self, ids):
+        """Sentences without special tokens: int ids (..., T) to strings (...).
+
+        A sentence stops before its first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens
+        are joined by a space. Ids outside the vocabulary are an error.
+        """
+        ids = tf.cast(ids, tf.int32)
+        is_end = tf.cast(tf.equal(ids, END), tf.int32)
+        keep = tf.equal(tf.cumsum(is_end, axis=-1), 0) & tf.not_equal(ids, PAD) & tf.not_equal(ids, START)
+        shape = tf.shape(ids)
+        rows = tf.stack([tf.reduce_prod(shape[:-1]), shape[-1]])
+        with tf.device("CPU:0"):
+            words = tf.ragged.boolean_mask(tf.reshape(tf.gather(self.token_of_id, ids), rows), tf.reshape(keep, rows))
+            sentences = tf.reshape(tf.strings.reduce_join(words, axis=-1, separator=" "), shape[:-1])
+        return tf.ensure_shape(sentences, ids.shape[:-1])
+
+    @staticmethod
+    def _finish(ids, max_length, add_end):
+        if max_length is not None:
+            if max_length < 1 + int(add_end):
+                raise ValueError(f"max_length must leave room for one token. Received: max_length={max_length}")
+            ids = ids[:, : max_length - int(add_end)]
+        if add_end:
+            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END)], axis=1)
+        return ids
+
+
+def _chunks(strings):
+    return (strings[start : start + _CHUNK] for start in range(0, len(strings), _CHUNK))

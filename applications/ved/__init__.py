@@ -1,0 +1,1 @@
+"""Variational encoder-decoder: question generation and dialogue with variational attention."""

@@ -1,0 +1,134 @@
+"""Decoding with a trained variational encoder-decoder, as an exportable module: strings in, strings out."""
+
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn
+from applications.common.text import END, PAD, START
+from keras_vattn import decoding
+from keras_vattn.losses import sequence_log_likelihood
+
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_TEXTS = tf.TensorSpec([None], tf.string)
+_SEED = tf.TensorSpec([], tf.int32)
+_NUMBER = tf.TensorSpec([], tf.float32)
+
+
+class Generator(tf.Module):
+    """Everything that is exported: the tokenisers, the model's variables, and the decoding loops.
+
+    `generate`, `sample` and `score` take strings; the functions on ids beneath them are what `evaluate` calls.
+
+    Args:
+        models: `Models`.
+        codec: `Codec`.
+        options: `Options`.
+    """
+
+    def __init__(self, models, codec, options):
+        super().__init__(name="generator")
+        self.variables_of_model = [variable.value for variable in models.training.variables]
+        self.source_encoder = codec.source
+        self.target_encoder = codec.target
+        self._models = _Untracked(models)
+        self._options = _Untracked(options)
+
+    @tf.function(input_signature=[_TEXTS])
+    def generate(self, texts):
+        """Return the greedy sentence (B,) of each text (B,) at the posterior means ("MAP" in the paper)."""
+        return self.target_encoder.decode(self.greedy(self._encode(texts))["ids"])
+
+    @tf.function(input_signature=[_TEXTS, tf.TensorSpec([], tf.int32), _SEED])
+    def sample(self, texts, num_samples, seed):
+        """Return (B, num_samples) greedy sentences under new latent draws; one seed always gives the same ones."""
+        ids = self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))
+        return self.target_encoder.decode(ids)
+
+    @tf.function(input_signature=[_TEXTS, _TEXTS])
+    def score(self, texts, targets):
+        """Return log p(target | text) in nats at the posterior means, (B,), and the number of tokens with the end."""
+        source = self._encode(texts)
+        ids = self.target_encoder.encode(targets, self._options.value.max_target_length)
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+        target_input = tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1)
+        padded = tf.pad(ids, [[0, 0], [0, 1]])
+        target_output = tf.where(tf.range(tf.shape(padded)[1])[None] == lengths[:, None], END, padded)
+        log_likelihood = self.log_likelihood(source, target_input, target_output)
+        return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
+
+    @tf.function(input_signature=[_IDS])
+    def greedy(self, source):
+        """Return a dictionary of ids (B, L), log_probabilities (B,) and, with attention, weights (B, L, S)."""
+        encoded = self._models.value.encoder(source)
+        return self._decode(source, encoded, {}, decoding.GreedySampler())
+
+    @tf.function(input_signature=[_IDS, tf.TensorSpec([], tf.int32), _SEED, _NUMBER])
+    def draw(self, source, num_samples, seed, temperature):
+        """Return ids (B, num_samples, L): greedy words under new draws of z and a; latent temperature 0 is the mean."""
+        repeated = tf.repeat(source, num_samples, axis=0)
+        if not self._is_stochastic:
+            decoded = self.greedy(repeated)
+        else:
+            with keras_vattn.posterior_draws(self._models.value.training, seed=seed, temperature=temperature):
+                encoded = self._models.value.encoder(repeated)
+                decoded = self._decode(repeated, encoded, None, decoding.GreedySampler())
+        return self._by_source(decoded["ids"], source, num_samples)
+
+    @tf.function(input_signature=[_IDS, tf.TensorSpec([], tf.int32), _SEED, _NUMBER])
+    def draw_words(self, source, num_samples, seed, word_temperature):
+        """Return ids (B, num_samples, L): words drawn at a temperature above 0, the latents at their means."""
+        repeated = tf.repeat(source, num_samples, axis=0)
+        encoded = self._models.value.encoder(repeated)
+        sampler = decoding.RandomSampler(seed, word_temperature)
+        return self._by_source(self._decode(repeated, encoded, {}, sampler)["ids"], source, num_samples)
+
+    @tf.function(input_signature=[_IDS, _IDS, _IDS])
+    def log_likelihood(self, source, target_input, target_output):
+        """Return log p(y | posterior means), (B,) nats."""
+        logits = self._models.value.training({"source": source, "target_input": target_input})
+        return sequence_log_likelihood(target_output, logits, ignore_class=PAD)
+
+    @property
+    def _is_stochastic(self):
+        return any(
+            hasattr(layer, "draws") and layer.kl_tracker is not None
+            for layer in self._models.value.training._flatten_layers()
+        )
+
+    def _encode(self, texts):
+        return self.source_encoder.encode(texts, self._options.value.max_source_length)
+
+    def _decode(self, source, encoded, noise, sampler):
+        models, max_length = self._models.value, self._options.value.max_target_length + 1
+        memory = models.prepare(source, encoded)
+        batch_size = tf.shape(source)[0]
+        if noise is None:
+            noise = models.decoder.draw_noise(batch_size, max_length, memory)
+
+        def step(ids, state, position):
+            noise_now = tf.nest.map_structure(lambda x: x[:, position], noise)
+            outputs, state = models.decoder.step(models.step_inputs(ids, encoded), state, memory, noise_now)
+            logits = ops.cast(models.logits(outputs), "float32")
+            never = tf.one_hot([PAD, START], tf.shape(logits)[-1], on_value=logits.dtype.min, off_value=0.0)
+            kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
+            return logits + tf.reduce_sum(never, axis=0), state, kept
+
+        start_ids = tf.fill([batch_size], START)
+        return decoding.decode(step, models.start(source, encoded, memory), start_ids, END, max_length, sampler)
+
+    @staticmethod
+    def _by_source(ids, source, num_samples):
+        return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
+
+
+class _Untracked:
+    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def export(generator, path):
+    """Write the SavedModel with the endpoints `generate`, `sample` and `score`."""
+    signatures = {name: getattr(generator, name).get_concrete_function() for name in ("generate", "sample", "score")}
+    tf.saved_model.save(generator, str(path), signatures={"serving_default": signatures["generate"], **signatures})

@@ -1,0 +1,192 @@
+"""The variational encoder-decoder of Bahuleyan et al. 2018, all rows from one builder, by the functional API."""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+import keras_vattn
+from applications.common.text import PAD, START, UNKNOWN
+from applications.ved.options import find_row
+
+
+@dataclasses.dataclass
+class Models:
+    """The training model and the pieces of it that decoding uses; all share their layers.
+
+    Attributes:
+        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V).
+        encoder: source (B, S) -> dictionary with memory (B, S, D), and where the row has them z (B, Z) and the initial
+            state's h, c.
+        decoder: The `AttentionDecoder`.
+    """
+
+    training: keras.Model
+    encoder: keras.Model
+    decoder: keras_vattn.AttentionDecoder
+    target_embedding: keras.layers.Embedding
+    logits: object
+
+    def prepare(self, source, encoded):
+        """Return the decoder's memory for encoded sources: what every step needs of them."""
+        if self.decoder.attention is None:
+            return self.decoder.prepare_memory()
+        return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
+
+    def start(self, source, encoded, memory):
+        """Return the decoder's first state."""
+        initial_state = [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
+        return self.decoder.start(ops.shape(source)[0], memory, initial_state)
+
+    def step_inputs(self, ids, encoded):
+        """Return the decoder's input (B, D) of one step: the embedded word, and z."""
+        embedded = self.target_embedding(ids)
+        return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
+
+
+def build(options, source_vocabulary_size, target_vocabulary_size, with_attention=True, embeddings=(None, None)):
+    """Build the models of a row.
+
+    Args:
+        options: `Options`.
+        source_vocabulary_size: Number of source ids.
+        target_vocabulary_size: Number of target ids.
+        with_attention: `False` leaves attention out of a row that has it: the first stage of two-stage training.
+        embeddings: Pretrained matrices of source and target, each (V, D) or `None`.
+
+    Returns:
+        `Models`. q(z | x) sees the source alone.
+    """
+    row = find_row(options.row)
+    attention = _attention(options, row) if with_attention else None
+    source = keras.Input((None,), dtype="int32", name="source")
+    encoder = keras.Model(source, _encode(options, row, source, source_vocabulary_size, embeddings[0]), name="encoder")
+
+    target_input = keras.Input((None,), dtype="int32", name="target_input")
+    words = keras_vattn.WordDropout(
+        options.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
+    )(target_input)
+    target_embedding = _embedding(options, target_vocabulary_size, embeddings[1], "target_embedding")
+    encoded = encoder(source)
+    inputs = target_embedding(words)
+    if row.latent:
+        # z is part of every step's input; adding zeros repeats it over a length that is not known here.
+        repeated = ops.expand_dims(encoded["z"], 1) + ops.zeros_like(inputs[..., :1])
+        inputs = ops.concatenate([inputs, repeated], axis=-1)
+    decoder = _decoder(options, row, attention)
+    decoded = decoder(
+        inputs,
+        encoded["memory"] if attention is not None else None,
+        initial_state=[encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None,
+        inputs_mask=ops.not_equal(target_input, PAD),
+        memory_mask=ops.not_equal(source, PAD) if attention is not None else None,
+    )
+    logits = _output(options, attention, target_vocabulary_size)
+    model = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.row)
+    return Models(model, encoder, decoder, target_embedding, logits)
+
+
+def _encode(options, row, source, vocabulary_size, embeddings):
+    embedded = _embedding(options, vocabulary_size, embeddings, "source_embedding")(source)
+    if options.encoder_dropout:
+        embedded = keras.layers.Dropout(options.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout")(
+            embedded
+        )
+    recurrent = keras.layers.LSTM(options.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm")
+    outputs = keras.layers.Bidirectional(recurrent, name="bidirectional")(embedded, mask=ops.not_equal(source, PAD))
+    memory, forward_hidden, forward_cell, backward_hidden, backward_cell = outputs
+    hidden = ops.concatenate([forward_hidden, backward_hidden], axis=-1)
+    cell = ops.concatenate([forward_cell, backward_cell], axis=-1)
+    encoded = {"memory": memory}
+    if row.latent:
+        encoded["z"] = keras_vattn.GaussianLatent(
+            options.latent_units,
+            free_bits=options.free_bits,
+            kl_annealing=_annealing(options),
+            seed=_seed(options, 3),
+            name="latent",
+        )(hidden)
+    if row.initial_state:
+        for index in range(3 if row.blog else 1):
+            names = (f"state_{index}_0_hidden", f"state_{index}_1_cell")
+            for name, final in zip(names, (hidden, cell), strict=True):
+                encoded[name] = keras.layers.Dense(options.units, activation="tanh", name=name)(final)
+    return encoded
+
+
+def _embedding(options, vocabulary_size, matrix, name):
+    initializer = "uniform" if matrix is None else keras.initializers.Constant(matrix)
+    layer = keras.layers.Embedding(
+        vocabulary_size, options.embedding_width, embeddings_initializer=initializer, name=name
+    )
+    layer.trainable = options.train_embeddings
+    return layer
+
+
+def _annealing(options):
+    return keras_vattn.LogisticAnnealing(
+        options.annealing_center, options.annealing_slope, final_value=options.annealing_end
+    )
+
+
+def _attention(options, row):
+    if row.attention is None:
+        return None
+    score = "additive" if row.blog else "bilinear"
+    if row.attention == "deterministic":
+        return keras_vattn.DeterministicAttention(score, name="attention")
+    return keras_vattn.GaussianAttention(
+        score,
+        prior=row.prior,
+        kl_weight=options.gamma_a,
+        kl_annealing=_annealing(options),
+        seed=_seed(options, 4),
+        name="attention",
+    )
+
+
+def _decoder(options, row, attention):
+    previous = row.blog or options.decoder_form == "printed"
+    return keras_vattn.AttentionDecoder(
+        options.units,
+        attention,
+        num_layers=3 if row.blog else 1,
+        residual=row.blog,
+        query="previous" if previous else "current",
+        feeding="sampled",
+        name="decoder",
+    )
+
+
+def _output(options, attention, vocabulary_size):
+    """Return the function from the decoder's result to logits: W_out W_att [h; a], or W_out h for the printed form."""
+    out = keras.layers.Dense(vocabulary_size, name="out")
+    if options.decoder_form == "printed":
+        return lambda decoded: out(decoded["hidden"])
+    hidden_projection = keras.layers.Dense(options.attention_size, use_bias=False, name="hidden_projection")
+    context_projection = keras.layers.Dense(options.attention_size, use_bias=False, name="context_projection")
+
+    def logits(decoded):
+        joined = hidden_projection(decoded["hidden"])
+        if attention is not None:
+            joined = joined + context_projection(decoded["context"])
+        return out(joined)
+
+    return logits
+
+
+def _seed(options, index):
+    return options.seed * 16 + index
+
+
+def add_attention(stage_one, stage_two):
+    """Copy every weight of a model without attention into the same model with it; what is new keeps its initial value.
+
+    Args:
+        stage_one: `Models` built with `with_attention=False`.
+        stage_two: `Models` of the same options with attention.
+    """
+    trained = {variable.path: variable for variable in stage_one.training.variables}
+    for variable in stage_two.training.variables:
+        if variable.path in trained:
+            variable.assign(trained[variable.path])

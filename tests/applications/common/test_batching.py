@@ -1,0 +1,165 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from applications.common.batching import MAX_BUCKETS, bucket_shapes, bucketed_dataset, num_batches
+
+START, END = 2, 3
+
+
+def pairs(num_rows=203, seed=0):
+    generator = np.random.default_rng(seed)
+    # Word ids are unique per row, so that a row can be recognised in its batch.
+    sources = [np.full(generator.integers(1, 40), 10 + row, np.int32) for row in range(num_rows)]
+    targets = [np.full(generator.integers(1, 20), 10 + row, np.int32) for row in range(num_rows)]
+    return sources, targets
+
+
+def batches(sources, targets, batch_size=16, **options):
+    dataset = bucketed_dataset(sources, targets, batch_size, start_id=START, end_id=END, **options)
+    return [(x["source"].numpy(), x["target_input"].numpy(), y.numpy()) for x, y in dataset]
+
+
+def rows_of(epoch):
+    return [(batch[0][:, 0] - 10).tolist() for batch in epoch]
+
+
+def test_one_small_batch_exactly():
+    ((source, target_input, target_output),) = batches([[7, 8], [9]], [[5], [6, 4]], num_buckets=1)
+    np.testing.assert_array_equal(source, [[7, 8], [9, 0]])
+    np.testing.assert_array_equal(target_input, [[2, 5, 0], [2, 6, 4]])
+    np.testing.assert_array_equal(target_output, [[5, 3, 0], [6, 4, 3]])
+    assert source.dtype == target_input.dtype == target_output.dtype == np.int32
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_row_once_and_whole(shuffle):
+    sources, targets = pairs()
+    epoch = batches(sources, targets, shuffle=shuffle)
+    assert sorted(itertools.chain(*rows_of(epoch))) == list(range(203))
+    assert len(epoch) == num_batches(203, 16) == 13
+    for source, target_input, target_output in epoch:
+        rows = source[:, 0] - 10
+        for row, x, y, z in zip(rows, source, target_input, target_output, strict=True):
+            assert x[x > 0].tolist() == list(sources[row])
+            assert y[y > 0].tolist() == [START, *targets[row]]
+            assert z[z > 0].tolist() == [*targets[row], END]
+
+
+def test_few_shapes_and_one_trace_each():
+    sources, targets = pairs()
+    shapes = bucket_shapes(sources, targets)
+    assert len(shapes) <= MAX_BUCKETS
+    assert shapes[-1].tolist() == [max(map(len, sources)), max(map(len, targets)) + 1]
+    traces = []
+
+    @tf.function
+    def step(source, target_input):
+        traces.append((source.shape, target_input.shape))
+        return tf.reduce_sum(source) + tf.reduce_sum(target_input)
+
+    dataset = bucketed_dataset(
+        sources, targets, 16, start_id=START, end_id=END, shuffle=True, num_epochs=5, drop_remainder=True
+    )
+    for inputs, _ in dataset:
+        step(inputs["source"], inputs["target_input"])
+    assert 1 < len(traces) <= MAX_BUCKETS
+    assert len(set(traces)) == len(traces)
+
+
+def test_padding_is_less_than_without_buckets():
+    sources, targets = pairs(1000)
+    cells = [sum(batch[0].size for batch in batches(sources, targets, num_buckets=count)) for count in (1, 8)]
+    assert cells[1] < 0.85 * cells[0]
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    sources, targets = pairs()
+    whole = rows_of(batches(sources, targets, shuffle=True, seed=5, num_epochs=4))
+    resumed = rows_of(batches(sources, targets, shuffle=True, seed=5, first_epoch=2, num_epochs=2))
+    assert resumed == whole[26:]
+    assert whole[:13] != whole[13:26]
+    assert {frozenset(batch) for batch in whole[:13]} != {frozenset(batch) for batch in whole[13:26]}
+    assert rows_of(batches(sources, targets, shuffle=True, seed=6)) != whole[:13]
+
+
+def test_drop_remainder_leaves_out_other_rows_each_epoch():
+    sources, targets = pairs()
+    epochs = rows_of(batches(sources, targets, shuffle=True, drop_remainder=True, num_epochs=2))
+    assert len(epochs) == 24 == 2 * num_batches(203, 16, drop_remainder=True)
+    assert all(len(batch) == 16 for batch in epochs)
+    seen = [set(itertools.chain(*epochs[:12])), set(itertools.chain(*epochs[12:]))]
+    assert [len(rows) for rows in seen] == [192, 192]
+    assert seen[0] != seen[1]
+
+
+def test_length_is_known():
+    sources, targets = pairs(50)
+    assert len(bucketed_dataset(sources, targets, 16, start_id=START, end_id=END, num_epochs=3)) == 12
+    endless = bucketed_dataset(sources, targets, 16, start_id=START, end_id=END, num_epochs=None)
+    assert len(list(endless.take(9))) == 9
+
+
+def test_fit_resumes_with_the_same_batches():
+    sources, targets = pairs(40)
+
+    class Recorder(keras.Model):
+        """Remembers in a variable the first word of every batch it is trained on."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = self.add_weight(shape=(), initializer="zeros")
+            self.seen = self.add_weight(shape=(12,), dtype="int32", initializer="zeros", trainable=False)
+            self.count = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+        def call(self, inputs, training=None):
+            if training:
+                row = inputs["source"][0, 0]
+                self.seen.assign(keras.ops.slice_update(self.seen.value, (self.count.value,), row[None]))
+                self.count.assign_add(1)
+            return self.scale * keras.ops.cast(inputs["target_input"], "float32")
+
+    def train(first_epoch, last_epoch):
+        model = Recorder()
+        model.compile("sgd", "mse")
+        dataset = bucketed_dataset(
+            sources,
+            targets,
+            10,
+            start_id=START,
+            end_id=END,
+            shuffle=True,
+            first_epoch=first_epoch,
+            num_epochs=None,
+        )
+        model.fit(
+            dataset,
+            initial_epoch=first_epoch,
+            epochs=last_epoch,
+            steps_per_epoch=num_batches(40, 10),
+            shuffle=False,
+            verbose=0,
+        )
+        return np.array(model.seen)[: int(model.count)].tolist()
+
+    whole = train(0, 3)
+    assert len(whole) == 12
+    assert train(1, 3) == whole[4:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(num_buckets=9), "num_buckets=9"),
+        (dict(targets=[[1]] * 3), "2 sources and 3 targets"),
+        (dict(sources=[], targets=[]), "0 sources"),
+        (dict(drop_remainder=True), "batch_size=4"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    options = {"sources": [[1], [2]], "targets": [[1], [2]], "batch_size": 4, "start_id": 2, "end_id": 3, **arguments}
+    with pytest.raises(ValueError, match=message):
+        bucketed_dataset(options.pop("sources"), options.pop("targets"), options.pop("batch_size"), **options)

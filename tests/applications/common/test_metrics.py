@@ -1,0 +1,109 @@
+import math
+
+import numpy as np
+import pytest
+
+from applications.common import metrics
+
+
+def test_distinct_by_hand():
+    # Input 1: words a b a c, bigrams (a b) and (a c). Input 2: words a a a, bigrams (a a) twice.
+    draws = [["a b", "a c"], ["a a a"]]
+    assert metrics.distinct(draws, 1) == pytest.approx((3 / 4 + 1 / 3) / 2)
+    assert metrics.distinct(draws, 2) == pytest.approx((2 / 2 + 1 / 2) / 2)
+    assert metrics.distinct(draws, 3) == pytest.approx((0 + 1) / 2)
+
+
+def test_published_distinct_crosses_draws_and_divides_by_tokens():
+    # One sequence a b a c: bigrams (a b), (b a), (a c) over 4 tokens.
+    draws = [["a b", "a c"]]
+    assert metrics.distinct(draws, 1, published=True) == pytest.approx(3 / 4)
+    assert metrics.distinct(draws, 2, published=True) == pytest.approx(3 / 4)
+
+
+def test_empty_draws_count_as_nothing():
+    assert metrics.distinct([["", ""]], 1) == 0.0
+    assert metrics.distinct([["", ""]], 2, published=True) == 0.0
+    assert metrics.distinct([["", "a"]], 1) == 1.0
+    assert metrics.unigram_entropy([["", ""], ["a b"]]) == pytest.approx(math.log(2) / 2)
+    for measure in (metrics.unigram_entropy, metrics.self_bleu, lambda draws: metrics.distinct(draws, 1)):
+        with pytest.raises(ValueError, match="empty list"):
+            measure([])
+
+
+def test_entropy_is_in_nats():
+    assert metrics.unigram_entropy([["a b", "c d"]]) == pytest.approx(math.log(4))
+    assert metrics.unigram_entropy([["a a", "a b"]]) == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
+
+
+def test_self_bleu():
+    assert metrics.self_bleu([["a b c d e"] * 3]) == pytest.approx(100.0)
+    assert metrics.self_bleu([["a b c d e", "f g h i j"]]) < 15.0
+    # Draws 1 and 2 match each other, draw 3 nothing.
+    mixed = metrics.self_bleu([["a b c d e", "a b c d e", "v w x y z"]])
+    assert 66.0 < mixed < 75.0
+    assert metrics.self_bleu([["a b", ""]]) == 0.0
+    with pytest.raises(ValueError, match="needs two"):
+        metrics.self_bleu([["a"]])
+
+
+def test_bleu_by_hand():
+    # Matches: unigrams 4/5, bigrams 3/4, trigrams 2/3, 4-grams 1/2; same length.
+    precisions = [4 / 5, 3 / 4, 2 / 3, 1 / 2]
+    for order in range(1, 5):
+        result = metrics.bleu(["a b c d x"], ["a b c d e"], max_ngram_order=order)
+        assert result.score == pytest.approx(100 * math.prod(precisions[:order]) ** (1 / order))
+        assert result.precisions == pytest.approx([100 * value for value in precisions[:order]])
+        assert f"order:{order}" in result.signature
+        assert "tok:none" in result.signature
+    short = metrics.bleu(["a b"], ["a b c d"], max_ngram_order=2)
+    assert short.brevity_penalty == pytest.approx(math.exp(1 - 4 / 2))
+    assert short.score == pytest.approx(100 * math.exp(-1))
+    assert (short.hypothesis_length, short.reference_length) == (2, 4)
+
+
+def test_bleu_joins_the_references_of_a_source():
+    hypotheses = ["w x y z", "a b c d", "p q r s"]
+    references = ["a b c d", "w x y z", "p q r s"]
+    assert metrics.bleu(hypotheses, references).score < 50.0
+    assert metrics.bleu(hypotheses, references, ["one", "one", "two"]).score == pytest.approx(100.0)
+    lists = [["a b c d", "w x y z"], ["a b c d"], ["1 2 3 4", "5", "p q r s"]]
+    assert metrics.bleu(hypotheses, lists).score == pytest.approx(100.0)
+    table = metrics.bleu_table(hypotheses, references, ["one", "one", "two"])
+    assert {order: round(result.score) for order, result in table.items()} == {1: 100, 2: 100, 3: 100, 4: 100}
+
+
+def test_bleu_does_not_tokenise_again():
+    assert metrics.bleu(["it 's a.b c"], ["it 's a . b c"], max_ngram_order=1).precisions == pytest.approx([75.0])
+
+
+def test_bleu_errors():
+    with pytest.raises(ValueError, match=r"\[2, 1\] entries"):
+        metrics.bleu(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match=r"\[1, 1, 2\] entries"):
+        metrics.bleu(["a"], ["a"], ["s", "t"])
+    with pytest.raises(ValueError, match="row 1"):
+        metrics.bleu(["a", "b"], [["a"], []])
+    with pytest.raises(ValueError, match="row 0"):
+        metrics.bleu(["a"], [[]], ["s"])
+    with pytest.raises(ValueError, match="there must be one"):
+        metrics.bleu([], [])
+
+
+def test_group_references():
+    grouped = metrics.group_references(["s", "t", "s", "s"], ["1", "2", "3", "1"])
+    assert list(grouped.items()) == [("s", ["1", "3"]), ("t", ["2"])]
+
+
+def test_intervals():
+    # Student's t with 2 degrees of freedom at 97.5%: 4.30265. Standard error of 1, 2, 3: 1 / sqrt(3).
+    half = 4.302652729911275 / math.sqrt(3)
+    assert metrics.mean_interval([1, 2, 3]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    assert metrics.paired_interval([11, 22, 33], [10, 20, 30]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    single = metrics.mean_interval([5.0])
+    assert single.mean == 5.0
+    assert np.isnan([single.low, single.high]).all()
+    with pytest.raises(ValueError, match="one number per seed"):
+        metrics.mean_interval([])
+    with pytest.raises(ValueError, match="same seeds"):
+        metrics.paired_interval([1], [1, 2])

@@ -1,0 +1,131 @@
+import gzip
+
+import pytest
+
+from applications.common import readers
+from applications.common.errors import InputError
+
+
+def write(path, content):
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def fails(call, *parts):
+    with pytest.raises(InputError) as caught:
+        call()
+    for part in parts:
+        assert str(part) in str(caught.value)
+
+
+def test_parallel_lines_plain_and_gzip(tmp_path):
+    source = write(tmp_path / "a.txt.gz", "\ufeffone two \r\nthr\u2028ee\nfour\n")
+    target = write(tmp_path / "b.txt", "eins\nzwei\ndrei")
+    text = readers.read_parallel(source, target)
+    assert text.sources == ["one two", "thr\u2028ee", "four"]
+    assert text.targets == ["eins", "zwei", "drei"]
+    assert text.groups == text.sources
+    assert (len(text), text.skipped) == (3, 0)
+
+
+def test_parallel_names_both_line_counts(tmp_path):
+    source, target = write(tmp_path / "a", "x\ny\n"), write(tmp_path / "b", "x\n")
+    fails(lambda: readers.read_parallel(source, target), f"{source} has 2 lines", f"{target} has 1")
+    fails(lambda: readers.read_parallel(source, target, skip_invalid=True), "has 2 lines")
+
+
+def test_missing_empty_and_damaged_files(tmp_path):
+    good = write(tmp_path / "good", "x\n")
+    fails(lambda: readers.read_lines(tmp_path / "none"), tmp_path / "none", "no such file")
+    fails(lambda: readers.read_lines(tmp_path), "no such file")
+    fails(lambda: readers.read_parallel(good, write(tmp_path / "void", "")), "void", "empty")
+    for name, content in (("cut.gz", gzip.compress(b"abc\n" * 999)[:-9]), ("plain.gz", b"abc")):
+        (tmp_path / name).write_bytes(content)
+        fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a whole gzip file")
+
+
+def test_bad_lines_are_named_or_counted(tmp_path):
+    source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
+    target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
+    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8", "skip_invalid")
+    text = readers.read_parallel(source, target, skip_invalid=True)
+    assert (text.sources, text.targets, text.skipped) == (["x", "z"], ["1", "5"], 3)
+    good = write(tmp_path / "c", "1\n2\n3\n4\n5\n")
+    fails(lambda: readers.read_parallel(good, target), f"{target}:4:", "empty")
+    assert readers.read_lines(source, skip_invalid=True) == (["x", "y", "z"], 2)
+    nothing = write(tmp_path / "d", "\n\n")
+    fails(lambda: readers.read_lines(nothing, skip_invalid=True), "no usable row")
+
+
+def test_csv_quoting_and_columns(tmp_path):
+    table = write(tmp_path / "t.csv.gz", 'question,answer,page\n"a, ""b""\nc?", d ,1\n\nwho ?,she,2\n')
+    text = readers.read_table(table, "answer", "question", "page")
+    assert text.sources == ["d", "she"]
+    assert text.targets == ['a, "b"\nc?', "who ?"]
+    assert text.groups == ["1", "2"]
+    fails(lambda: readers.read_table(table, "line", "question"), ":1:", "'line'", "question, answer, page")
+    twice = write(tmp_path / "twice.csv", "a,a\n1,2\n")
+    fails(lambda: readers.read_table(twice, "a", "a"), "more than one column named 'a'")
+    fails(lambda: readers.read_table(write(tmp_path / "t.xls", "a\n"), "a", "a"), "t.xls", ".csv or .tsv")
+
+
+def test_csv_line_numbers_are_those_of_the_file(tmp_path):
+    # The first row takes lines 2 and 3, line 4 is blank, so the bad row begins on line 5.
+    table = write(tmp_path / "t.csv", 'q,a\n"x\ny",1\n\n,2\nz,3,4\nw,5\n')
+    fails(lambda: readers.read_table(table, "q", "a"), "t.csv:6:", "3 fields", "header has 2")
+    text = readers.read_table(table, "q", "a", skip_invalid=True)
+    assert (text.sources, text.skipped) == (["x\ny", "w"], 2)
+    empty = write(tmp_path / "e.csv", 'q,a\n"x\ny",1\n\n,2\n')
+    fails(lambda: readers.read_table(empty, "q", "a"), "e.csv:5:", "empty")
+    open_quote = write(tmp_path / "o.csv", 'q,a\nx,1\n"y,2\nz,3\n')
+    fails(lambda: readers.read_table(open_quote, "q", "a", skip_invalid=True), "o.csv:3:", "quoting")
+    headless = write(tmp_path / "h.csv", "q,a\n")
+    fails(lambda: readers.read_table(headless, "q", "a"), "no usable row")
+
+
+def test_tsv_has_no_quoting(tmp_path):
+    table = write(tmp_path / "t.tsv", 'sentence\tquestion\nthe "51st" state\t"what\nan "open\tx\n')
+    text = readers.read_table(table, "sentence", "question")
+    assert text.sources == ['the "51st" state', 'an "open']
+    assert text.targets == ['"what', "x"]
+
+
+def test_columns_must_have_one_length():
+    with pytest.raises(ValueError, match="one entry per row"):
+        readers.ParallelText(["a"], [])
+
+
+def articles(num_groups=20, rows_each=5):
+    rows = [
+        (f"s{group}-{row}", f"t{group}-{row}", f"g{group}") for group in range(num_groups) for row in range(rows_each)
+    ]
+    return readers.ParallelText(*map(list, zip(*rows, strict=True)))
+
+
+def test_split_keeps_groups_together():
+    text = articles()
+    train, held_out = readers.split_by_group(text, 0.2, seed=3)
+    assert not set(train.groups) & set(held_out.groups)
+    assert (len(train), len(held_out)) == (80, 20)
+    assert sorted(train.sources + held_out.sources) == sorted(text.sources)
+    assert all(source[1:] == target[1:] for source, target in zip(train.sources, train.targets, strict=True))
+    assert train.sources == [source for source in text.sources if source in set(train.sources)]
+
+
+def test_split_depends_on_the_seed_only():
+    text, shuffled = articles(), articles()
+    for column in (shuffled.sources, shuffled.targets, shuffled.groups):
+        column.reverse()
+    held = [set(readers.split_by_group(part, 0.2, seed=3)[1].groups) for part in (text, text, shuffled)]
+    assert held[0] == held[1] == held[2]
+    assert held[0] != set(readers.split_by_group(text, 0.2, seed=4)[1].groups)
+
+
+def test_split_limits():
+    text = articles()
+    assert len(readers.split_by_group(text, 0.5, seed=0, maximum=12)[1]) == 10
+    assert len(readers.split_by_group(text, 0.001, seed=0)[1]) == 5
+    fails(lambda: readers.split_by_group(text, 1.0, seed=0), "fraction", "1.0")
+    fails(lambda: readers.split_by_group(text, 0.5, seed=0, maximum=0), "maximum")
+    fails(lambda: readers.split_by_group(articles(1), 0.5, seed=0), "5 rows", "1 group")

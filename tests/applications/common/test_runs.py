@@ -1,0 +1,444 @@
+import csv
+import dataclasses
+import enum
+import errno
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from applications.common import runs
+from applications.common.errors import InputError
+from applications.common.runs import Checkpoint, HistoryWriter, RunFolder, StopOnNaN
+
+ROOT = pathlib.Path(__file__).parents[3]
+EPOCHS = 4
+CONFIG = {"row": "ved", "model": {"hidden_units": 8, "dropout": 0.1}, "rates": [1e-3, 1e-4], "epochs": 5, "note": None}
+
+# One training program for the tests in this process and for the processes that are killed.
+PROGRAM = textwrap.dedent(
+    """
+    import os, signal
+    import keras, numpy as np
+    from applications.common.runs import Checkpoint, HistoryWriter
+
+    def build(precision="float32"):
+        keras.utils.set_random_seed(0)
+        policy = keras.DTypePolicy(precision)
+        model = keras.Sequential([
+            keras.Input((6,)),
+            keras.layers.Dense(8, activation="relu", dtype=policy),
+            keras.layers.BatchNormalization(dtype=policy),
+            keras.layers.Dropout(0.3, seed=1, dtype=policy),
+            keras.layers.GaussianNoise(0.1, dtype=policy),
+            keras.layers.Dense(1, dtype=policy),
+        ])
+        optimizer = keras.optimizers.Adam(0.01)
+        if precision == "mixed_float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0, dynamic_growth_steps=3)
+        model.compile(optimizer, "mse", jit_compile=False)
+        return model
+
+    def train(folder, epochs, precision="float32", extra=(), **options):
+        generator = np.random.default_rng(0)
+        x, y = generator.normal(size=(24, 6)).astype("float32"), generator.normal(size=(24, 1)).astype("float32")
+        model = build(precision)
+        checkpoint = Checkpoint(os.path.join(folder, "checkpoint.npz"), **options)
+        initial_epoch, rows = checkpoint.restore(model)
+        history = HistoryWriter(os.path.join(folder, "history.csv"), rows)
+        model.fit(x, y, batch_size=8, epochs=epochs, initial_epoch=initial_epoch, shuffle=False, verbose=0,
+                  validation_data=(x, y), callbacks=[*extra, checkpoint, history])
+        return model
+
+    class Kill(keras.callbacks.Callback):
+        def __init__(self, epoch):
+            super().__init__()
+            self.at, self.epoch = epoch, None
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch, logs=None):
+            if (self.epoch, batch) == (self.at, 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+)
+program = {}
+exec(compile(PROGRAM, "program", "exec"), program)
+build, train = program["build"], program["train"]
+
+
+def in_process(code):
+    """Runs the training program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM + code],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def state(model):
+    return [keras.ops.convert_to_numpy(variable) for variable in runs._training_variables(model)]
+
+
+def assert_same_state(one, two):
+    assert len(state(one)) == len(state(two))
+    for first, second in zip(state(one), state(two), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def history(folder):
+    with open(folder / "history.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def full_disk(monkeypatch):
+    """Makes every flush to the disk fail, after the bytes have been written."""
+
+    def fsync(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+# Run folders
+
+
+def test_open_and_load(tmp_path):
+    folder = RunFolder.open(tmp_path / "deep" / "run", CONFIG)
+    assert folder.config == CONFIG
+    assert yaml.safe_load((folder.path / "config.yaml").read_text(encoding="utf-8")) == CONFIG
+    assert RunFolder.load(folder.path).config == CONFIG
+    assert folder.file("plots/a.png").parent.is_dir()
+
+
+def test_options_may_be_tuples_paths_enumerations_and_data_classes(tmp_path):
+    class Row(enum.Enum):
+        VED = "ved"
+
+    @dataclasses.dataclass
+    class Options:
+        row: Row = Row.VED
+        sizes: tuple = (1, 2)
+        data: pathlib.Path = pathlib.Path("data")
+        rate: float = 1e-5
+        name: str = "Zürich 年"
+        limit: float = float("nan")
+
+    config = {"options": Options()}
+    RunFolder.open(tmp_path / "run", config)
+    RunFolder.open(tmp_path / "run", config, resume=True)
+    stored = RunFolder.load(tmp_path / "run").config["options"]
+    assert (stored["row"], stored["sizes"], stored["rate"], stored["name"]) == ("ved", [1, 2], 1e-5, "Zürich 年")
+    with pytest.raises(ValueError, match=r"Received: config\.f=<function"):
+        RunFolder.open(tmp_path / "other", {"f": test_open_and_load})
+
+
+def test_a_run_is_not_overwritten(tmp_path):
+    RunFolder.open(tmp_path, CONFIG)
+    with pytest.raises(InputError, match="holds a run already"):
+        RunFolder.open(tmp_path, CONFIG)
+    assert RunFolder.open(tmp_path, CONFIG, resume=True).config == CONFIG
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_other_options_are_named_with_both_values(tmp_path, resume):
+    RunFolder.open(tmp_path, CONFIG)
+    other = {**CONFIG, "model": {"hidden_units": 16, "dropout": 0.1}, "rates": [1e-3], "seed": 3}
+    del other["note"]
+    with pytest.raises(InputError) as error:
+        RunFolder.open(tmp_path, other, resume=resume)
+    lines = str(error.value).splitlines()[1:]
+    assert lines == [
+        "  model.hidden_units: 8 in the folder, 16 asked for",
+        "  rates: [0.001, 0.0001] in the folder, [0.001] asked for",
+        "  note: None in the folder, nothing asked for",
+        "  seed: nothing in the folder, 3 asked for",
+    ]
+    assert RunFolder.load(tmp_path).config == CONFIG
+
+
+def test_a_resumed_run_may_change_what_it_is_allowed_to(tmp_path):
+    RunFolder.open(tmp_path, CONFIG)
+    RunFolder.open(tmp_path, {**CONFIG, "epochs": 9}, resume=True, may_differ=("epochs",))
+    assert RunFolder.load(tmp_path).config["epochs"] == 9
+
+
+def test_what_is_no_run_folder(tmp_path):
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match=r"no config\.yaml"):
+            RunFolder.load(path)
+        with pytest.raises(InputError, match="no run to resume"):
+            RunFolder.open(path, CONFIG, resume=True)
+    assert not (tmp_path / "missing").exists()
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="not empty and holds no run"):
+        RunFolder.open(tmp_path, CONFIG)
+    with pytest.raises(InputError, match=r"thesis\.txt"):
+        RunFolder.open(tmp_path / "thesis.txt", CONFIG)
+    for text in ("a: [", "just words", "\x00"):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(InputError, match=r"config\.yaml"):
+            RunFolder.load(tmp_path)
+
+
+def test_leftovers_of_a_killed_process_are_no_obstacle(tmp_path):
+    leftover = tmp_path / ".tmp-1-config.yaml"
+    leftover.write_text("half")
+    RunFolder.open(tmp_path, CONFIG)
+    RunFolder.open(tmp_path, CONFIG, resume=True)
+    assert not leftover.exists()
+
+
+def test_a_full_disk_is_an_input_error_when_the_run_starts(tmp_path, monkeypatch):
+    full_disk(monkeypatch)
+    with pytest.raises(InputError, match="No space left"):
+        RunFolder.open(tmp_path, CONFIG)
+    assert not list(tmp_path.iterdir())
+
+
+# Atomic files
+
+
+def test_text_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    runs.write_text_atomically(path, "one\r\n")
+    runs.write_text_atomically(path, "zwei ü\n")
+    assert path.read_bytes() == "zwei ü\n".encode()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    runs.write_text_atomically(path, "old")
+    full_disk(monkeypatch)
+    with pytest.raises(OSError) as error:
+        runs.write_text_atomically(path, "new")
+    assert error.value.errno == errno.ENOSPC
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_json(tmp_path):
+    path = tmp_path / "metrics.json"
+    value = {"bleu": np.float32(0.5), "rows": np.arange(3), "bad": [float("nan"), np.inf], "name": "é", "shape": (2, 3)}
+    runs.write_json(path, value)
+    assert json.loads(path.read_text(encoding="utf-8")) == {
+        "bleu": 0.5,
+        "rows": [0, 1, 2],
+        "bad": [None, None],
+        "name": "é",
+        "shape": [2, 3],
+    }
+    with pytest.raises(ValueError, match=r"Received: value\.x="):
+        runs.write_json(path, {"x": object()})
+    assert "bleu" in path.read_text(encoding="utf-8")
+
+
+# Checkpoints
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return folder, train(folder, EPOCHS)
+
+
+def test_a_killed_run_ends_where_the_uninterrupted_one_does(tmp_path, uninterrupted):
+    folder, expected = uninterrupted
+    killed = in_process(f"train({str(tmp_path)!r}, {EPOCHS}, extra=[Kill(2)])")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert [row["epoch"] for row in history(tmp_path)] == ["1", "2"]
+    resumed = train(tmp_path, EPOCHS)
+    assert_same_state(resumed, expected)
+    assert history(tmp_path) == history(folder)
+    assert {"epoch", "loss", "val_loss"} <= set(history(tmp_path)[0])
+
+
+def test_the_seed_states_matter(tmp_path, uninterrupted, monkeypatch):
+    _, expected = uninterrupted
+    train(tmp_path, 2)
+    weights_only = Checkpoint.restore
+
+    def without_seeds(self, model):
+        seeds = [variable for variable in model.variables if "seed" in variable.path]
+        assert len(seeds) == 2
+        before = [keras.ops.convert_to_numpy(variable) for variable in seeds]
+        result = weights_only(self, model)
+        for variable, value in zip(seeds, before, strict=True):
+            variable.assign(value)
+        return result
+
+    monkeypatch.setattr(Checkpoint, "restore", without_seeds)
+    resumed = train(tmp_path, EPOCHS)
+    assert not np.array_equal(resumed.get_weights()[0], expected.get_weights()[0])
+
+
+def test_a_loss_scale_is_part_of_the_state(tmp_path):
+    expected = train(tmp_path / "whole", EPOCHS, "mixed_float16")
+    train(tmp_path / "parts", 2, "mixed_float16")
+    fresh = build("mixed_float16")
+    Checkpoint(tmp_path / "parts" / "checkpoint.npz").restore(fresh)
+    assert float(fresh.optimizer.dynamic_scale) > 8.0
+    assert_same_state(train(tmp_path / "parts", EPOCHS, "mixed_float16"), expected)
+
+
+def test_bfloat16_variables_keep_their_bits(tmp_path):
+    expected = train(tmp_path, 1, "bfloat16")
+    fresh = build("bfloat16")
+    assert Checkpoint(tmp_path / "checkpoint.npz").restore(fresh)[0] == 1
+    assert_same_state(fresh, expected)
+
+
+def test_without_a_checkpoint_training_starts_at_the_beginning(tmp_path):
+    assert Checkpoint(tmp_path / "checkpoint.npz").restore(build()) == (0, [])
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, uninterrupted):
+    train(tmp_path, 2)
+    before = (tmp_path / "checkpoint.npz").read_bytes()
+    with monkeypatch.context() as context:
+        savez = np.savez
+
+        def half(file, **arrays):
+            savez(file, **dict(list(arrays.items())[:2]))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        context.setattr(np, "savez", half)
+        with pytest.raises(OSError, match="No space left"):
+            train(tmp_path, EPOCHS)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint.npz", "history.csv"]
+    assert_same_state(train(tmp_path, EPOCHS), uninterrupted[1])
+
+
+def test_damaged_and_foreign_checkpoints(tmp_path):
+    train(tmp_path, 1)
+    path = tmp_path / "checkpoint.npz"
+    smaller = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+    smaller.compile("adam", "mse")
+    with pytest.raises(InputError, match=r"does not fit the model: it has \d+ variables"):
+        Checkpoint(path).restore(smaller)
+    Checkpoint(tmp_path / "small.npz").restore(smaller)
+    x = np.ones((2, 6), "float32")
+    smaller.fit(x, x[:, :1], verbose=0, callbacks=[Checkpoint(tmp_path / "small.npz")])
+    wider = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
+    wider.compile("adam", "mse")
+    with pytest.raises(InputError, match=r"kernel of shape \[6, 1\]"):
+        Checkpoint(tmp_path / "small.npz").restore(wider)
+    whole = path.read_bytes()
+    for damaged in (b"", b"no archive", whole[: len(whole) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="not a readable checkpoint"):
+            Checkpoint(path).restore(build())
+
+
+def test_the_best_epoch_is_kept_over_a_resumption(tmp_path):
+    class Score(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["score"] = [1.0, 3.0, float("nan"), 2.0][epoch]
+
+    options = {"extra": [Score()], "monitor": "score", "mode": "max"}
+    second = train(tmp_path, 2, **options)
+    train(tmp_path, EPOCHS, **options)
+    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", monitor="score", mode="max")
+    compiled, bare = build(), keras.models.clone_model(build())
+    for model in (compiled, bare):
+        checkpoint.load_best(model)
+        for one, two in zip(model.get_weights(), second.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, two)
+    checkpoint.restore(compiled)
+    assert (checkpoint.best_epoch, checkpoint.best_value) == (2, 3.0)
+    assert [row["score"] for row in history(tmp_path)] == ["1.0", "3.0", "nan", "2.0"]
+
+
+def test_checkpoint_errors(tmp_path):
+    with pytest.raises(ValueError, match="Received: mode='best'"):
+        Checkpoint(tmp_path / "a.npz", mode="best")
+    with pytest.raises(ValueError, match=r"must end in '\.npz'"):
+        Checkpoint(tmp_path / "a.keras")
+    with pytest.raises(ValueError, match="Received: monitor='bleu'"):
+        train(tmp_path, 1, monitor="bleu")
+    with pytest.raises(ValueError, match="Compile the model"):
+        runs._training_variables(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+    for damage in (lambda: None, lambda: (tmp_path / "best.weights.h5").write_bytes(b"no weights")):
+        damage()
+        with pytest.raises(InputError, match=r"best\.weights\.h5 cannot be loaded"):
+            Checkpoint(tmp_path / "checkpoint.npz").load_best(build())
+
+
+def test_replicas(tmp_path, two_replicas):
+    dataset = tf.data.Dataset.from_tensor_slices((np.ones((8, 6), "float32"), np.ones((8, 1), "float32"))).batch(8)
+    with two_replicas.scope():
+        model = build()
+    model.fit(dataset, shuffle=False, verbose=0, callbacks=[Checkpoint(tmp_path / "checkpoint.npz")])
+    single = build()
+    assert Checkpoint(tmp_path / "checkpoint.npz").restore(single)[0] == 1
+    for one, two in zip(single.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+# History, NaN, environment
+
+
+def test_history_columns_grow_and_stale_rows_go(tmp_path):
+    writer = HistoryWriter(tmp_path / "history.csv")
+    writer.on_train_begin()
+    writer.on_epoch_end(0, {"loss": 1.5})
+    writer.on_epoch_end(1, {"loss": 1.0, "bleu": np.float32(0.25)})
+    assert history(tmp_path) == [
+        {"epoch": "1", "loss": "1.5", "bleu": ""},
+        {"epoch": "2", "loss": "1.0", "bleu": "0.25"},
+    ]
+    resumed = HistoryWriter(tmp_path / "history.csv", rows=[{"epoch": 1, "loss": 1.5}])
+    resumed.on_train_begin()
+    assert history(tmp_path) == [{"epoch": "1", "loss": "1.5"}]
+
+
+def test_a_nan_loss_stops_the_training_and_leaves_the_checkpoint(tmp_path):
+    class Poison(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if (self.epoch, batch) == (1, 2):
+                self.model.layers[-1].kernel.assign(np.full((8, 1), np.nan))
+
+    with pytest.raises(FloatingPointError, match=re.escape("The loss became nan in epoch 2, step 3.")):
+        train(tmp_path, EPOCHS, extra=[Poison(), StopOnNaN()])
+    restored = build()
+    assert Checkpoint(tmp_path / "checkpoint.npz").restore(restored)[0] == 1
+    assert all(np.isfinite(values).all() for values in state(restored))
+
+
+def test_an_infinite_loss_stops_too():
+    stop = StopOnNaN()
+    stop.on_epoch_begin(0)
+    stop.on_train_batch_end(0, {"loss": 1.0})
+    with pytest.raises(FloatingPointError, match="inf in epoch 1, step 1"):
+        stop.on_train_batch_end(0, {"loss": float("inf")})
+
+
+def test_environment(monkeypatch, tmp_path):
+    record = runs.environment_record()
+    assert record["keras"] == keras.__version__
+    assert record["tensorflow"] == tf.__version__
+    assert record["commit"] is None or re.fullmatch("[0-9a-f]{40}", record["commit"])
+    assert not any(os.sep in str(value) for value in record.values())
+    json.dumps(record)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    record = runs.environment_record()
+    assert (record["commit"], record["uncommitted_changes"]) == (None, None)

@@ -1,0 +1,146 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from applications.common import text
+from applications.common.errors import InputError
+
+
+def tokens_of(sentence, **options):
+    return text.Tokenizer(**options).token_lists([sentence])[0]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "tokens"),
+    [
+        ("São  Tomé\u00a0lies\there.", ["são", "tomé", "lies", "here", "."]),
+        ("ПРИВЕТ, мир!", ["привет", ",", "мир", "!"]),
+        ("e\u0301te\u0301 = été", ["été", "=", "été"]),
+        ("-LRB- a -rsb- ``b''", ["(", "a", "]", '"', "b", '"']),
+        ("don't <unk>, $3.5", ["don", "'", "t", "<unk>", ",", "$", "3", ".", "5"]),
+        ("中文 हिन्दी", ["中文", "हिन्दी"]),
+        ("ﬁn x²", ["ﬁn", "x²"]),
+        (" ", []),
+    ],
+)
+def test_tokens(sentence, tokens):
+    assert tokens_of(sentence) == tokens
+
+
+def test_tokenizer_options():
+    assert tokens_of("Don't Stop.", lowercase=False, split_punctuation=False) == ["Don't", "Stop."]
+    assert tokens_of("Uni@@ t , ß", split_punctuation=False) == ["uni@@", "t", ",", "ß"]
+
+
+def test_bytes_that_are_not_utf8_are_replaced():
+    assert text.Tokenizer().tokenize(tf.constant([b"a\xff b"])).to_list() == [[b"a", "\ufffd".encode(), b"b"]]
+
+
+def test_vocabulary_order_and_size():
+    sentences = [["b", "a", "c", "b"], ["a", "<unk>", "d"]]
+    assert text.Vocabulary.fit(sentences, 100).tokens[4:] == ["a", "b", "c", "d"]
+    assert text.Vocabulary.fit(sentences, 6).tokens == ["<pad>", "<unk>", "<start>", "<end>", "a", "b"]
+    assert text.Vocabulary.fit({"x": 1, "y": 3}, 9, min_count=2).tokens[4:] == ["y"]
+    assert text.Vocabulary(["w"]).ids["w"] == 4
+    with pytest.raises(InputError, match="max_size"):
+        text.Vocabulary.fit(sentences, 4)
+    for words in (["a", "a"], ["a b"], [""]):
+        with pytest.raises(ValueError, match="Received"):
+            text.Vocabulary(words)
+
+
+def test_vocabulary_file_round_trip(tmp_path):
+    path = tmp_path / "words.txt"
+    vocabulary = text.Vocabulary(["são", "мир", '"'])
+    vocabulary.save(path)
+    assert path.read_text(encoding="utf-8").splitlines()[4] == "são"
+    assert text.Vocabulary.load(path).tokens == vocabulary.tokens
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<pad>\n<unk>\nthe\n", ":3: expected <start>"),
+        ("<pad>\n<unk>\n", "begins with the lines"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\n\nb\n", ":6:"),
+        ("<pad>\n<unk>\n<start>\n<end>\na\na\n", ":6: 'a'"),
+    ],
+)
+def test_bad_vocabulary_files(tmp_path, content, message):
+    path = tmp_path / "words.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        text.Vocabulary.load(path)
+    with pytest.raises(InputError, match="no such vocabulary"):
+        text.Vocabulary.load(tmp_path / "none")
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match="UTF-8"):
+        text.Vocabulary.load(path)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return text.TextEncoder(text.Tokenizer(), text.Vocabulary(["a", "b", "são"]))
+
+
+def test_encode(encoder):
+    np.testing.assert_array_equal(encoder.encode(["A são b", "zz", ""], 9), [[4, 6, 5], [1, 0, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(encoder.encode(["a b a", "b"], 2), [[4, 5], [5, 0]])
+    np.testing.assert_array_equal(encoder.encode(["a b a", "b"], 3, add_end=True), [[4, 5, 3], [5, 3, 0]])
+    np.testing.assert_array_equal(encoder.encode([""], 3), [[0]])
+    assert encoder.encode(["a"]).dtype == tf.int32
+    assert encoder.encode_ragged(["a zz", ""]).to_list() == [[4, 1], []]
+    with pytest.raises(ValueError, match="max_length=1"):
+        encoder.encode(["a"], 1, add_end=True)
+
+
+def test_encode_numpy_reports(encoder, monkeypatch):
+    monkeypatch.setattr(text, "_CHUNK", 2)
+    arrays, report = encoder.encode_numpy(["a b a", "zz b", "", "a", "b zz zz zz"], 2)
+    assert [array.tolist() for array in arrays] == [[4, 5], [1, 5], [], [4], [5, 1]]
+    assert arrays[0].dtype == np.int32
+    assert report == text.EncodingReport(num_truncated=2, num_unknown=2, num_tokens=7)
+    arrays, report = encoder.encode_numpy(["a b a", "b a"], 3, add_end=True)
+    assert [array.tolist() for array in arrays] == [[4, 5, 3], [5, 4, 3]]
+    assert (report.num_truncated, report.num_tokens) == (1, 4)
+
+
+def test_decode(encoder):
+    ids = tf.constant([[2, 4, 1, 3, 5], [6, 0, 5, 5, 5], [3, 4, 4, 4, 4]])
+    expected = [b"a <unk>", "são b b b".encode(), b""]
+    assert encoder.decode(ids).numpy().tolist() == expected
+    draws = encoder.decode(tf.reshape(ids, (1, 3, 5)))
+    assert draws.shape == (1, 3)
+    assert draws.numpy().tolist() == [expected]
+    assert encoder.decode(tf.zeros((2, 0), tf.int64)).numpy().tolist() == [b"", b""]
+
+
+def test_round_trip_inside_a_function(encoder):
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def round_trip(strings):
+        return encoder.decode(encoder.encode(strings, 5, add_end=True))
+
+    assert round_trip(tf.constant(["A  são", "b?"])).numpy().tolist() == ["a são".encode(), b"b <unk>"]
+
+
+def test_saved_model_needs_tensorflow_text_only(encoder, tmp_path):
+    module = tf.Module()
+    module.encoder = encoder
+    module.generate = tf.function(
+        lambda strings: {"ids": encoder.encode(strings, 5), "text": encoder.decode(encoder.encode(strings, 5))},
+        input_signature=[tf.TensorSpec((None,), tf.string)],
+    )
+    tf.saved_model.save(module, tmp_path / "saved", signatures={"generate": module.generate})
+    program = (
+        "import sys, tensorflow as tf, tensorflow_text\n"
+        "out = tf.saved_model.load(sys.argv[1]).generate(tf.constant(['São a', 'b-x']))\n"
+        "assert out['ids'].numpy().tolist() == [[6, 4, 0], [5, 1, 1]], out\n"
+        "assert out['text'].numpy()[0].decode() == 'são a', out\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "saved"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,53 @@
+"""Test set-up: TensorFlow on two logical CPU devices, fixed seeds.
+
+KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
+"""
+
+import os
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+if os.environ.get("KERAS_VATTN_TEST_GPU") != "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+if os.environ["KERAS_BACKEND"] != "tensorflow":
+    raise pytest.UsageError(
+        f"keras_vattn needs the TensorFlow backend. Received: KERAS_BACKEND={os.environ['KERAS_BACKEND']!r}"
+    )
+
+import keras
+import tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
+)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    """Every test starts from the same Python, NumPy and TensorFlow seeds."""
+    keras.utils.set_random_seed(20180)
+
+
+@pytest.fixture(autouse=True)
+def restored_dtype_policy():
+    """A test that changes the global dtype policy does not change it for the next one."""
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """The one MirroredStrategy of a test run: a second one reuses the first one's collective keys, and fails."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def pytest_collection_modifyitems(items):
+    if tf.config.list_physical_devices("GPU"):
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU and KERAS_VATTN_TEST_GPU=1"))

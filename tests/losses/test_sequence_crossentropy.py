@@ -1,0 +1,230 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax, softmax
+
+from keras_vattn.losses import SequenceCrossentropy, sequence_log_likelihood
+
+BATCH, TIME, VOCABULARY = 4, 4, 7
+LENGTHS = (4, 2, 1, 0)
+
+
+class WithMask(keras.layers.Layer):
+    """Puts the mask of the model's tokens on the logits."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs):
+        return inputs
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return previous_mask
+
+
+@pytest.fixture
+def data():
+    generator = np.random.default_rng(3)
+    logits = generator.normal(size=(BATCH, TIME, VOCABULARY), scale=3.0).astype("float32")
+    labels = generator.integers(1, VOCABULARY, size=(BATCH, TIME))
+    mask = np.arange(TIME) < np.array(LENGTHS)[:, None]
+    return labels, logits, mask
+
+
+def masked(logits, mask):
+    logits = tf.constant(logits)
+    logits._keras_mask = tf.constant(mask)
+    return logits
+
+
+def steps(labels, logits):
+    """-log p of each step, in float64 NumPy."""
+    log_probabilities = log_softmax(logits.astype("float64"), axis=-1)
+    return -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
+
+
+def test_value(data):
+    labels, logits, _ = data
+    expected = steps(labels, logits).sum(axis=1)
+    np.testing.assert_allclose(SequenceCrossentropy()(labels, logits), expected.mean(), rtol=1e-6)
+    np.testing.assert_allclose(SequenceCrossentropy(reduction="sum")(labels, logits), expected.sum(), rtol=1e-6)
+    np.testing.assert_allclose(SequenceCrossentropy(reduction=None)(labels, logits), expected, rtol=1e-6)
+
+
+def test_mask_where_batch_and_time_have_the_same_size(data):
+    labels, logits, mask = data
+    expected = (steps(labels, logits) * mask).sum(axis=1).mean()
+    np.testing.assert_allclose(SequenceCrossentropy()(labels, masked(logits, mask)), expected, rtol=1e-6)
+
+    class SummedInCall(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return keras.ops.sum(keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True), axis=1)
+
+    # The trap: (B,) losses beside a (B, T) mask broadcast without an error when B == T.
+    assert abs(float(SummedInCall()(labels, masked(logits, mask))) - expected) > 0.5
+
+
+def test_a_fully_masked_row_costs_nothing_and_counts_in_the_batch(data):
+    labels, logits, mask = data
+    per_row = SequenceCrossentropy(reduction=None)(labels, masked(logits, mask))
+    assert float(per_row[3]) == 0.0
+    assert float(SequenceCrossentropy()(labels, masked(logits, np.zeros_like(mask)))) == 0.0
+
+
+def test_masked_steps_have_no_gradient_and_any_label(data):
+    labels, logits, mask = data
+    labels = np.where(mask, labels, -1)
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        prediction = tf.identity(variable)
+        prediction._keras_mask = tf.constant(mask)
+        loss = SequenceCrossentropy()(labels, prediction)
+    gradient = tape.gradient(loss, variable).numpy()
+    assert (gradient[~mask] == 0.0).all()
+    one_hot = np.eye(VOCABULARY)[labels]
+    np.testing.assert_allclose(gradient[mask], (softmax(logits, -1) - one_hot)[mask] / BATCH, atol=1e-6)
+
+
+def test_ignore_class(data):
+    labels, logits, mask = data
+    padded = np.where(mask, labels, 0)
+    expected = (steps(labels, logits) * mask).sum(axis=1).mean()
+    np.testing.assert_allclose(SequenceCrossentropy(ignore_class=0)(padded, logits), expected, rtol=1e-6)
+    np.testing.assert_allclose(SequenceCrossentropy(ignore_class=-1)(np.where(mask, labels, -1), logits), expected)
+    first = np.ones_like(mask)
+    first[:, 0] = False
+    both = (steps(labels, logits) * mask * first).sum(axis=1).mean()
+    np.testing.assert_allclose(SequenceCrossentropy(ignore_class=0)(padded, masked(logits, first)), both, rtol=1e-6)
+
+
+def test_sample_weights(data):
+    labels, logits, mask = data
+    costs = steps(labels, logits) * mask
+    per_sequence, per_step = np.array([0.0, 1.0, 2.0, 3.0]), np.random.default_rng(0).random((BATCH, TIME))
+    loss, prediction = SequenceCrossentropy(), masked(logits, mask)
+    np.testing.assert_allclose(loss(labels, prediction, per_sequence), (costs.sum(1) * per_sequence).mean(), rtol=1e-6)
+    np.testing.assert_allclose(loss(labels, prediction, per_step), (costs * per_step).sum(1).mean(), rtol=1e-6)
+    np.testing.assert_allclose(loss(labels, prediction, 2.0), 2 * costs.sum(1).mean(), rtol=1e-6)
+    column = per_sequence[:, None]
+    np.testing.assert_allclose(loss(labels, prediction, column), (costs.sum(1) * per_sequence).mean(), rtol=1e-6)
+    weighted = SequenceCrossentropy(reduction="mean_with_sample_weight")(labels, prediction, per_sequence)
+    np.testing.assert_allclose(weighted, np.average(costs.sum(1), weights=per_sequence), rtol=1e-6)
+
+
+def test_probabilities(data):
+    labels, logits, mask = data
+    expected = (steps(labels, logits) * mask).sum(axis=1).mean()
+    loss = SequenceCrossentropy(from_logits=False)
+    np.testing.assert_allclose(loss(labels, masked(softmax(logits, -1), mask)), expected, rtol=1e-5)
+    certain = np.eye(VOCABULARY, dtype="float32")[labels]
+    assert float(loss(labels, certain)) == 0.0
+    assert np.isfinite(float(loss((labels + 1) % VOCABULARY, certain)))
+
+
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_label_smoothing(data, from_logits):
+    labels, logits, _ = data
+    smoothed = 0.9 * np.eye(VOCABULARY)[labels] + 0.1 / VOCABULARY
+    expected = -(smoothed * log_softmax(logits.astype("float64"), -1)).sum(axis=(1, 2)).mean()
+    prediction = logits if from_logits else softmax(logits, -1)
+    loss = SequenceCrossentropy(from_logits=from_logits, label_smoothing=0.1)
+    np.testing.assert_allclose(loss(labels, prediction), expected, rtol=1e-5)
+
+
+def test_extreme_logits_are_finite(data):
+    labels, logits, _ = data
+    for dtype, scale in (("float32", 1e4), ("float16", 1e4), ("bfloat16", 1e4)):
+        prediction = tf.cast(logits * scale / np.abs(logits).max(), dtype)
+        value = SequenceCrossentropy()(labels, prediction)
+        assert value.dtype == tf.float32
+        assert np.isfinite(float(value))
+
+
+def test_sequence_log_likelihood(data):
+    labels, logits, mask = data
+    expected = -(steps(labels, logits) * mask).sum(axis=1)
+    np.testing.assert_allclose(sequence_log_likelihood(labels, logits, mask=mask), expected, rtol=1e-6)
+    np.testing.assert_allclose(sequence_log_likelihood(labels, masked(logits, mask)), expected, rtol=1e-6)
+    padded = np.where(mask, labels, 0)
+    np.testing.assert_allclose(sequence_log_likelihood(padded, logits, ignore_class=0), expected, rtol=1e-6)
+    every = np.ones_like(mask)
+    explicit = sequence_log_likelihood(labels, masked(logits, mask), mask=every)
+    np.testing.assert_allclose(explicit, -steps(labels, logits).sum(axis=1), rtol=1e-6)
+
+
+def model(precision="float32"):
+    tokens = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(VOCABULARY, 8, mask_zero=True, dtype=precision)(tokens)
+    logits = keras.layers.Dense(VOCABULARY, dtype=precision)(hidden)
+    return keras.Model(tokens, WithMask(dtype=precision)(logits))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_fit(data, precision, jit_compile):
+    labels, _, mask = data
+    tokens = np.where(mask, labels, 0)
+    network = model(precision)
+    network.compile("sgd", SequenceCrossentropy(), jit_compile=jit_compile)
+    logits = np.asarray(keras.ops.cast(network(tokens), "float32"))
+    expected = (steps(labels, logits) * mask).sum(axis=1).mean()
+    history = network.fit(tokens, labels, batch_size=BATCH, verbose=0)
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-5 if precision == "float32" else 1e-2)
+
+
+def test_evaluate_weights_batches_by_their_size(data):
+    labels, _, _ = data
+    network = model()
+    network.compile("sgd", SequenceCrossentropy())
+    expected = steps(labels, network(labels).numpy()).sum(axis=1).mean()
+    assert network.evaluate(labels, labels, batch_size=3, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_replicas_train_as_one(data, two_replicas):
+    labels, _, mask = data
+    tokens = np.where(mask, labels, 0)
+    results = []
+    for strategy in (tf.distribute.get_strategy(), two_replicas):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            network = model()
+            network.compile(keras.optimizers.SGD(0.1), SequenceCrossentropy(), jit_compile=False)
+        dataset = tf.data.Dataset.from_tensor_slices((tokens, labels)).batch(BATCH, drop_remainder=True)
+        history = network.fit(dataset, shuffle=False, verbose=0)
+        results.append((history.history["loss"][0], network.get_weights()))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-5)
+    for one, two in zip(results[0][1], results[1][1], strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_save_and_load(tmp_path, data):
+    labels, _, _ = data
+    network = model()
+    network.compile("sgd", SequenceCrossentropy(ignore_class=3, label_smoothing=0.2))
+    network.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"WithMask": WithMask})
+    assert copy.loss.get_config() == network.loss.get_config()
+    assert copy.evaluate(labels, labels, verbose=0) == network.evaluate(labels, labels, verbose=0)
+
+
+def test_config_round_trip():
+    loss = SequenceCrossentropy(
+        from_logits=False, ignore_class=2, label_smoothing=0.1, reduction="sum", name="reconstruction"
+    )
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert isinstance(copy, SequenceCrossentropy)
+    assert copy.get_config() == loss.get_config()
+
+
+def test_errors(data):
+    labels, logits, _ = data
+    with pytest.raises(ValueError, match=r"Received: label_smoothing=1\.0"):
+        SequenceCrossentropy(label_smoothing=1.0)
+    with pytest.raises(ValueError, match=r"Received: y_true\.shape=\(4, 4, 1\)"):
+        SequenceCrossentropy()(labels[..., None], logits)
+    with pytest.raises(ValueError, match=r"Received: sample_weight\.shape=\(4, 3\)"):
+        SequenceCrossentropy()(labels, logits, np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"Received: mask\.shape=\(4,\)"):
+        sequence_log_likelihood(labels, logits, mask=np.ones(4, bool))

@@ -1,0 +1,129 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax, logsumexp, softmax
+
+from keras_vattn.metrics import Perplexity, predictive_log_likelihood
+
+BATCH, TIME, VOCABULARY = 3, 5, 7
+KINDS = ["plug-in", "predictive", "exact", "elbo", "iw"]
+
+
+@pytest.fixture
+def data():
+    generator = np.random.default_rng(5)
+    logits = generator.normal(size=(BATCH, TIME, VOCABULARY), scale=2.0).astype("float32")
+    labels = generator.integers(1, VOCABULARY, size=(BATCH, TIME))
+    mask = np.arange(TIME) < np.array([5, 2, 0])[:, None]
+    return labels, logits, mask
+
+
+def costs(labels, logits):
+    return -np.take_along_axis(log_softmax(logits.astype("float64"), -1), labels[..., None], -1)[..., 0]
+
+
+def masked(logits, mask):
+    logits = tf.constant(logits)
+    logits._keras_mask = tf.constant(mask)
+    return logits
+
+
+def test_pools_tokens_over_batches_of_different_lengths(data):
+    labels, logits, mask = data
+    metric = Perplexity()
+    metric.update_state(labels[:1], masked(logits[:1], mask[:1]))
+    metric.update_state(labels[1:, :2], masked(logits[1:, :2], mask[1:, :2]))
+    expected = np.exp((costs(labels, logits) * mask).sum() / mask.sum())
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+    metric.reset_state()
+    assert np.isnan(float(metric.result()))
+
+
+def test_a_uniform_model_has_the_size_of_its_vocabulary(data):
+    labels, logits, _ = data
+    assert float(Perplexity()(labels, np.zeros_like(logits))) == pytest.approx(VOCABULARY, rel=1e-6)
+
+
+def test_probabilities_and_ignore_class(data):
+    labels, logits, mask = data
+    expected = np.exp((costs(labels, logits) * mask).sum() / mask.sum())
+    metric = Perplexity(from_logits=False, ignore_class=0)
+    assert float(metric(np.where(mask, labels, 0), softmax(logits, -1))) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, TIME)])
+def test_sample_weights_weigh_likelihood_and_count(data, shape):
+    labels, logits, mask = data
+    weights = np.random.default_rng(1).random(shape)
+    token_weights = np.broadcast_to(weights.reshape(BATCH, -1), mask.shape) * mask
+    expected = np.exp((costs(labels, logits) * token_weights).sum() / token_weights.sum())
+    assert float(Perplexity()(labels, masked(logits, mask), weights)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_log_likelihoods(data):
+    labels, logits, mask = data
+    log_likelihood = -(costs(labels, logits) * mask).sum(axis=1)
+    metric = Perplexity(kind="elbo")
+    metric.update_log_likelihood(log_likelihood[:2], mask.sum(axis=1)[:2])
+    metric.update_log_likelihood(tf.constant(log_likelihood[2:], tf.float32), tf.constant(mask.sum(axis=1)[2:]))
+    plug_in = Perplexity()(labels, masked(logits, mask))
+    assert float(metric.result()) == pytest.approx(float(plug_in), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_is_in_the_name_and_the_config(kind):
+    metric = Perplexity(kind=kind, ignore_class=1)
+    assert metric.name == kind.replace("-", "_") + "_perplexity"
+    copy = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert copy.get_config() == metric.get_config()
+    assert copy.kind == kind
+
+
+def test_unknown_kind():
+    with pytest.raises(ValueError, match="Received: kind='token'"):
+        Perplexity(kind="token")
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_in_fit_and_evaluate(data, precision, jit_compile):
+    labels, _, _ = data
+    keras.config.set_dtype_policy(precision)
+    model = keras.Sequential(
+        [keras.Input((TIME,), dtype="int32"), keras.layers.Embedding(VOCABULARY, 8), keras.layers.Dense(VOCABULARY)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, metrics=[Perplexity()], jit_compile=jit_compile)
+    model.fit(labels, labels, verbose=0)
+    result = model.evaluate(labels, labels, verbose=0, batch_size=2, return_dict=True)
+    assert result["plug_in_perplexity"] == pytest.approx(
+        np.exp(result["loss"]), rel=1e-5 if precision == "float32" else 1e-2
+    )
+
+
+def test_two_replicas_count_as_one(data, two_replicas):
+    labels, logits, mask = data
+    with two_replicas.scope():
+        metric = Perplexity()
+
+    @tf.function
+    def update():
+        two_replicas.run(lambda: metric.update_state(labels, masked(logits, mask)))
+
+    update()
+    expected = np.exp((costs(labels, logits) * mask).sum() / mask.sum())
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+    assert float(tf.convert_to_tensor(metric.num_tokens.value)) == 2 * mask.sum()
+
+
+def test_predictive_log_likelihood():
+    values = np.random.default_rng(2).normal(size=(6, 4), loc=-2000.0, scale=5.0)
+    expected = logsumexp(values, axis=0) - np.log(6)
+    np.testing.assert_allclose(predictive_log_likelihood(values), expected, rtol=1e-12)
+    np.testing.assert_allclose(predictive_log_likelihood(values[:1]), values[0])
+    # One draw that explains the sentence is enough; none leaves it impossible.
+    impossible = np.array([[-np.inf, -np.inf], [0.0, -np.inf]])
+    np.testing.assert_allclose(predictive_log_likelihood(impossible), [-np.log(2), -np.inf])
+    with pytest.raises(ValueError, match=r"Received: log_likelihoods\.shape=\(3,\)"):
+        predictive_log_likelihood(np.zeros(3))

@@ -1,0 +1,172 @@
+import sys
+
+import numpy as np
+import pytest
+
+from keras_vattn import plots
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def weights(rows, columns):
+    return np.random.default_rng(0).dirichlet(np.ones(columns), size=rows)
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+def colors(figure, axes):
+    return figure.axes[axes].get_images()[0].get_array()
+
+
+def test_heat_map_shows_the_weights_and_the_tokens(tmp_path):
+    values = weights(2, 3)
+    path = tmp_path / "alignment.png"
+    figure = plots.alignment_heat_map(values, ["ein", "Hund", "."], ["a", "dog"], title="one", path=path)
+    axes = figure.axes[0]
+    np.testing.assert_allclose(colors(figure, 0), values)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ein", "Hund", "."]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "dog"]
+    assert axes.get_images()[0].get_clim() == (0.0, 1.0)
+    assert path.read_bytes().startswith(PNG)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["alignment.png"]
+
+
+def test_heat_map_of_several_panels():
+    panels = [weights(2, 3), weights(4, 2)]
+    figure = plots.alignment_heat_map(
+        panels, [["a", "b", "c"], ["d", "e"]], [["1", "2"], list("3456")], panel_titles=["soft", "hard"]
+    )
+    for index, panel in enumerate(panels):
+        np.testing.assert_allclose(colors(figure, index), panel)
+    assert {"soft", "hard"} <= set(texts(figure))
+    shared = plots.alignment_heat_map(
+        np.stack([weights(2, 3)] * 2), ["a", "b", "c"], ["1", "2"], spread=[panels[0]] * 2
+    )
+    assert [len(axes.collections) for axes in shared.axes[:2]] == [1, 1]
+
+
+def test_many_panels_wrap_into_rows():
+    figure = plots.alignment_heat_map([weights(20, 20)] * 5, ["s"] * 20, ["t"] * 20, panel_titles=list("abcde"))
+    assert figure.get_figwidth() < 20
+    assert len({round(axes.get_position().y0, 3) for axes in figure.axes[:5]}) == 3
+
+
+def test_no_token_is_a_formula_blank_or_endless(tmp_path):
+    tokens = ["$\\frac$", " ", "\n", "Donaudampfschifffahrtsgesellschaftskapitän", "ελληνικά", "русский", "كان"]
+    figure = plots.alignment_heat_map(weights(1, 7), tokens, ["$"], title="$x", path=tmp_path / "a.png")
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["$\\frac$", "␣", "↵", "Donaudampfschifffahrtsg…", "ελληνικά", "русский", "كان"]
+
+
+def test_letters_without_a_font_are_spelled_out_not_warned_about(tmp_path, monkeypatch):
+    plain = plots._font_with
+    monkeypatch.setattr(plots, "_font_with", lambda letter: None if letter == "年" else plain(letter))
+    figure = plots.alignment_heat_map(weights(1, 2), ["5年", "x"], ["年"], title="年", path=tmp_path / "a.png")
+    assert {"5[5E74]", "[5E74]"} <= set(texts(figure))
+
+
+def test_letters_with_a_font_use_it():
+    assert plots._font_with("a") == "DejaVu Sans"
+    assert plots._families("ab") == ["DejaVu Sans"]
+    assert plots._font_with("\U0010fffd") is None
+
+
+def test_a_failed_write_leaves_the_old_picture(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def full_disk(self, file, **options):
+        file.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        plots.alignment_heat_map(weights(1, 2), ["a", "b"], ["c"], path=path)
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_heat_map_errors():
+    with pytest.raises(ValueError, match=r"Received: weights\.shape=\(2, 3\)"):
+        plots.alignment_heat_map(weights(2, 3), ["a", "b"], ["c", "d"])
+    with pytest.raises(ValueError, match=r"spread\.shape=\(1, 2\)"):
+        plots.alignment_heat_map(weights(2, 2), ["a", "b"], ["c", "d"], spread=weights(1, 2))
+    with pytest.raises(ValueError, match="2 panels of weights, 1 sources"):
+        plots.alignment_heat_map([weights(1, 1)] * 2, [["a"]], ["c"])
+    with pytest.raises(ValueError, match="Received: weights of shapes"):
+        plots.alignment_heat_map(np.zeros(3), ["a"], ["c"])
+    with pytest.raises(ValueError, match="neither empty"):
+        plots.alignment_heat_map(np.zeros((0, 1)), ["a"], [])
+
+
+def test_training_curves(tmp_path):
+    histories = {
+        "DED": {"bleu": [1.0, None, 3.0, float("nan")]},
+        "VED": [{"bleu": [1.0, 2.0], "dist": [0.1, 0.2]}, {"bleu": [3.0, 4.0, 5.0]}],
+        "late": {"epoch": [5, 10], "bleu": [2.0, 2.5]},
+    }
+    figure = plots.training_curves(
+        histories, ["bleu", "dist"], metric_labels={"bleu": "BLEU-2"}, title="curves", path=tmp_path / "curves.png"
+    )
+    bleu, dist = figure.axes
+    single, several, late = bleu.get_lines()
+    assert single.get_xydata().tolist() == [[1, 1], [3, 3]]
+    assert several.get_xydata().tolist() == [[1, 2], [2, 3], [3, 5]]
+    assert late.get_xydata().tolist() == [[5, 2], [10, 2.5]]
+    (band,) = bleu.collections
+    assert band.get_datalim(bleu.transData).intervaly[1] == pytest.approx(5.0)
+    heights = {tuple(point) for point in band.get_paths()[0].vertices.round(4)}
+    assert {(1.0, round(2 + np.sqrt(2), 4)), (1.0, round(2 - np.sqrt(2), 4)), (3.0, 5.0)} <= heights
+    assert dist.get_lines()[0].get_xydata().tolist() == [[1, 0.1], [2, 0.2]]
+    assert bleu.get_title() == "BLEU-2"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "DED",
+        "VED (mean ± sd, 2 seeds)",
+        "late",
+    ]
+    assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
+
+
+def test_training_curves_errors():
+    with pytest.raises(ValueError, match=r"Received: \['blue'\]"):
+        plots.training_curves({"DED": {"bleu": [1.0]}}, ["blue"])
+    with pytest.raises(ValueError, match=r"metrics=\[\]"):
+        plots.training_curves({"DED": {"bleu": [1.0]}}, [])
+
+
+def test_quality_diversity(tmp_path):
+    points = {"VED": [(0.2, 3.1, "γ=0.1"), (0.4, 2.8, None)], "$DED$": [(0.1, 3.3, "日")]}
+    figure = plots.quality_diversity(points, "BLEU-4", "Dist-2", path=tmp_path / "points.png")
+    (axes,) = figure.axes
+    assert axes.get_lines()[0].get_xydata().tolist() == [[0.2, 3.1], [0.4, 2.8]]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Dist-2", "BLEU-4")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["VED", "$DED$"]
+    assert "γ=0.1" in texts(figure)
+    assert (tmp_path / "points.png").read_bytes().startswith(PNG)
+    with pytest.raises(ValueError, match="at least one point"):
+        plots.quality_diversity({"VED": []})
+
+
+def test_pyplot_is_left_alone(monkeypatch):
+    from matplotlib import _pylab_helpers
+
+    plots.quality_diversity({"VED": [(0.2, 3.1, None)]})
+    assert not _pylab_helpers.Gcf.figs
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        lambda: plots.alignment_heat_map(weights(1, 2), ["a", "b"], ["c"]),
+        lambda: plots.training_curves({"DED": {"bleu": [1.0]}}, ["bleu"]),
+        lambda: plots.quality_diversity({"VED": [(0.2, 3.1, None)]}),
+    ],
+)
+def test_a_missing_matplotlib_names_the_extra(monkeypatch, plot):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[apps\]"'):
+        plot()
