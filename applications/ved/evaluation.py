@@ -128,10 +128,6 @@ def likelihood_report(generator, models, options, encoded):
         tokens += int(tf.math.count_nonzero(target_output))
         rows += int(target_output.shape[0])
     divergences = {tracker.name: float(tracker.result()) for tracker in trackers}
-    for inputs, target_output in encoded.batches(options):
-        plug_in += float(
-            tf.reduce_sum(generator.log_likelihood(inputs["source"], inputs["target_input"], target_output))
-        )
     report = {
         "num_tokens": tokens,
         "plug_in_perplexity": float(np.exp(-plug_in / tokens)),

@@ -4,7 +4,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
-from applications.common.text import END, PAD, START
+from applications.common.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.losses import sequence_log_likelihood
 
@@ -105,13 +105,16 @@ class Generator(tf.Module):
         if noise is None:
             noise = models.decoder.draw_noise(batch_size, max_length, memory)
 
+        # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
+        size = self.target_encoder.vocabulary_size
+        never = tf.reduce_sum(tf.one_hot([PAD, START, UNKNOWN], size, tf.float32.min, 0.0), axis=0)
+
         def step(ids, state, position):
             noise_now = tf.nest.map_structure(lambda x: x[:, position], noise)
             outputs, state = models.decoder.step(models.step_inputs(ids, encoded), state, memory, noise_now)
             logits = ops.cast(models.logits(outputs), "float32")
-            never = tf.one_hot([PAD, START], tf.shape(logits)[-1], on_value=logits.dtype.min, off_value=0.0)
             kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
-            return logits + tf.reduce_sum(never, axis=0), state, kept
+            return logits + never, state, kept
 
         start_ids = tf.fill([batch_size], START)
         return decoding.decode(step, models.start(source, encoded, memory), start_ids, END, max_length, sampler)

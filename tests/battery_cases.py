@@ -1,0 +1,421 @@
+"""The table of the battery: every public layer, in the configurations that take their own path through the code."""
+
+import dataclasses
+from functools import partial
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+from tensorflow_probability.python.distributions import kl_divergence
+
+from keras_vattn import (
+    Additive,
+    Attention,
+    AttentionDecoder,
+    Bilinear,
+    DeterministicAttention,
+    DotProduct,
+    GaussianAttention,
+    GaussianContext,
+    GaussianLatent,
+    WeightedSum,
+    WordDropout,
+)
+
+BATCH, STEPS, SOURCE = 4, 3, 5
+VOCABULARY = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One row: how the layer is made, what it is called with, and which checks have a meaning for it.
+
+    Attributes:
+        name: Id of the row in pytest.
+        make: The constructor with the options of the row; takes `seed` where `draws`.
+        widths: Width of each float input, in the order of the call.
+        divergence: Whether a call adds a KL.
+        draws: Whether a call in training is random.
+        dropout: Whether some of the randomness is dropout, so that training with Gaussian noise 0 is not inference.
+        bad_options: Options that the constructor refuses.
+    """
+
+    name: str
+    make: object
+    widths: dict
+    divergence: bool = False
+    draws: bool = False
+    dropout: bool = False
+    bad_options: tuple = ()
+
+    source_arguments = ()
+    query_mask = None
+    key_mask = None
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        generator = np.random.default_rng(seed)
+        shapes = {
+            name: (batch, SOURCE if name in self.source_arguments else steps, width)
+            for name, width in self.widths.items()
+        }
+        return {name: tf.constant(generator.normal(size=shape), tf.float32) for name, shape in shapes.items()}
+
+    def masks(self, batch=BATCH, steps=STEPS):
+        """Suffix masks of every kind the layer takes; no row of the keys is fully masked."""
+        masks = {}
+        if self.query_mask:
+            lengths = np.resize([steps, max(steps - 1, 1), 1], batch)
+            masks[self.query_mask] = tf.constant(np.arange(steps) < lengths[:, None])
+        if self.key_mask:
+            lengths = np.resize([SOURCE, SOURCE - 2, 1], batch)
+            masks[self.key_mask] = tf.constant(np.arange(SOURCE) < lengths[:, None])
+        return masks
+
+    def built(self, **options):
+        layer = self.make(**options)
+        layer.build(*(x.shape for x in self.arrays().values()))
+        return layer
+
+    def outputs(self, result):
+        return list(result.values()) if isinstance(result, dict) else [result]
+
+    def floats(self, result):
+        return [ops.cast(x, "float32") for x in self.outputs(result)]
+
+    def context(self, result):
+        return result
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        """KL of each query (B, T) at inference, from the two distributions of the layer."""
+        raise NotImplementedError
+
+    def expected_loss(self, layer, arrays, masks=()):
+        divergences = self.expected_divergences(layer, arrays, masks)
+        return divergences.sum() / divergences.shape[0]
+
+    def make_extreme(self, layer, arrays):
+        """Scale weights or inputs until the largest logit is 1e4; returns the inputs."""
+        return {name: 1e4 * x for name, x in arrays.items()}
+
+
+class ScoreCase(Case):
+    source_arguments = ("key",)
+
+    def make_extreme(self, layer, arrays):
+        return _scale_logits(layer, layer, arrays, "query", arrays["query"], arrays["key"])
+
+
+class ContextCase(Case):
+    source_arguments = ("value",)
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        arrays = super().arrays(batch, steps, seed)
+        return {"weights": tf.nn.softmax(arrays["weights"]), "value": arrays["value"]}
+
+    def make_extreme(self, layer, arrays):
+        return {"weights": tf.one_hot(tf.argmax(arrays["weights"], axis=-1), SOURCE), "value": 1e4 * arrays["value"]}
+
+
+class AttentionCase(Case):
+    source_arguments = ("value",)
+    query_mask = "query_mask"
+    key_mask = "value_mask"
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        masks = dict(masks)
+        valid = masks.pop("query_mask", True)
+        posterior = layer.posterior_distribution(**arrays, **masks)
+        prior = layer.prior_distribution(**arrays, **masks)
+        divergences = np.where(valid, kl_divergence(posterior, prior), 0.0)
+        if "value_mask" in masks:
+            divergences = np.where(np.any(masks["value_mask"], axis=1)[:, None], divergences, 0.0)
+        return divergences
+
+    def make_extreme(self, layer, arrays):
+        return _scale_logits(layer.score, layer.score, arrays, "query", arrays["query"], arrays["value"])
+
+
+class DecoderCase(Case):
+    source_arguments = ("memory",)
+    query_mask = "inputs_mask"
+
+    @property
+    def key_mask(self):
+        return "memory_mask" if "memory" in self.widths else None
+
+    def context(self, result):
+        return result["context"]
+
+    def queries(self, layer, arrays, memory_mask=None):
+        """What the attention is asked with at each step of inference, (B, T, units), from the pure step."""
+        memory = layer.prepare_memory(arrays["memory"], memory_mask)
+        state = layer.start(arrays["inputs"].shape[0], memory)
+        queries = []
+        for inputs in tf.unstack(arrays["inputs"], axis=1):
+            before = state["cells"][0]
+            outputs, state = layer.step(inputs, state, memory)
+            queries.append(before if layer.query == "previous" else outputs["hidden"])
+        return ops.stack(queries, axis=1)
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        masks = dict(masks)
+        queries = self.queries(layer, arrays, masks.get("memory_mask"))
+        inner = {"query_mask": masks["inputs_mask"]} if "inputs_mask" in masks else {}
+        if "memory_mask" in masks:
+            inner["value_mask"] = masks["memory_mask"]
+        inner_arrays = {"query": queries, "value": arrays["memory"]}
+        return AttentionCase.expected_divergences(self, layer.attention, inner_arrays, inner)
+
+    def make_extreme(self, layer, arrays):
+        if "memory" not in arrays:
+            return super().make_extreme(layer, arrays)
+        score = layer.attention.score
+        queries = self.queries(layer, arrays)
+        return _scale_logits(score, score, arrays, "memory", queries, arrays["memory"])
+
+
+class LatentCase(Case):
+    query_mask = "mask"
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        inputs = arrays["inputs"]
+        valid = dict(masks).get("mask", True)
+        divergences = kl_divergence(layer.posterior_distribution(inputs), layer.prior_distribution(inputs))
+        return np.where(valid, divergences, 0.0)
+
+    def expected_loss(self, layer, arrays, masks=()):
+        if not layer.free_bits:
+            return super().expected_loss(layer, arrays, masks)
+        inputs = arrays["inputs"]
+        posterior, prior = layer.posterior_distribution(inputs), layer.prior_distribution(inputs)
+        by_dimension = kl_divergence(posterior.distribution, prior.distribution).numpy()
+        valid = np.broadcast_to(dict(masks).get("mask", True), by_dimension.shape[:-1])
+        average = by_dimension[valid].mean(axis=0)
+        return np.maximum(average, layer.free_bits).sum() * valid.sum() / valid.shape[0]
+
+
+class VectorLatentCase(LatentCase):
+    query_mask = None
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
+
+
+class WordsCase(Case):
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        ids = np.random.default_rng(seed).integers(3, VOCABULARY, size=(batch, steps))
+        return {"inputs": tf.constant(ids, tf.int32)}
+
+    def floats(self, result):
+        return [ops.cast(result, "float32")[..., None]]
+
+    def make_extreme(self, layer, arrays):
+        return arrays
+
+
+def _scale_logits(owner, score, arrays, scaled_input, query, key):
+    largest = float(ops.max(ops.abs(ops.cast(score(query, key), "float32"))))
+    for name in ("kernel", "scale"):
+        weight = getattr(owner, name, None)
+        if weight is not None:
+            weight.assign(weight * (1e4 / largest))
+            return arrays
+    return {**arrays, scaled_input: arrays[scaled_input] * (1e4 / largest)}
+
+
+def _decoder(attention=None, units=6, **options):
+    def make(seed=None, **more):
+        inner = None if attention is None else attention(seed=seed)
+        return AttentionDecoder(units, inner, seed=seed, **{**options, **more})
+
+    return make
+
+
+def _decoder_case(name, attention=None, memory=5, divergence=False, **options):
+    dropout = bool(options.get("dropout")) or (attention is not None and bool(attention(seed=0).dropout))
+    return DecoderCase(
+        f"decoder-{name}",
+        _decoder(attention, **options),
+        {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory},
+        divergence=divergence,
+        draws=divergence or dropout,
+        dropout=dropout,
+        bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
+    )
+
+
+MEAN_CONTEXT = keras.saving.serialize_keras_object(GaussianContext(prior="mean"))
+KL_OPTIONS = ({"kl_weight": -1.0}, {"kl_annealing": 0.5}, {"kl_reduction": "max"})
+SHARED = {"query": 4, "value": 4}
+APART = {"query": 4, "value": 6}
+
+CASES = [
+    ScoreCase("dot-product", partial(DotProduct), {"query": 4, "key": 4}),
+    ScoreCase("dot-product-scaled", partial(DotProduct, scaled=True), {"query": 4, "key": 4}),
+    ScoreCase("bilinear", partial(Bilinear), {"query": 4, "key": 6}),
+    ScoreCase("additive", partial(Additive, units=7), {"query": 4, "key": 6}, bad_options=({"units": 0},)),
+    ScoreCase("additive-no-bias", partial(Additive, use_bias=False), {"query": 4, "key": 6}),
+    ContextCase("weighted-sum", partial(WeightedSum), {"weights": SOURCE, "value": 6}),
+    ContextCase(
+        "gaussian-context-standard",
+        partial(GaussianContext),
+        {"weights": SOURCE, "value": 6},
+        bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}),
+    ),
+    ContextCase(
+        "gaussian-context-mean",
+        partial(GaussianContext, prior="mean", hidden_units=3, temperature=0.5),
+        {"weights": SOURCE, "value": 6},
+    ),
+    AttentionCase(
+        "attention-default",
+        partial(Attention),
+        SHARED,
+        bad_options=({"score": "cosine"}, {"alignment": "hardmax"}, {"context": "mean"}, {"dropout": 1.0}, *KL_OPTIONS),
+    ),
+    AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SHARED, draws=True, dropout=True),
+    AttentionCase("attention-bilinear", partial(Attention, score="bilinear"), APART),
+    AttentionCase("attention-additive", partial(Attention, score="additive"), APART),
+    AttentionCase(
+        "attention-dot-gaussian", partial(Attention, context="gaussian"), SHARED, divergence=True, draws=True
+    ),
+    AttentionCase(
+        "attention-bilinear-gaussian-mean-dropout",
+        partial(
+            Attention,
+            score="bilinear",
+            context=MEAN_CONTEXT,
+            dropout=0.25,
+        ),
+        APART,
+        divergence=True,
+        draws=True,
+        dropout=True,
+    ),
+    AttentionCase(
+        "attention-additive-gaussian",
+        partial(Attention, score="additive", context="gaussian"),
+        APART,
+        divergence=True,
+        draws=True,
+    ),
+    AttentionCase(
+        "deterministic-attention",
+        partial(DeterministicAttention, score="additive", dropout=0.25),
+        APART,
+        draws=True,
+        dropout=True,
+        bad_options=({"score": "cosine"}, {"dropout": -0.1}),
+    ),
+    AttentionCase(
+        "gaussian-attention-standard",
+        partial(GaussianAttention, score="bilinear"),
+        APART,
+        divergence=True,
+        draws=True,
+        bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}, *KL_OPTIONS),
+    ),
+    AttentionCase(
+        "gaussian-attention-mean",
+        partial(GaussianAttention, score="additive", prior="mean", hidden_units=3),
+        APART,
+        divergence=True,
+        draws=True,
+    ),
+    _decoder_case(
+        "lstm-additive-gaussian-current-sampled",
+        partial(GaussianAttention, score="additive"),
+        divergence=True,
+    ),
+    _decoder_case(
+        "gru-bilinear-mean-current-expected",
+        partial(GaussianAttention, score="bilinear", prior="mean"),
+        divergence=True,
+        cell="gru",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-bilinear-gaussian-previous-sampled",
+        partial(GaussianAttention, score="bilinear"),
+        divergence=True,
+        query="previous",
+    ),
+    _decoder_case(
+        "gru-additive-mean-previous-expected-stack",
+        partial(GaussianAttention, score="additive", prior="mean"),
+        divergence=True,
+        cell="gru",
+        num_layers=2,
+        query="previous",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-additive-mean-current-off",
+        partial(GaussianAttention, score="additive", prior="mean"),
+        divergence=True,
+        feeding="off",
+    ),
+    _decoder_case(
+        "gru-dot-gaussian-previous-off",
+        partial(GaussianAttention),
+        memory=6,
+        divergence=True,
+        cell="gru",
+        query="previous",
+        feeding="off",
+    ),
+    _decoder_case(
+        "lstm-additive-previous-residual-stack",
+        partial(DeterministicAttention, score="additive"),
+        query="previous",
+        num_layers=3,
+        residual=True,
+        dropout=0.25,
+    ),
+    _decoder_case("lstm-dot-current-weight-dropout", partial(DeterministicAttention, dropout=0.25), memory=6),
+    _decoder_case("lstm-residual-stack", num_layers=2, residual=True, dropout=0.25),
+    _decoder_case("gru", cell="gru"),
+    VectorLatentCase(
+        "latent",
+        partial(GaussianLatent, 3),
+        {"inputs": 4},
+        divergence=True,
+        draws=True,
+        bad_options=({"units": 0}, {"temperature": -1.0}, {"free_bits": -1.0}, *KL_OPTIONS),
+    ),
+    VectorLatentCase(
+        "latent-free-bits", partial(GaussianLatent, 3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
+    ),
+    LatentCase("latent-sequence", partial(GaussianLatent, 3), {"inputs": 4}, divergence=True, draws=True),
+    WordsCase(
+        "word-dropout",
+        partial(WordDropout, rate=0.5, replacement_id=1),
+        {"inputs": None},
+        draws=True,
+        dropout=True,
+        bad_options=({"rate": 1.5},),
+    ),
+]
+
+
+def model_inputs(case, with_masks=True):
+    """Symbolic inputs of unknown batch size and length."""
+    arrays, masks = case.arrays(), case.masks() if with_masks else {}
+    inputs = {}
+    for name, x in {**arrays, **masks}.items():
+        unknown = (None,) * (len(x.shape) - 1)
+        integer_or_bool = not x.dtype.is_floating
+        shape = unknown if integer_or_bool else (*unknown[:-1], x.shape[-1])
+        inputs[name] = keras.Input(shape, dtype=x.dtype.name if integer_or_bool else "float32", name=name)
+    return inputs
+
+
+def build_model(case, layer):
+    """The layer, the mean of every output over all axes but the batch, and a Dense layer: (B, 1)."""
+    inputs = model_inputs(case)
+    outputs = case.outputs(layer(**inputs))
+    if isinstance(case, WordsCase):
+        outputs = [keras.layers.Embedding(VOCABULARY, 2)(x) for x in outputs]
+    pooled = [ops.mean(x, axis=tuple(range(1, len(x.shape)))) for x in outputs]
+    return keras.Model(inputs, keras.layers.Dense(1)(ops.stack(pooled, axis=-1)))
