@@ -1,0 +1,45 @@
+"""Interleaved pairs: two things are timed in turn, so that a drift of the machine's speed falls on both."""
+
+import json
+import pathlib
+import time
+
+import numpy as np
+import scipy.stats
+
+FOLDER = pathlib.Path("runs/benchmarks")
+
+
+def median_interval(values, confidence=0.95):
+    """Median with the distribution-free interval between two order statistics."""
+    values = np.sort(np.asarray(values, np.float64))
+    low, high = scipy.stats.binom.interval(confidence, len(values), 0.5)
+    return float(np.median(values)), float(values[int(low)]), float(values[min(int(high), len(values) - 1)])
+
+
+def interleave(functions, num_rounds=30, num_warm_up=3):
+    """Call every function once a round, in turn, and return its seconds: a dictionary of arrays (num_rounds,)."""
+    for _ in range(num_warm_up):
+        for function in functions.values():
+            function()
+    seconds = {name: [] for name in functions}
+    for round_number in range(num_rounds):
+        names = list(functions)
+        # The order alternates, so that neither side always follows the other.
+        for name in names if round_number % 2 else reversed(names):
+            start = time.perf_counter()
+            functions[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: np.asarray(values) for name, values in seconds.items()}
+
+
+def report(title, rows):
+    """Print a table of (name, (median, low, high), unit) and write it to runs/benchmarks/."""
+    print(f"\n{title}")
+    for name, (median, low, high), unit in rows:
+        print(f"  {name:58} {median:9.3f} [{low:.3f}, {high:.3f}] {unit}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    record = [
+        {"name": name, "median": m, "low": low, "high": high, "unit": unit} for name, (m, low, high), unit in rows
+    ]
+    (FOLDER / f"{title.split(':')[0].replace(' ', '_')}.json").write_text(json.dumps(record, indent=2))
