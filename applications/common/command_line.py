@@ -5,8 +5,10 @@ names), then from the command line.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import sys
+import typing
 
 import tyro
 import yaml
@@ -15,7 +17,9 @@ from applications.common.errors import InputError
 
 
 def run(program, commands, arguments=None):
-    """Run the command that the first argument names, and turn every `InputError` into one line and exit status 2.
+    """Run the command that the first argument names, and turn an expected error into one line and an exit status.
+
+    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read.
 
     Args:
         program: Name for the usage line, for instance "python -m applications.ved".
@@ -40,15 +44,17 @@ def run(program, commands, arguments=None):
         function, options_class, presets = commands[name]
         function(read_options(f"{program} {name}", options_class, presets, rest))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _fail(error, 2)
     except FloatingPointError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+        return _fail(error, 3)
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 4
+        return _fail(error, 4)
     return 0
+
+
+def _fail(error, status):
+    print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+    return status
 
 
 def read_options(program, options_class, presets, arguments):
@@ -86,4 +92,20 @@ def _read_yaml(path, options_class):
         raise InputError(
             f"--config: {path} names unknown options: {', '.join(unknown)}. Known: {', '.join(sorted(fields))}"
         )
-    return values
+    types = typing.get_type_hints(options_class)
+    return {name: _checked(f"--config: {path}: {name}", value, types[name]) for name, value in values.items()}
+
+
+def _checked(place, value, annotation):
+    """Return a value of the annotated type; `InputError` if it is of another. Checks types made of plain ones only."""
+    kinds = typing.get_args(annotation) or (annotation,)
+    if not set(kinds) <= {str, int, float, bool, type(None)}:
+        return tuple(value) if isinstance(value, list) else value
+    if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
+        # YAML reads 1e-3, without a point, as text.
+        with contextlib.suppress(ValueError):
+            return float(value)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise InputError(f"{place}: expected {names}. Received: {value!r}")
+    return value

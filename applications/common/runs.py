@@ -70,8 +70,8 @@ class RunFolder:
             differing = _differences(stored, config, may_differ)
             if differing:
                 raise InputError(
-                    f"{path} holds a run with other options. Choose another folder, or repeat its options:\n"
-                    + "\n".join(f"  {name}: {old} in the folder, {new} asked for" for name, old, new in differing)
+                    f"{path} holds a run with other options. Choose another folder, or repeat its options: "
+                    + "; ".join(f"{name}: {old} in the folder, {new} asked for" for name, old, new in differing)
                 )
             if not resume:
                 raise InputError(f"{path} holds a run already. Resume it, or choose another folder.")
@@ -221,7 +221,7 @@ class Checkpoint(keras.callbacks.Callback):
         }
         arrays = {f"variable_{index:05d}": _to_numpy(variable) for index, variable in enumerate(variables)}
         arrays["record"] = np.frombuffer(json.dumps(record).encode(), "uint8")
-        with _replacing(self.path) as temporary, open(temporary, "xb") as file:
+        with replacing(self.path) as temporary, open(temporary, "xb") as file:
             np.savez(file, **arrays)
 
     def _keep_best(self, epoch, logs):
@@ -232,7 +232,7 @@ class Checkpoint(keras.callbacks.Callback):
         value = float(logs[self.monitor])
         sign = 1.0 if self.mode == "min" else -1.0
         if math.isfinite(value) and (self.best_value is None or sign * value < sign * self.best_value):
-            with _replacing(self.best_path) as temporary:
+            with replacing(self.best_path) as temporary:
                 self.model.save_weights(temporary)
             self.best_value, self.best_epoch = value, epoch + 1
 
@@ -305,7 +305,7 @@ def write_text_atomically(path, text):
     Raises:
         OSError: if it cannot be written, for instance on a full disk; the old file is left.
     """
-    with _replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
+    with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
 
 
@@ -346,8 +346,12 @@ def environment_record():
 
 
 @contextlib.contextmanager
-def _replacing(path):
-    """Gives a temporary path beside `path`, moved over it if the block succeeds, removed if not."""
+def replacing(path):
+    """Gives a temporary path beside `path`, moved over it if the block succeeds, removed if not.
+
+    Raises:
+        OSError: if it cannot be written, for instance on a full disk; the old file is left, and the error names it.
+    """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     temporary.unlink(missing_ok=True)
@@ -356,6 +360,10 @@ def _replacing(path):
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     if os.name == "posix":

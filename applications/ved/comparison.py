@@ -9,14 +9,16 @@ import pathlib
 import subprocess
 import sys
 
-import keras_vattn
-from applications.common.errors import InputError
-from applications.common.metrics import mean_interval, paired_interval
-from applications.common.runs import write_json, write_text_atomically
-from applications.ved.options import find_row
+import yaml
 
-COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "entropy", "dist_1", "dist_2")
-CURVES = ("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1")
+import keras_vattn
+from applications.common.command_line import read_options
+from applications.common.errors import InputError
+from applications.common.runs import RunFolder, write_json, write_text_atomically
+from applications.ved.options import PRESETS, Options, validate
+from applications.ved.reporting import CURVE_LABELS, CURVES
+from applications.ved.tables import is_stochastic, split_name, table_of
+from applications.ved.training import MAY_DIFFER
 
 
 @dataclasses.dataclass
@@ -38,149 +40,153 @@ class CompareOptions:
     """Runs trained at the same time; the processor's cores are shared out between them."""
     layout: str = "table_2"
     """table_2: BLEU-1 to 4, entropy, Dist-1, Dist-2. table_4: BLEU-2, entropy, Dist-1, Dist-2."""
+    latent_temperatures: tuple[float, ...] = ()
+    """Also trace quality against diversity at these factors on sigma, for every stochastic row."""
+    word_temperatures: tuple[float, ...] = ()
+    """The same, drawing words instead of latents: the control."""
+    curve_sources: int = 300
+    """Different sources that the curves decode."""
 
 
 def compare(options):
     """Train what is missing, then write the table, the differences and the pictures."""
     _validate(options)
     folder = pathlib.Path(options.out)
-    runs = [(name, seed) for seed in range(options.seeds) for name in options.rows]
-    missing = [run for run in runs if not _metrics_path(folder, *run).exists()]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
-        failed = [message for message in executor.map(lambda run: _train(options, folder, *run), missing) if message]
-    if failed:
-        raise InputError("\n".join(failed))
-    records = {run: json.loads(_metrics_path(folder, *run).read_text(encoding="utf-8")) for run in runs}
+    runs = {(name, seed): _run_options(options, name, seed) for seed in range(options.seeds) for name in options.rows}
+    missing = [run for run, run_options in runs.items() if not _is_finished(run_options)]
+    folder.mkdir(parents=True, exist_ok=True)
+    _in_parallel(options, lambda run: _train(options, folder, runs[run]), missing)
+    records = {run: _read_json(runs[run], "metrics.json") for run in runs}
     table = table_of(options, records)
     write_text_atomically(folder / "table.md", table)
-    write_json(folder / "comparison.json", {"options": options, "runs": [records[run] for run in runs]})
-    histories = {name: [_history(folder, name, seed) for seed in range(options.seeds)] for name in options.rows}
-    shown = {name: runs for name, runs in histories.items() if find_row(_split(name)[0]).stochastic}
+    write_json(folder / "comparison.json", {"options": options, "runs": list(records.values())})
+    histories = {name: [_history(runs[name, seed]) for seed in range(options.seeds)] for name in options.rows}
+    shown = {name: rows for name, rows in histories.items() if is_stochastic(name)}
     if shown:
-        keras_vattn.plots.training_curves(shown, list(CURVES), path=folder / "curves.png")
+        keras_vattn.plots.training_curves(shown, list(CURVES), metric_labels=CURVE_LABELS, path=folder / "curves.png")
+    if options.latent_temperatures or options.word_temperatures:
+        _quality_diversity(options, folder, {run: runs[run] for run in runs if is_stochastic(run[0])})
     print(table)
     print(f"written: {folder}")
 
 
 def _validate(options):
     for name in (*options.rows, options.baseline):
-        row, gamma = _split(name)
-        find_row(row)
-        if gamma is not None and not gamma >= 0:
-            raise InputError(f"--rows: gamma_a must be a number of at least 0. Received: {name}")
+        split_name(name)
+    if not options.rows:
+        raise InputError("--rows: name at least one row.")
+    if not is_stochastic(options.baseline):
+        raise InputError(f"--baseline: differences are those of draws; {options.baseline} has none.")
     if len(set(options.rows)) < len(options.rows):
         raise InputError(f"--rows: every row once. Received: {' '.join(options.rows)}")
-    for name in ("seeds", "jobs"):
+    for name in ("seeds", "jobs", "curve_sources"):
         if getattr(options, name) < 1:
-            raise InputError(f"--{name}: must be positive. Received: {getattr(options, name)}")
+            raise InputError(f"--{name.replace('_', '-')}: must be positive. Received: {getattr(options, name)}")
     if options.layout not in ("table_2", "table_4"):
         raise InputError(f"--layout: expected table_2 or table_4. Received: {options.layout}")
-    if options.options is not None and not pathlib.Path(options.options).is_file():
-        raise InputError(f"--options: {options.options} does not exist.")
 
 
-def _split(name):
-    row, _, gamma = name.partition(":")
-    try:
-        return row, float(gamma) if gamma else None
-    except ValueError as error:
-        raise InputError(f"--rows: {name}: gamma_a must be a number.") from error
-
-
-def _run_folder(folder, name, seed):
-    return folder / f"{name.replace(':', '_gamma_')}_seed_{seed}"
-
-
-def _metrics_path(folder, name, seed):
-    return _run_folder(folder, name, seed) / "metrics.json"
-
-
-def _train(options, folder, name, seed):
-    """Train one run in a process of its own; return an error message or `None`."""
-    row, gamma = _split(name)
-    out = _run_folder(folder, name, seed)
-    command = [sys.executable, "-m", "applications.ved", "train", "--preset", options.preset]
-    if options.options is not None:
-        command += ["--config", options.options]
-    command += ["--row", row, "--seed", str(seed), "--out", str(out)]
-    if gamma is not None:
-        command += ["--gamma-a", str(gamma)]
+def _run_options(options, name, seed):
+    """Return the options of one run; `InputError` if its folder holds a run with others."""
+    arguments = ["--preset", options.preset] + (["--config", options.options] if options.options else [])
+    run_options = read_options("compare", Options, PRESETS, arguments)
+    row, gamma = split_name(name)
+    out = pathlib.Path(options.out) / f"{name.replace(':', '_gamma_')}_seed_{seed}"
+    gamma = run_options.gamma_a if gamma is None else gamma
+    run_options = dataclasses.replace(run_options, row=row, seed=seed, gamma_a=gamma, out=str(out))
+    validate(run_options)
     if (out / "config.yaml").exists():
-        command += ["--resume"]
+        stored = RunFolder.load(out).config
+        expected = dataclasses.asdict(run_options)
+        differing = [key for key in expected if key not in MAY_DIFFER and stored.get(key) != expected[key]]
+        if differing:
+            raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
+    return run_options
+
+
+def _is_finished(run_options):
+    metrics = pathlib.Path(run_options.out) / "metrics.json"
+    return metrics.exists() and _read_json(run_options, metrics.name)["options"]["epochs"] == run_options.epochs
+
+
+def _read_json(run_options, name):
+    return json.loads((pathlib.Path(run_options.out) / name).read_text(encoding="utf-8"))
+
+
+def _in_parallel(options, function, items):
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
+        failed = [message for message in executor.map(function, items) if message]
+    if failed:
+        raise InputError("\n".join(failed))
+
+
+def _train(options, folder, run_options):
+    """Train one run in a process of its own; return an error message or `None`."""
+    out = pathlib.Path(run_options.out)
+    config = folder / f"{out.name}.yaml"
+    values = {key: value for key, value in dataclasses.asdict(run_options).items() if key != "resume"}
+    write_text_atomically(config, yaml.safe_dump(values, sort_keys=False))
+    resume = ["--resume"] if (out / "config.yaml").exists() else []
+    return _run(options, folder, out.name, ["train", "--config", str(config), *resume])
+
+
+def _run(options, folder, name, arguments):
+    """Run a command of this program in a process of its own; return an error message or `None`."""
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
-    environment = {
-        **os.environ,
-        "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": threads,
-        "OMP_NUM_THREADS": threads,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"{out.name}.log"
-    print(f"training {name}, seed {seed}; its output goes to {log}", file=sys.stderr, flush=True)
+    limits = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
+    log = folder / f"{name}.log"
+    print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
     with open(log, "a", encoding="utf-8") as file:
         status = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+            [sys.executable, "-m", "applications.ved", *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **limits},
         ).returncode
-    print(f"finished {name}, seed {seed}, status {status}", file=sys.stderr, flush=True)
+    print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
     if status == 0:
         return None
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    return f"{name}, seed {seed}, failed: {' '.join(last)}"
+    return f"{arguments[0]} {name} failed: {' '.join(last)}"
 
 
-def _history(folder, name, seed):
-    with open(_run_folder(folder, name, seed) / "history.csv", encoding="utf-8", newline="") as file:
+def _history(run_options):
+    path = pathlib.Path(run_options.out) / "history.csv"
+    with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {column: [float(row[column]) if row.get(column) else None for row in rows] for column in ("epoch", *CURVES)}
 
 
-def table_of(options, records):
-    """Return the table in Markdown: means with 95% intervals, then paired differences against the baseline."""
-    columns = COLUMNS if options.layout == "table_2" else ("bleu_2", *COLUMNS[4:])
-    claim = "one seed, no claim" if options.seeds == 1 else f"{options.seeds} seeds, mean [95% interval]"
-    first = next(iter(records.values()))
-    lines = [
-        f"{claim}; {first['report']['num_sources']} {first['split']} sources; "
-        f"{first['report']['map']['bleu_signature']}",
-        "",
-    ]
-    lines += ["| row | inference | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 2)]
-    for name in options.rows:
-        for inference in ("map", "sampling"):
-            values = [
-                [records[name, seed]["report"].get(inference, {}).get(column) for seed in range(options.seeds)]
-                for column in columns
-            ]
-            if any(None not in entries for entries in values):
-                lines.append(
-                    f"| {name} | {inference} | "
-                    + " | ".join(
-                        _cell(mean_interval, column, entries) for column, entries in zip(columns, values, strict=True)
-                    )
-                    + " |"
+def _quality_diversity(options, folder, runs):
+    """Evaluate every run at every temperature, and draw BLEU-4 against entropy, each point the mean over seeds."""
+    name = "quality_diversity"
+    temperatures = []
+    for option in ("latent_temperatures", "word_temperatures"):
+        if getattr(options, option):
+            temperatures += [f"--{option.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, option))]
+
+    def evaluate(run):
+        split = _read_json(runs[run], "metrics.json")["split"]
+        out = pathlib.Path(runs[run].out)
+        arguments = ["--run", str(out), "--split", split, "--max-sources", str(options.curve_sources)]
+        return _run(options, folder, out.name, ["evaluate", *arguments, "--name", name, "--curves-only", *temperatures])
+
+    _in_parallel(options, evaluate, list(runs))
+    points = {}
+    for kind in ("latent", "word"):
+        for row in dict.fromkeys(row for row, _ in runs):
+            curves = [_read_json(runs[run], f"{name}.json")["curves"].get(kind, []) for run in runs if run[0] == row]
+            points[f"{row}, {kind}"] = [
+                (
+                    sum(point["entropy"] for point in same) / len(same),
+                    sum(point["bleu_4"] for point in same) / len(same),
+                    f"{same[0]['temperature']:g}",
                 )
-    if options.seeds > 1 and options.baseline in options.rows:
-        lines += ["", f"Paired differences against {options.baseline}, sampling:", ""]
-        lines += ["| row | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
-        for name in options.rows:
-            if name == options.baseline or not find_row(_split(name)[0]).stochastic:
-                continue
-            cells = []
-            for column in columns:
-                pair = [
-                    [records[row, seed]["report"]["sampling"][column] for seed in range(options.seeds)]
-                    for row in (name, options.baseline)
-                ]
-                cells.append(_cell(lambda entries: paired_interval(*entries), column, pair))
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(interval_of, column, values):
-    if any(value is None for value in values):
-        return "-"
-    interval = interval_of(values)
-    digits = 2 if column.startswith("bleu") else 3
-    if interval.low != interval.low:
-        return f"{interval.mean:.{digits}f}"
-    return f"{interval.mean:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+                for same in zip(*curves, strict=True)
+            ]
+    points = {label: curve for label, curve in points.items() if curve}
+    write_json(folder / "quality_diversity.json", points)
+    keras_vattn.plots.quality_diversity(
+        points, quality_label="BLEU-4", diversity_label="entropy (nats)", path=folder / "quality_diversity.png"
+    )

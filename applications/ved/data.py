@@ -36,16 +36,15 @@ def load_splits(options):
         for name in ("valid", "test"):
             if _read(options, name) is not None:
                 raise InputError(f"--{name}-table or --{name}-source is given without training data.")
-        rest, test = split_by_group(embedded_pairs(), 0.1, seed=options.data_seed)
-        train, valid = split_by_group(rest, 0.1, seed=options.data_seed + 1)
+        rest, test = _cut(options, embedded_pairs(), 0.1, options.data_seed + 3)
+        train, valid = _cut(options, rest, 0.1, options.data_seed + 1)
     else:
         valid, test = _read(options, "valid"), _read(options, "test")
         if valid is None:
-            train, valid = split_by_group(
-                train, options.valid_fraction, seed=options.data_seed, maximum=options.max_valid_pairs
-            )
+            train, valid = _cut(options, train, options.valid_fraction, options.data_seed, options.max_valid_pairs)
     if options.max_train_pairs is not None and len(train) > options.max_train_pairs:
-        _, train = split_by_group(train, options.max_train_pairs / len(train), seed=options.data_seed + 2)
+        _, chosen = split_by_group(train, options.max_train_pairs / len(train), seed=options.data_seed + 2)
+        train = dataclasses.replace(chosen, skipped=train.skipped)
     splits = Splits(train, valid, test)
     if find_row(options.row).autoencoder:
         splits = Splits(*(None if part is None else _autoencoding(part) for part in (train, valid, test)))
@@ -53,6 +52,20 @@ def load_splits(options):
         order = np.random.default_rng(options.data_seed).permutation(len(splits.train))
         splits.train = dataclasses.replace(splits.train, sources=[splits.train.sources[index] for index in order])
     return splits
+
+
+def _cut(options, pairs, fraction, seed, maximum=None):
+    """Return what is left and what is held out; no sentence that the model reads is in both."""
+    rest, held = split_by_group(pairs, fraction, seed, maximum)
+    kept = range(len(rest))
+    if find_row(options.row).autoencoder:
+        # It reads the targets, and two sources may share one.
+        seen = set(held.targets)
+        kept = [index for index in kept if rest.targets[index] not in seen]
+        if not kept:
+            raise InputError("--valid-fraction: every target is also one of a held-out source; nothing is left.")
+    columns = [[column[index] for index in kept] for column in (rest.sources, rest.targets, rest.groups)]
+    return ParallelText(*columns, skipped=pairs.skipped), held
 
 
 def _autoencoding(pairs):

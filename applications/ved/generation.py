@@ -134,4 +134,7 @@ class _Untracked:
 def export(generator, path):
     """Write the SavedModel with the endpoints `generate`, `sample` and `score`."""
     signatures = {name: getattr(generator, name).get_concrete_function() for name in ("generate", "sample", "score")}
-    tf.saved_model.save(generator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
+    try:
+        tf.saved_model.save(generator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
+    except tf.errors.OpError as error:
+        raise OSError(f"{path} cannot be written: {error.message}") from error

@@ -1,6 +1,8 @@
 """The commands that read a finished run: evaluate, generate, export."""
 
 import dataclasses
+import math
+import pathlib
 import sys
 
 import tensorflow as tf
@@ -30,21 +32,29 @@ class EvaluateOptions:
     """Also sample at these factors on sigma, for instance 0 0.5 1 1.5."""
     word_temperatures: tuple[float, ...] = ()
     """Also draw words at these temperatures, the latents at their means."""
+    curves_only: bool = False
+    """Leave out everything but the curves."""
     name: str = "evaluation"
     """Name of the .json and .png files in the run's folder."""
 
 
 def evaluate(options):
     """Report quality, diversity, bounds and the quality-diversity curve of a run."""
-    folder, run_options, codec, models = load_run(options.run)
-    if any(temperature < 0 for temperature in options.latent_temperatures):
+    if not all(0 <= temperature < math.inf for temperature in options.latent_temperatures):
         raise InputError(f"--latent-temperatures: must be at least 0. Received: {options.latent_temperatures}")
-    if any(temperature <= 0 for temperature in options.word_temperatures):
+    if not all(0 < temperature < math.inf for temperature in options.word_temperatures):
         raise InputError(f"--word-temperatures: must be positive. Received: {options.word_temperatures}")
+    if options.max_sources is not None and options.max_sources < 1:
+        raise InputError(f"--max-sources: must be positive. Received: {options.max_sources}")
+    if options.name in ("", "metrics", "curves", "alignment") or pathlib.Path(options.name).name != options.name:
+        raise InputError(f"--name: must name a file that the run's folder has not. Received: {options.name!r}")
+    folder, run_options, codec, models = load_run(options.run)
     pairs = load_splits(run_options).split(options.split)
     generator = Generator(models, codec, run_options)
-    encoded = EncodedPairs.encode(run_options, codec, pairs)
-    report, _ = evaluate_split(generator, models, codec, run_options, pairs, encoded, options.max_sources)
+    report = {}
+    if not options.curves_only:
+        encoded = EncodedPairs.encode(run_options, codec, pairs)
+        report, _ = evaluate_split(generator, models, codec, run_options, pairs, encoded, options.max_sources)
     report["split"] = options.split
     report["curves"] = quality_diversity_curves(generator, codec, run_options, pairs, options)
     write_json(folder.file(f"{options.name}.json"), report)
@@ -96,6 +106,8 @@ def generate(options):
     """Write one generated line per input line to standard output."""
     if options.num_samples < 0:
         raise InputError(f"--num-samples: must be at least 0. Received: {options.num_samples}")
+    if not -(2**31) <= options.seed < 2**31:
+        raise InputError(f"--seed: must be an integer of 32 bits. Received: {options.seed}")
     lines = read_lines(options.input)[0] if options.input is not None else _standard_input()
     _, run_options, codec, models = load_run(options.run)
     generator = Generator(models, codec, run_options)
@@ -139,7 +151,11 @@ class ExportOptions:
 def export_run(options):
     """Write the SavedModel of a run: strings in, strings out."""
     folder, run_options, codec, models = load_run(options.run)
-    path = options.out or folder.file("saved_model")
+    path = folder.path / "saved_model"
+    if options.out is not None:
+        path = pathlib.Path(options.out)
+        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
+            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
     export(Generator(models, codec, run_options), path)
     loaded = tf.saved_model.load(str(path))
     print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

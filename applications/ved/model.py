@@ -27,6 +27,11 @@ class Models:
     target_embedding: keras.layers.Embedding
     logits: object
 
+    def set_embeddings(self, source_matrix, target_matrix):
+        """Put pretrained vectors, (V, D) each, in the place of the initial ones."""
+        self.encoder.get_layer("source_embedding").embeddings.assign(source_matrix)
+        self.target_embedding.embeddings.assign(target_matrix)
+
     def prepare(self, source, encoded):
         """Return the decoder's memory for encoded sources: what every step needs of them."""
         if self.decoder.attention is None:
@@ -44,7 +49,7 @@ class Models:
         return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
 
 
-def build(options, source_vocabulary_size, target_vocabulary_size, with_attention=True, embeddings=(None, None)):
+def build(options, source_vocabulary_size, target_vocabulary_size, with_attention=True):
     """Build the models of a row.
 
     Args:
@@ -52,7 +57,6 @@ def build(options, source_vocabulary_size, target_vocabulary_size, with_attentio
         source_vocabulary_size: Number of source ids.
         target_vocabulary_size: Number of target ids.
         with_attention: `False` leaves attention out of a row that has it: the first stage of two-stage training.
-        embeddings: Pretrained matrices of source and target, each (V, D) or `None`.
 
     Returns:
         `Models`. q(z | x) sees the source alone.
@@ -60,13 +64,13 @@ def build(options, source_vocabulary_size, target_vocabulary_size, with_attentio
     row = find_row(options.row)
     attention = _attention(options, row) if with_attention else None
     source = keras.Input((None,), dtype="int32", name="source")
-    encoder = keras.Model(source, _encode(options, row, source, source_vocabulary_size, embeddings[0]), name="encoder")
+    encoder = keras.Model(source, _encode(options, row, source, source_vocabulary_size), name="encoder")
 
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     words = keras_vattn.WordDropout(
         options.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
     )(target_input)
-    target_embedding = _embedding(options, target_vocabulary_size, embeddings[1], "target_embedding")
+    target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     encoded = encoder(source)
     inputs = target_embedding(words)
     if row.latent:
@@ -86,8 +90,8 @@ def build(options, source_vocabulary_size, target_vocabulary_size, with_attentio
     return Models(model, encoder, decoder, target_embedding, logits)
 
 
-def _encode(options, row, source, vocabulary_size, embeddings):
-    embedded = _embedding(options, vocabulary_size, embeddings, "source_embedding")(source)
+def _encode(options, row, source, vocabulary_size):
+    embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
     if options.encoder_dropout:
         embedded = keras.layers.Dropout(options.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout")(
             embedded
@@ -114,11 +118,8 @@ def _encode(options, row, source, vocabulary_size, embeddings):
     return encoded
 
 
-def _embedding(options, vocabulary_size, matrix, name):
-    initializer = "uniform" if matrix is None else keras.initializers.Constant(matrix)
-    layer = keras.layers.Embedding(
-        vocabulary_size, options.embedding_width, embeddings_initializer=initializer, name=name
-    )
+def _embedding(options, vocabulary_size, name):
+    layer = keras.layers.Embedding(vocabulary_size, options.embedding_width, name=name)
     layer.trainable = options.train_embeddings
     return layer
 

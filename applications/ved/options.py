@@ -1,6 +1,7 @@
 """Options of the variational encoder-decoder, and the two presets with the source of every value."""
 
 import dataclasses
+import math
 
 from applications.common.errors import InputError
 
@@ -125,7 +126,7 @@ class Options:
     annealing_center: float = 300.0
     """Step at which lambda_KL is one half."""
     annealing_slope: float = 0.02
-    annealing_end: float = 1.0
+    annealing_end: float = 0.3
     """Largest lambda_KL."""
     word_dropout: float = 0.25
     encoder_dropout: float = 0.0
@@ -135,7 +136,7 @@ class Options:
     stage_one_epochs: int = 6
     """Epochs without attention in ved_dattn_2stage."""
     learning_rate: float = 0.005
-    learning_rate_decay: float = 0.95
+    learning_rate_decay: float = 0.75
     """Factor on the learning rate per epoch."""
     clip_norm: float = 5.0
     seed: int = 0
@@ -159,7 +160,7 @@ SMALL = Options()
 # Bahuleyan et al. 2018, section 4.1, unless "code": the authors' code, if the paper is silent.
 PAPER = dataclasses.replace(
     SMALL,
-    source_vocabulary_size=40_000,  # section 4.1 (30,000 for dialogue, section 4.2)
+    source_vocabulary_size=40_000,  # section 4.1
     target_vocabulary_size=40_000,  # section 4.1
     max_source_length=30,  # code
     max_target_length=20,  # code
@@ -184,7 +185,13 @@ PAPER = dataclasses.replace(
     num_draws=10,  # section 4.1
 )
 
-PRESETS = {"small": SMALL, "paper": PAPER}
+PAPER_DIALOGUE = dataclasses.replace(
+    PAPER,
+    source_vocabulary_size=30_000,  # section 4.2
+    target_vocabulary_size=30_000,  # section 4.2
+)
+
+PRESETS = {"small": SMALL, "paper": PAPER, "paper_dialogue": PAPER_DIALOGUE}
 
 
 def validate(options):
@@ -193,25 +200,42 @@ def validate(options):
     choices = {"decoder_form": ("code", "printed"), "precision": ("float32", "mixed_float16", "mixed_bfloat16")}
     for name, known in choices.items():
         if getattr(options, name) not in known:
-            raise InputError(
-                f"--{name.replace('_', '-')}: expected one of {', '.join(known)}. Received: {getattr(options, name)}"
-            )
+            raise _out_of_range(name, f"expected one of {', '.join(known)}", getattr(options, name))
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _out_of_range(field.name, "must be finite", value)
     positive = (
-        "source_vocabulary_size target_vocabulary_size max_source_length max_target_length embedding_width "
-        "encoder_units units latent_units attention_size batch_size epochs stage_one_epochs learning_rate "
-        "learning_rate_decay clip_norm num_draws decode_every num_decoded"
+        "max_source_length max_target_length embedding_width encoder_units units latent_units attention_size "
+        "annealing_slope annealing_end batch_size epochs stage_one_epochs learning_rate learning_rate_decay clip_norm "
+        "num_draws decode_every num_decoded max_train_pairs max_valid_pairs max_test_sources"
     )
     for name in positive.split():
-        if not getattr(options, name) > 0:
-            raise InputError(f"--{name.replace('_', '-')}: must be positive. Received: {getattr(options, name)}")
-    for name in ("gamma_a", "free_bits", "annealing_end"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise _out_of_range(name, "must be positive", value)
+    for name in ("source_vocabulary_size", "target_vocabulary_size"):
+        if not getattr(options, name) > 4:
+            raise _out_of_range(name, "must be more than the 4 special tokens", getattr(options, name))
+    for name in ("gamma_a", "free_bits"):
         if not getattr(options, name) >= 0:
-            raise InputError(f"--{name.replace('_', '-')}: must be at least 0. Received: {getattr(options, name)}")
-    for name in ("word_dropout", "encoder_dropout", "valid_fraction"):
+            raise _out_of_range(name, "must be at least 0", getattr(options, name))
+    if options.annealing_end > 1:
+        raise _out_of_range("annealing_end", "must be at most 1", options.annealing_end)
+    for name in ("word_dropout", "encoder_dropout"):
         if not 0 <= getattr(options, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')}: must be in [0, 1). Received: {getattr(options, name)}")
+            raise _out_of_range(name, "must be in [0, 1)", getattr(options, name))
+    if not 0 < options.valid_fraction < 1:
+        raise _out_of_range("valid_fraction", "must be between 0 and 1", options.valid_fraction)
+    for name in ("seed", "data_seed"):
+        if not 0 <= getattr(options, name) < 2**27:
+            raise _out_of_range(name, "must be at least 0 and less than 2**27", getattr(options, name))
     if ROWS[options.row].two_stages and options.epochs <= options.stage_one_epochs:
         raise InputError(
             f"--epochs: {options.row} needs more epochs than its first stage, {options.stage_one_epochs}. "
             f"Received: {options.epochs}"
         )
+
+
+def _out_of_range(name, expected, value):
+    return InputError(f"--{name.replace('_', '-')}: {expected}. Received: {value}")

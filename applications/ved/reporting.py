@@ -7,6 +7,16 @@ import keras_vattn
 from applications.common.runs import write_text_atomically
 from applications.ved.options import find_row
 
+CURVES = ("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1")
+CURVE_LABELS = {
+    "val_bleu_2": "BLEU-2",
+    "val_bleu_4": "BLEU-4",
+    "val_entropy": "Entropy (nats)",
+    "val_dist_1": "Dist-1",
+    "val_map_bleu_2": "BLEU-2, MAP",
+    "val_map_bleu_4": "BLEU-4, MAP",
+}
+
 
 def write_report(folder, record, sentences):
     """Write report.txt: the table, and samples beside their references."""
@@ -56,13 +66,11 @@ def _samples(sentences, maximum):
 
 def write_pictures(folder, options, generator, codec, rows, sentences):
     """Write curves.png and, for a row with attention, alignment.png."""
-    metrics = [
-        name for name in ("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1") if any(name in row for row in rows)
-    ]
-    if not metrics:
-        metrics = ["val_map_bleu_2", "val_map_bleu_4"]
+    metrics = [name for name in CURVES if any(name in row for row in rows)] or ["val_map_bleu_2", "val_map_bleu_4"]
     history = {name: [row.get(name) for row in rows] for name in ("epoch", *metrics)}
-    keras_vattn.plots.training_curves({options.row: history}, metrics, path=folder.file("curves.png"))
+    keras_vattn.plots.training_curves(
+        {options.row: history}, metrics, metric_labels=CURVE_LABELS, path=folder.file("curves.png")
+    )
     if find_row(options.row).attention is None:
         return
     weights, source_tokens, target_tokens = [], [], []

@@ -15,6 +15,7 @@ from applications.common.runs import (
     RunFolder,
     StopOnNaN,
     environment_record,
+    replacing,
     write_json,
 )
 from applications.common.text import PAD
@@ -79,7 +80,11 @@ def compile_model(models, options, steps_per_epoch):
 def load_run(path):
     """Return the folder, options, codec and models of a finished run, its weights loaded."""
     folder = RunFolder.load(path)
-    options = Options(**folder.config)
+    try:
+        options = Options(**folder.config)
+        validate(options)
+    except (TypeError, InputError) as error:
+        raise InputError(f"{folder.path / 'config.yaml'} does not hold the options of train: {error}") from error
     set_up(options)
     codec = Codec.load(folder, options)
     models = ved_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
@@ -120,9 +125,9 @@ def train(options):
     start = time.monotonic()
     models, rows = _fit(options, folder, codec, splits, encoded, matrices)
     seconds = time.monotonic() - start
-    models.training.save(_temporary := folder.file("model.tmp.keras"))
-    _temporary.replace(folder.file("model.keras"))
-    models.training.save_weights(folder.file("model.weights.h5"))
+    for name, save in (("model.keras", models.training.save), ("model.weights.h5", models.training.save_weights)):
+        with replacing(folder.file(name)) as temporary:
+            save(temporary)
     generator = Generator(models, codec, options)
     split = "valid" if splits.test is None else "test"
     report, sentences = evaluate_split(
@@ -153,7 +158,7 @@ def train(options):
 
 def _pretrained(options, codec):
     if options.embeddings is None:
-        return None, None
+        return None
     matrices = []
     for side, vocabulary in (("source", codec.source_vocabulary), ("target", codec.target_vocabulary)):
         matrix, num_found = load_embeddings(
@@ -161,7 +166,7 @@ def _pretrained(options, codec):
         )
         print(f"{side} embeddings: {num_found} of {len(vocabulary)} words found", flush=True)
         matrices.append(matrix)
-    return tuple(matrices)
+    return matrices
 
 
 def _fit(options, folder, codec, splits, encoded, matrices):
@@ -171,15 +176,17 @@ def _fit(options, folder, codec, splits, encoded, matrices):
         stages.insert(0, (False, options.stage_one_epochs))
     previous, rows, first_epoch = None, [], 0
     for with_attention, last_epoch in stages:
-        models = ved_model.build(
-            options, codec.source.vocabulary_size, codec.target.vocabulary_size, with_attention, matrices
-        )
+        models = ved_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size, with_attention)
+        if matrices is not None:
+            models.set_embeddings(*matrices)
         if previous is not None:
             ved_model.add_attention(previous, models)
         compile_model(models, options, encoded["train"].num_batches(options))
         name = "checkpoint.npz" if with_attention else "stage_one.npz"
         checkpoint = Checkpoint(folder.file(f"checkpoints/{name}"))
         restored_epoch, restored_rows = checkpoint.restore(models.training)
+        if restored_epoch > last_epoch:
+            raise InputError(f"--epochs: {checkpoint.path} has {restored_epoch} epochs already. Received: {last_epoch}")
         if restored_epoch:
             first_epoch, rows = restored_epoch, restored_rows
             print(f"resuming after epoch {first_epoch}", flush=True)

@@ -56,3 +56,7 @@ class Context(keras.layers.Layer):
 
     def compute_mask(self, weights, previous_mask=None):
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+
+    def get_config(self):
+        # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
+        return super().get_config()

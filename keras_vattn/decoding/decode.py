@@ -88,12 +88,31 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
 
 
 def greedy(step, state, start_ids, end_id, max_length, pad_id=0):
-    """Decode with the most probable word at every step; arguments and result as in `decode`."""
+    """Decode with the most probable word at every step; arguments, result and errors as in `decode`.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
+    >>> keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)["lengths"].numpy().tolist()
+    [2]
+    """
     return decode(step, state, start_ids, end_id, max_length, GreedySampler(), pad_id)
 
 
 def sample(step, state, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None, pad_id=0):
-    """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`."""
+    """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> table = tf.constant([[0.0, 0, 0, 0], [0.0, 0, 5, 0], [0.0, 0, 0, 5], [0.0, 0, 0, 0]])
+    >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
+    >>> decoded = keras_vattn.decoding.sample(step, (), tf.constant([1]), end_id=3, max_length=4, seed=0, top_k=1)
+    >>> decoded["ids"].numpy().tolist()
+    [[2, 3, 0, 0]]
+    """
     return decode(step, state, start_ids, end_id, max_length, RandomSampler(seed, temperature, top_k, top_p), pad_id)
 
 
