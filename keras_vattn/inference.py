@@ -41,7 +41,7 @@ def posterior_draws(model, seed=None, temperature=None):
     >>> bool(keras.ops.all(first == second)), bool(keras.ops.all(first == layer(x)))
     (True, False)
     """
-    layers = [layer for layer in model._flatten_layers() if hasattr(layer, "draws")]
+    layers = [layer for layer in model._flatten_layers() if getattr(layer, "is_stochastic", False)]
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)

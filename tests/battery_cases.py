@@ -37,6 +37,7 @@ class Case:
         widths: Width of each float input, in the order of the call.
         divergence: Whether a call adds a KL.
         draws: Whether a call in training is random.
+        noise_in_attention: Whether the noise of a decoder is that of its attention, not dropout between its layers.
         dropout: Whether some of the randomness is dropout, so that training with Gaussian noise 0 is not inference.
         bad_options: Options that the constructor refuses.
     """
@@ -47,11 +48,13 @@ class Case:
     divergence: bool = False
     draws: bool = False
     dropout: bool = False
+    noise_in_attention: bool = True
     bad_options: tuple = ()
 
     source_arguments = ()
     query_mask = None
     key_mask = None
+    has_logits = True
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         generator = np.random.default_rng(seed)
@@ -86,6 +89,10 @@ class Case:
     def context(self, result):
         return result
 
+    def noisy(self, result):
+        """The output that the noise of a call enters."""
+        return result
+
     def expected_divergences(self, layer, arrays, masks=()):
         """KL of each query (B, T) at inference, from the two distributions of the layer."""
         raise NotImplementedError
@@ -96,7 +103,7 @@ class Case:
 
     def make_extreme(self, layer, arrays):
         """Scale weights or inputs until the largest logit is 1e4; returns the inputs."""
-        return {name: 1e4 * x for name, x in arrays.items()}
+        raise NotImplementedError
 
 
 class ScoreCase(Case):
@@ -108,13 +115,11 @@ class ScoreCase(Case):
 
 class ContextCase(Case):
     source_arguments = ("value",)
+    has_logits = False
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         arrays = super().arrays(batch, steps, seed)
         return {"weights": tf.nn.softmax(arrays["weights"]), "value": arrays["value"]}
-
-    def make_extreme(self, layer, arrays):
-        return {"weights": tf.one_hot(tf.argmax(arrays["weights"], axis=-1), SOURCE), "value": 1e4 * arrays["value"]}
 
 
 class AttentionCase(Case):
@@ -147,6 +152,9 @@ class DecoderCase(Case):
     def context(self, result):
         return result["context"]
 
+    def noisy(self, result):
+        return result["context" if "context" in result and self.noise_in_attention else "hidden"]
+
     def queries(self, layer, arrays, memory_mask=None):
         """What the attention is asked with at each step of inference, (B, T, units), from the pure step."""
         memory = layer.prepare_memory(arrays["memory"], memory_mask)
@@ -167,15 +175,18 @@ class DecoderCase(Case):
         inner_arrays = {"query": queries, "value": arrays["memory"]}
         return AttentionCase.expected_divergences(self, layer.attention, inner_arrays, inner)
 
+    @property
+    def has_logits(self):
+        return "memory" in self.widths
+
     def make_extreme(self, layer, arrays):
-        if "memory" not in arrays:
-            return super().make_extreme(layer, arrays)
         score = layer.attention.score
         queries = self.queries(layer, arrays)
         return _scale_logits(score, score, arrays, "memory", queries, arrays["memory"])
 
 
 class LatentCase(Case):
+    has_logits = False
     query_mask = "mask"
 
     def expected_divergences(self, layer, arrays, masks=()):
@@ -203,15 +214,14 @@ class VectorLatentCase(LatentCase):
 
 
 class WordsCase(Case):
+    has_logits = False
+
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         ids = np.random.default_rng(seed).integers(3, VOCABULARY, size=(batch, steps))
         return {"inputs": tf.constant(ids, tf.int32)}
 
     def floats(self, result):
         return [ops.cast(result, "float32")[..., None]]
-
-    def make_extreme(self, layer, arrays):
-        return arrays
 
 
 def _scale_logits(owner, score, arrays, scaled_input, query, key):
@@ -241,11 +251,17 @@ def _decoder_case(name, attention=None, memory=5, divergence=False, **options):
         divergence=divergence,
         draws=divergence or dropout,
         dropout=dropout,
+        noise_in_attention=not options.get("dropout"),
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
     )
 
 
-MEAN_CONTEXT = keras.saving.serialize_keras_object(GaussianContext(prior="mean"))
+MEAN_CONTEXT = {
+    "module": "keras_vattn.contexts",
+    "class_name": "GaussianContext",
+    "config": {"prior": "mean"},
+    "registered_name": "keras_vattn>GaussianContext",
+}
 KL_OPTIONS = ({"kl_weight": -1.0}, {"kl_annealing": 0.5}, {"kl_reduction": "max"})
 SHARED = {"query": 4, "value": 4}
 APART = {"query": 4, "value": 6}
@@ -378,16 +394,16 @@ CASES = [
     _decoder_case("gru", cell="gru"),
     VectorLatentCase(
         "latent",
-        partial(GaussianLatent, 3),
+        partial(GaussianLatent, units=3),
         {"inputs": 4},
         divergence=True,
         draws=True,
         bad_options=({"units": 0}, {"temperature": -1.0}, {"free_bits": -1.0}, *KL_OPTIONS),
     ),
     VectorLatentCase(
-        "latent-free-bits", partial(GaussianLatent, 3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
+        "latent-free-bits", partial(GaussianLatent, units=3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
     ),
-    LatentCase("latent-sequence", partial(GaussianLatent, 3), {"inputs": 4}, divergence=True, draws=True),
+    LatentCase("latent-sequence", partial(GaussianLatent, units=3), {"inputs": 4}, divergence=True, draws=True),
     WordsCase(
         "word-dropout",
         partial(WordDropout, rate=0.5, replacement_id=1),

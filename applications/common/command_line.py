@@ -65,17 +65,19 @@ def read_options(program, options_class, presets, arguments):
     known, rest = (
         parser.parse_known_args(arguments) if presets else (argparse.Namespace(preset=None, config=None), arguments)
     )
-    default = options_class() if not presets else next(iter(presets.values()))
+    default = next(iter(presets.values())) if presets else None
     if known.preset is not None:
         if known.preset not in presets:
             raise InputError(f"--preset: expected one of {', '.join(presets)}. Received: {known.preset}")
         default = presets[known.preset]
     if known.config is not None:
         default = dataclasses.replace(default, **_read_yaml(known.config, options_class))
-    names = "" if not presets else f" Presets (--preset): {', '.join(presets)}. --config FILE reads options from YAML."
-    return tyro.cli(
-        options_class, prog=program, default=default, args=rest, description=(options_class.__doc__ or "") + names
-    )
+    description = options_class.__doc__ or ""
+    if not presets:
+        # Without a default, so that it may have options that must be given.
+        return tyro.cli(options_class, prog=program, args=rest, description=description)
+    description += f" Presets (--preset): {', '.join(presets)}. --config FILE reads options from YAML."
+    return tyro.cli(options_class, prog=program, default=default, args=rest, description=description)
 
 
 def _read_yaml(path, options_class):

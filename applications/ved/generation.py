@@ -90,10 +90,7 @@ class Generator(tf.Module):
 
     @property
     def _is_stochastic(self):
-        return any(
-            hasattr(layer, "draws") and layer.kl_tracker is not None
-            for layer in self._models.value.training._flatten_layers()
-        )
+        return any(getattr(layer, "is_stochastic", False) for layer in self._models.value.training._flatten_layers())
 
     def _encode(self, texts):
         return self.source_encoder.encode(texts, self._options.value.max_source_length)

@@ -31,6 +31,16 @@ from applications.ved.reporting import write_pictures, write_report
 MAY_DIFFER = ("resume", "out", "export", "epochs")
 
 
+class EpochSeconds(keras.callbacks.Callback):
+    """Adds the wall time of each epoch to the log, so that a resumed run knows what all of its epochs took."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = time.monotonic() - self.start
+
+
 class DecodeValidation(keras.callbacks.Callback):
     """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
     4 and 5).
@@ -122,9 +132,7 @@ def train(options):
             f"{name}: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in part.report.items()),
             flush=True,
         )
-    start = time.monotonic()
     models, rows = _fit(options, folder, codec, splits, encoded, matrices)
-    seconds = time.monotonic() - start
     for name, save in (("model.keras", models.training.save), ("model.weights.h5", models.training.save_weights)):
         with replacing(folder.file(name)) as temporary:
             save(temporary)
@@ -138,7 +146,7 @@ def train(options):
         "seed": options.seed,
         "split": split,
         "report": report,
-        "train_seconds": seconds,
+        "train_seconds": sum(row["seconds"] for row in rows),
         "epochs": len(rows),
         "steps": len(rows) * encoded["train"].num_batches(options),
         "parameters": models.training.count_params(),
@@ -204,6 +212,7 @@ def _fit(options, folder, codec, splits, encoded, matrices):
                 shuffle=False,
                 callbacks=[
                     StopOnNaN(),
+                    EpochSeconds(),
                     DecodeValidation(generator, codec, options, splits.valid),
                     checkpoint,
                     history,

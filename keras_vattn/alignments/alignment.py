@@ -15,6 +15,8 @@ class Alignment:
     >>> layer = keras_vattn.Attention(alignment=Sharper())
     """
 
+    is_stochastic = False
+
     def noise(self, shape, seed):
         """Return the noise of all steps, drawn before any loop, or `None` for an alignment without noise."""
         return None

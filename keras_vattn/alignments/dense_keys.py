@@ -1,3 +1,4 @@
+import tensorflow as tf
 from keras import ops
 
 
@@ -29,10 +30,11 @@ class DenseKeys:
 
     def softmax(self, logits):
         """Softmax over the valid keys of each row in float32; exactly 0 elsewhere, and on rows without a valid key."""
+        # keras.ops.softmax warns where there is one key, which is a sequence of length one and no mistake.
         logits = ops.cast(logits, "float32")
         if self.mask is None:
-            return ops.softmax(logits, axis=-1)
-        weights = ops.softmax(self._mask_out(logits), axis=-1)
+            return tf.nn.softmax(logits)
+        weights = tf.nn.softmax(self._mask_out(logits))
         return ops.where(self.mask, weights, ops.zeros_like(weights))
 
     def log_softmax(self, logits):

@@ -85,7 +85,7 @@ class GaussianContext(Context):
 
     def posterior_parameters(self, mean):
         mean = ops.cast(mean, self.compute_dtype)
-        # einsum and not matmul: the gradient of a matmul of rank 3 does not compile inside a loop with an unknown batch size.
+        # einsum: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
         hidden = ops.tanh(
             ops.einsum("btd,dh->bth", mean, ops.cast(self.hidden_kernel, self.compute_dtype))
             + ops.cast(self.hidden_bias, self.compute_dtype)

@@ -24,7 +24,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
         nats; and what `step` kept, (B, max_length, ...), zeros after the last step.
 
     Raises:
-        ValueError: If `max_length` is not positive.
+        ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
 
     Example:
 
@@ -40,6 +40,9 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
     start_ids = tf.cast(start_ids, tf.int32)
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
     kept_structure, kept_specs = _trace_kept(step, state, flat_state, start_ids)
+    taken = {"ids", "lengths", "log_probabilities"} & set(kept_structure)
+    if taken:
+        raise ValueError(f"`step` cannot keep what `decode` returns itself. Received: {', '.join(sorted(taken))}")
     arrays = {
         "ids": tf.TensorArray(tf.int32, max_length, element_shape=start_ids.shape),
         "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],

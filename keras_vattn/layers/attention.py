@@ -77,6 +77,10 @@ class Attention(StochasticLayer):
         if self.context.has_divergence:
             self.track_divergence()
 
+    @property
+    def is_stochastic(self):
+        return self.alignment.is_stochastic or self.context.has_divergence
+
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
         for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
@@ -191,6 +195,7 @@ class Attention(StochasticLayer):
         training=None,
         use_causal_mask=False,
     ):
+        check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -245,10 +250,7 @@ class Attention(StochasticLayer):
 
     def _posterior(self, query, value, key, value_mask, key_mask, attention_mask, use_causal_mask):
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
-        if not self.built:
-            raise ValueError(
-                f"Call the layer once before asking for its distributions. Received: {self.name}.built=False"
-            )
+        self.require_built()
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         mean = self.attend(query, memory, {})["mean"]
@@ -285,11 +287,11 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
     """
     mask = None
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
+        check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
         if padding is not None:
-            _check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
             mask = _both(mask, ops.cast(padding, "bool")[:, None, :])
+    check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
     if attention_mask is not None:
-        _check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
         mask = _both(mask, ops.cast(attention_mask, "bool"))
     if use_causal_mask:
         rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
@@ -301,7 +303,10 @@ def _both(first, second):
     return second if first is None else ops.logical_and(first, second)
 
 
-def _check_mask(name, mask, expected, meaning):
+def check_mask(name, mask, expected, meaning):
+    """Raise ValueError if a mask, unless it is `None`, cannot have the expected shape."""
+    if mask is None:
+        return
     shape = tuple(mask.shape)
     fits = len(shape) == len(expected) and all(
         None in pair or pair[0] == pair[1] or pair[0] == 1 for pair in zip(shape, expected, strict=True)

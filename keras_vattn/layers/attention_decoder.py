@@ -3,7 +3,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.identifiers import resolve
-from keras_vattn.layers.attention import Attention, combine_masks
+from keras_vattn.layers.attention import Attention, check_mask
 from keras_vattn.layers.recurrent_cell import CELLS
 from keras_vattn.loop import scan
 
@@ -90,6 +90,11 @@ class AttentionDecoder(keras.layers.Layer):
             raise ValueError(f"`dropout` must be a rate in [0, 1). Received: dropout={dropout!r}")
         self.units = units
         self.attention = None if attention is None else resolve(attention, {}, Attention, "attention")
+        if self.attention is not None and self.attention.compute_dtype != self.compute_dtype:
+            raise ValueError(
+                "The decoder and its attention must compute in one dtype: give both the same `dtype`. "
+                f"Received: attention.compute_dtype={self.attention.compute_dtype}, dtype={self.compute_dtype}"
+            )
         self.cell = cell
         self.num_layers = num_layers
         self.query = query
@@ -250,7 +255,8 @@ class AttentionDecoder(keras.layers.Layer):
         training=None,
     ):
         if memory is not None:
-            combine_masks(inputs, memory, memory_mask, None, None, False)
+            check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
+        check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
         shape = ops.shape(inputs)
         prepared = self.prepare_memory(memory, memory_mask)
         noise = self.draw_noise(shape[0], shape[1], prepared, training)

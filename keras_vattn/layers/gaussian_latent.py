@@ -96,6 +96,7 @@ class GaussianLatent(StochasticLayer):
 
     def posterior_distribution(self, inputs):
         """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        self.require_built()
         return diagonal_normal(*self._parameters(ops.cast(inputs, self.compute_dtype)))
 
     def prior_distribution(self, inputs):

@@ -1,4 +1,7 @@
+import threading
+
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_vattn import random
@@ -59,6 +62,18 @@ class StochasticLayer(keras.layers.Layer):
             aggregation="only_first_replica",
         )
 
+    @property
+    def is_stochastic(self):
+        """Whether the layer has a posterior to draw from; dropout is none."""
+        return True
+
+    def require_built(self):
+        """Raise ValueError if the layer has no weights yet."""
+        if not self.built:
+            raise ValueError(
+                f"Call the layer once before asking for its distributions. Received: {self.name}.built=False"
+            )
+
     def noise_seed(self, training):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""
         if training:
@@ -89,10 +104,17 @@ class StochasticLayer(keras.layers.Layer):
         num_queries = ops.sum(ops.cast(ops.ones_like(divergence) if valid is None else valid, "float32"))
         denominator = {"sum": batch_size, "query_mean": num_queries, "mean": num_queries * entries}[self.kl_reduction]
         total = _masked_sum(divergence if penalised is None else penalised, valid)
-        self.add_loss(self._current_kl_weight(training) * ops.divide_no_nan(total, denominator))
+        loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)
+        loss._replica_thread = _replica_thread()
+        self.add_loss(loss)
         if training is not None:
             shown = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size)
             self.kl_tracker.update_state(shown, sample_weight=batch_size)
+
+    def _get_own_losses(self):
+        # Replicas are threads that share one list of losses: each counts the KL that it added itself.
+        losses, thread = super()._get_own_losses(), _replica_thread()
+        return losses if thread is None else [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
 
     def _current_kl_weight(self, training):
         if not training:
@@ -113,6 +135,12 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
+
+
+def _replica_thread():
+    """Return the id of the thread of this replica, `None` outside of `tf.distribute`."""
+    context = tf.distribute.get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else threading.get_ident()
 
 
 def _masked_sum(divergence, valid):

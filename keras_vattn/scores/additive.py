@@ -57,7 +57,7 @@ class Additive(Score):
         return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
 
     def score(self, query, projected_keys):
-        # einsum and not matmul: the gradient of a matmul of rank 3 does not compile inside a loop with an unknown batch size.
+        # einsum: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
         projected_query = ops.einsum("btd,du->btu", query, ops.cast(self.query_kernel, query.dtype))
         hidden = ops.tanh(projected_query[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
         return ops.einsum("btsu,uo->btso", hidden, ops.cast(self.scale, query.dtype))[..., 0]

@@ -1,0 +1,248 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax, softmax
+
+from keras_vattn.decoding import GreedySampler, RandomSampler, decode, greedy, sample
+
+VOCABULARY, START, END, PAD = 7, 1, 2, 0
+TABLE = np.random.default_rng(5).normal(size=(VOCABULARY, VOCABULARY), scale=2.0).astype("float32")
+STARTS = np.array([1, 3, 4, 5, 6], "int32")
+
+
+def step(ids, state, position):
+    """Logits from the previous word and a state that counts; keeps both."""
+    logits = tf.gather(TABLE, ids) + 0.3 * tf.cast(state["count"], tf.float32)[:, None] * tf.range(7.0)
+    kept = {"seen": ids, "twice": {"count": tf.stack([state["count"]] * 2, axis=-1)}}
+    return logits, {"count": state["count"] + 1}, kept
+
+
+def state(batch=5):
+    return {"count": tf.zeros((batch,), tf.int32)}
+
+
+def reference(starts, max_length, table=TABLE):
+    rows, scores, seen = [], [], []
+    for start in starts:
+        word, row, score, kept = start, [], 0.0, []
+        for position in range(max_length):
+            logits = table[word] + 0.3 * position * np.arange(7)
+            kept.append(word)
+            word = int(np.argmax(logits))
+            row.append(word)
+            score += log_softmax(logits)[word]
+            if word == END:
+                break
+        rows.append(row)
+        scores.append(score)
+        seen.append(kept)
+    return rows, scores, seen
+
+
+def table_that_ends():
+    """Every chain of words ends: 1 -> 3 -> 2 and the others later or at once."""
+    table = np.full((VOCABULARY, VOCABULARY), -5.0, "float32")
+    for word, following in {1: 3, 3: 4, 4: 2, 5: 2, 6: 6, 2: 5, 0: 0}.items():
+        table[word, following] = 5.0
+    return table
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_greedy_is_a_loop_of_argmax(jit_compile):
+    table = table_that_ends()
+
+    def fixed(ids, state, position):
+        return tf.gather(table, ids), {"count": state["count"] + 1}, {"seen": ids}
+
+    run = tf.function(lambda s: greedy(fixed, state(), s, END, max_length=6), jit_compile=jit_compile)
+    decoded = run(tf.constant(STARTS))
+    assert decoded["ids"].numpy().tolist() == [
+        [3, 4, 2, 0, 0, 0],
+        [4, 2, 0, 0, 0, 0],
+        [2, 0, 0, 0, 0, 0],
+        [2, 0, 0, 0, 0, 0],
+        [6, 6, 6, 6, 6, 6],
+    ]
+    assert decoded["lengths"].numpy().tolist() == [3, 2, 1, 1, 6]
+    per_word = log_softmax(table[6])[6]
+    np.testing.assert_allclose(decoded["log_probabilities"], per_word * np.array([3, 2, 1, 1, 6]), rtol=1e-3)
+
+
+def test_against_numpy_with_a_state():
+    decoded = greedy(step, state(), STARTS, END, max_length=5)
+    rows, scores, seen = reference(STARTS, 5)
+    for index, row in enumerate(rows):
+        assert decoded["ids"][index].numpy().tolist() == row + [PAD] * (5 - len(row))
+        assert int(decoded["lengths"][index]) == len(row)
+        np.testing.assert_array_equal(decoded["seen"][index, : len(row)], seen[index])
+        np.testing.assert_array_equal(decoded["twice"]["count"][index, : len(row), 1], np.arange(len(row)))
+    np.testing.assert_allclose(decoded["log_probabilities"], scores, rtol=1e-5)
+    assert decoded["ids"].shape == (5, 5)
+    assert decoded["twice"]["count"].shape == (5, 5, 2)
+
+
+def test_it_stops_when_all_have_ended():
+    table, calls = table_that_ends(), []
+
+    def counting(ids, state, position):
+        calls.append(position)
+        return tf.gather(table, ids), state, {"seen": ids}
+
+    decoded = greedy(counting, (), tf.constant([1, 5]), END, max_length=50, pad_id=6)
+    # The first call is the trace that finds out what is kept.
+    assert [int(position) for position in calls[1:]] == [0, 1, 2]
+    assert decoded["ids"].shape == (2, 50)
+    assert (decoded["ids"][:, 3:].numpy() == 6).all()
+    assert decoded["ids"][1].numpy().tolist()[:4] == [2, 6, 6, 6]
+    assert (decoded["seen"][:, 3:].numpy() == 0).all()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_unknown_batch_size_and_length(jit_compile):
+    # XLA needs the length, which is a shape of the result, at compile time.
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32)], jit_compile=jit_compile)
+    def run(starts):
+        return greedy(step, state(tf.shape(starts)[0]), starts, END, max_length=5)
+
+    expected = greedy(step, state(), STARTS, END, max_length=5)
+    for rows in (5, 2):
+        decoded = run(STARTS[:rows])
+        np.testing.assert_array_equal(decoded["ids"], expected["ids"][:rows])
+        np.testing.assert_allclose(decoded["log_probabilities"], expected["log_probabilities"][:rows], rtol=1e-5)
+
+
+def test_the_longest_length_may_be_a_tensor():
+    run = tf.function(lambda length: greedy(step, state(), STARTS, END, length)["ids"])
+    np.testing.assert_array_equal(run(tf.constant(3)), greedy(step, state(), STARTS, END, 3)["ids"])
+    assert run(tf.constant(4)).shape == (5, 4)
+
+
+def test_export(tmp_path):
+    module = tf.Module()
+    module.table = tf.Variable(TABLE)
+
+    def from_table(ids, state, position):
+        return tf.gather(module.table, ids), state, {}
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32)])
+    def generate(starts, seed):
+        return sample(from_table, (), starts, END, 6, seed, top_k=3)
+
+    module.generate = generate
+    tf.saved_model.save(module, tmp_path / "decoder")
+    loaded = tf.saved_model.load(tmp_path / "decoder")
+    for seed in (1, 2):
+        np.testing.assert_array_equal(loaded.generate(STARTS, seed)["ids"], generate(STARTS, seed)["ids"])
+    assert np.any(loaded.generate(STARTS, 1)["ids"] != loaded.generate(STARTS, 2)["ids"])
+
+
+def draws(sampler, logits, count=20_000):
+    return sampler(tf.tile(tf.constant(logits, tf.float32)[None], [count, 1]), tf.constant(0)).numpy()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_frequencies(temperature):
+    """Each word's share of 20 000 draws is its probability within 4 standard errors; seed 3."""
+    logits = TABLE[0]
+    counts = np.bincount(draws(RandomSampler(3, temperature), logits), minlength=VOCABULARY)
+    probability = softmax(logits / temperature)
+    standard_error = np.sqrt(probability * (1 - probability) / 20_000)
+    assert (np.abs(counts / 20_000 - probability) < 4 * standard_error + 1e-12).all()
+
+
+def test_frequencies_of_a_nucleus():
+    """The words of the nucleus keep their ratios: shares within 4 standard errors; seed 4."""
+    logits = np.log([0.4, 0.3, 0.15, 0.1, 0.05])
+    counts = np.bincount(draws(RandomSampler(4, top_p=0.8), logits), minlength=5)
+    probability = np.array([0.4, 0.3, 0.15, 0, 0]) / 0.85
+    standard_error = np.sqrt(probability * (1 - probability) / 20_000)
+    assert (np.abs(counts / 20_000 - probability) <= 4 * standard_error).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "support"),
+    [
+        ({"top_k": 1}, {0}),
+        ({"top_k": 3}, {0, 1, 2}),
+        ({"top_k": 99}, {0, 1, 2, 3, 4}),
+        ({"top_p": 0.01}, {0}),
+        ({"top_p": 0.39}, {0}),
+        ({"top_p": 0.41}, {0, 1}),
+        ({"top_p": 0.8}, {0, 1, 2}),
+        ({"top_p": 1.0}, {0, 1, 2, 3, 4}),
+        ({"top_k": 2, "top_p": 0.99}, {0, 1}),
+        ({"top_k": 4, "top_p": 0.5}, {0, 1}),
+    ],
+)
+def test_support(options, support):
+    assert set(draws(RandomSampler(5, **options), np.log([0.4, 0.3, 0.15, 0.1, 0.05]))) == support
+
+
+def test_a_seed_repeats_and_positions_differ():
+    logits = tf.zeros((50, VOCABULARY))
+    sampler = RandomSampler(tf.constant([3, 4]))
+    np.testing.assert_array_equal(sampler(logits, 1), RandomSampler(tf.constant([3, 4]))(logits, 1))
+    assert np.any(sampler(logits, 1) != sampler(logits, 2))
+    assert np.any(sampler(logits, 1) != RandomSampler(5)(logits, 1))
+
+
+def test_the_score_of_a_sample_is_that_of_the_model():
+    """log p of what was drawn, under the full distribution and not the restricted one."""
+    decoded = sample(step, state(), STARTS, END, 5, seed=1, temperature=0.7, top_k=2)
+    for index, start in enumerate(STARTS):
+        word, score = int(start), 0.0
+        for position in range(int(decoded["lengths"][index])):
+            logits = TABLE[word] + 0.3 * position * np.arange(7)
+            word = int(decoded["ids"][index, position])
+            score += log_softmax(logits)[word]
+        assert float(decoded["log_probabilities"][index]) == pytest.approx(score, rel=1e-4)
+
+
+def test_finished_sentences_stay_finished():
+    decoded = sample(step, state(200), np.resize(STARTS, 200), END, 12, seed=2)
+    ids, lengths = decoded["ids"].numpy(), decoded["lengths"].numpy()
+    inside = np.arange(12) < lengths[:, None]
+    assert (ids[~inside] == PAD).all()
+    ended = lengths < 12
+    assert ended.any()
+    assert (ids[ended, lengths[ended] - 1] == END).all()
+    assert not ((ids == END) & (np.arange(12) < lengths[:, None] - 1)).any()
+
+
+def test_a_sampler_of_ones_own():
+    decoded = decode(step, state(), STARTS, END, 3, lambda logits, position: tf.fill([5], 4 + position))
+    np.testing.assert_array_equal(decoded["ids"], np.tile([4, 5, 6], (5, 1)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits(dtype):
+    logits = tf.constant(1e4 * TABLE[:2] / np.abs(TABLE).max(), dtype)
+    for sampler in (RandomSampler(1, 0.7, 3, 0.9), GreedySampler()):
+        assert sampler(logits, 0).dtype == tf.int32
+
+    def halved(ids, state, position):
+        return tf.cast(tf.gather(TABLE, ids), dtype), state, {}
+
+    decoded = greedy(halved, (), STARTS, END, 4)
+    assert decoded["log_probabilities"].dtype == tf.float32
+    assert np.isfinite(decoded["log_probabilities"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.0}, r"greedy decoding.*Received: temperature=0\.0"),
+        ({"top_k": 0}, "Received: top_k=0"),
+        ({"top_k": 1.5}, r"Received: top_k=1\.5"),
+        ({"top_p": 0.0}, r"Received: top_p=0\.0"),
+        ({"top_p": 1.1}, r"Received: top_p=1\.1"),
+    ],
+)
+def test_errors_of_the_sampler(options, message):
+    with pytest.raises(ValueError, match=message):
+        RandomSampler(1, **options)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="Received: max_length=0"):
+        greedy(step, state(), STARTS, END, 0)

@@ -1,0 +1,140 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import softmax
+
+from keras_vattn import Additive, Alignment, Attention, DeterministicAttention
+
+GENERATOR = np.random.default_rng(1)
+QUERY = GENERATOR.normal(size=(2, 3, 4)).astype("float32")
+VALUE = GENERATOR.normal(size=(2, 5, 4)).astype("float32")
+KEY = GENERATOR.normal(size=(2, 5, 4)).astype("float32")
+VALUE_MASK = np.array([[True, True, True, False, True], [True, False, True, True, True]])
+KEY_MASK = np.array([[True, True, False, True, True], [True, True, True, True, True]])
+ATTENTION_MASK = GENERATOR.random((2, 3, 5)) < 0.8
+ATTENTION_MASK[..., 0] = True
+
+
+def reference(query, value, key, mask=None):
+    logits = np.einsum("btd,bsd->bts", query, key)
+    weights = softmax(logits if mask is None else np.where(mask, logits, -np.inf), axis=-1)
+    return weights @ value, weights
+
+
+def test_value_without_masks():
+    context, weights = Attention()(QUERY, VALUE, return_attention_scores=True)
+    expected = reference(QUERY, VALUE, VALUE)
+    np.testing.assert_allclose(context, expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_the_attention_of_keras():
+    expected = keras.layers.Attention()([QUERY, VALUE, KEY], use_causal_mask=True)
+    np.testing.assert_allclose(Attention()(QUERY, VALUE, KEY, use_causal_mask=True), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_key_and_all_masks():
+    masks = {"value_mask": VALUE_MASK, "key_mask": KEY_MASK, "attention_mask": ATTENTION_MASK}
+    context, weights = Attention()(QUERY, VALUE, KEY, **masks, return_attention_scores=True, use_causal_mask=True)
+    causal = np.tril(np.ones((3, 5), bool))
+    mask = VALUE_MASK[:, None] & KEY_MASK[:, None] & ATTENTION_MASK & causal
+    expected = reference(QUERY, VALUE, KEY, mask)
+    np.testing.assert_allclose(context, expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-6)
+    assert (weights.numpy()[~mask] == 0.0).all()
+
+
+def test_masks_of_keras_arrive():
+    tokens = np.array([[1, 2, 3, 0, 0], [1, 2, 0, 0, 0]])
+    embedding = keras.layers.Embedding(4, 4, mask_zero=True)
+    layer = Attention(context="gaussian")
+    memory = embedding(tokens)
+    context, weights = layer(embedding(tokens[:, :3]), memory, return_attention_scores=True)
+    np.testing.assert_array_equal(weights.numpy().any(axis=1), tokens > 0)
+    divergence = layer.losses[0]
+    layer(memory[:, :3], memory, query_mask=tokens[:, :3] > 0, value_mask=tokens > 0)
+    assert float(divergence) == pytest.approx(float(layer.losses[0]), rel=1e-6)
+    np.testing.assert_array_equal(context._keras_mask, tokens[:, :3] > 0)
+
+
+def test_dropout_is_on_the_weights_without_renormalisation():
+    """The share of dropped weights is 0.3 within 4 standard errors; the kept ones are weights / 0.7; seed 5."""
+    layer, shape = DeterministicAttention(dropout=0.3, seed=5), (50, 8, 25)
+    value = np.broadcast_to(np.eye(25, dtype="float32"), (50, 25, 25))
+    query = GENERATOR.normal(size=(50, 8, 25)).astype("float32")
+    kept, weights = layer(query, value, return_attention_scores=True, training=True)
+    kept, weights = kept.numpy(), weights.numpy()
+    dropped = kept == 0.0
+    assert abs(dropped.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / np.prod(shape))
+    np.testing.assert_allclose(kept[~dropped], weights[~dropped] / 0.7, rtol=1e-5)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(layer(query, value), weights, rtol=1e-5)
+
+
+def test_an_alignment_of_ones_own():
+    class Noisy(Alignment):
+        def noise(self, shape, seed):
+            return tf.random.stateless_normal(shape, seed)
+
+        def perturb(self, logits, noise, keys):
+            return logits if noise is None else logits + noise
+
+    layer = Attention(alignment=Noisy(), seed=1)
+    context, weights = layer(QUERY, VALUE, value_mask=VALUE_MASK, return_attention_scores=True, training=True)
+    assert np.any(context != layer(QUERY, VALUE, value_mask=VALUE_MASK, training=True))
+    np.testing.assert_allclose(np.sum(weights, -1), 1.0, rtol=1e-5)
+    assert (weights.numpy()[np.broadcast_to(~VALUE_MASK[:, None], weights.shape)] == 0.0).all()
+    expected = Attention()(QUERY, VALUE, value_mask=VALUE_MASK)
+    np.testing.assert_allclose(layer(QUERY, VALUE, value_mask=VALUE_MASK), expected, rtol=1e-6)
+
+
+def test_names_classes_configs_and_instances_give_the_same_layer():
+    score = Additive(units=6)
+    config = keras.saving.serialize_keras_object(Additive(units=6))
+    layers = [Attention(score=score), Attention(score=config), Attention(score=Additive)]
+    assert layers[0].score is score
+    assert layers[1].score.units == 6
+    assert isinstance(layers[2].score, Additive)
+    assert Attention(score="additive").score.name == "score"
+
+
+def test_gradients_by_finite_differences():
+    layer = Attention(score="bilinear", context="gaussian")
+    layer(QUERY, VALUE)
+
+    def value(query):
+        return tf.reduce_sum(layer(query, VALUE, value_mask=VALUE_MASK) ** 2) + layer.losses[0]
+
+    query = tf.constant(QUERY)
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        result = value(query)
+    direction = tf.constant(np.random.default_rng(3).normal(size=QUERY.shape), tf.float32)
+    numeric = (value(query + 1e-2 * direction) - value(query - 1e-2 * direction)) / 2e-2
+    assert float(tf.reduce_sum(tape.gradient(result, query) * direction)) == pytest.approx(float(numeric), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"query": QUERY[0]}, r"`query` must have shape.*Received: query\.shape=\(3, 4\)"),
+        ({"key": KEY[:, :4]}, r"equal lengths.*Received: key\.shape=\(2, 4, 4\)"),
+        ({"value_mask": VALUE_MASK[:, :3]}, r"`value_mask`.*Received: value_mask\.shape=\(2, 3\)"),
+        ({"key_mask": KEY_MASK[:, None]}, r"`key_mask`.*Received: key_mask\.shape=\(2, 1, 5\)"),
+        ({"attention_mask": ATTENTION_MASK[:, 0]}, r"`attention_mask`.*Received: attention_mask\.shape=\(2, 5\)"),
+    ],
+)
+def test_inputs_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Attention()(**{"query": QUERY, "value": VALUE, **arguments})
+
+
+def test_distributions_of_a_deterministic_attention():
+    layer = DeterministicAttention()
+    with pytest.raises(ValueError, match="Call the layer once"):
+        layer.posterior_distribution(QUERY, VALUE)
+    context = layer(QUERY, VALUE)
+    np.testing.assert_allclose(layer.posterior_distribution(QUERY, VALUE).mean(), context, rtol=1e-6)
+    with pytest.raises(ValueError, match=r'no prior.*context="gaussian"'):
+        layer.prior_distribution(QUERY, VALUE)

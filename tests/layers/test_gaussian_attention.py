@@ -1,0 +1,149 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_probability.python import distributions as tfd
+
+from keras_vattn import Attention, DeterministicAttention, GaussianAttention, GaussianContext, LinearAnnealing
+
+GENERATOR = np.random.default_rng(1)
+QUERY = GENERATOR.normal(size=(4, 3, 5)).astype("float32")
+VALUE = GENERATOR.normal(size=(4, 6, 5)).astype("float32")
+VALUE_MASK = np.arange(6) < np.array([6, 4, 1, 3])[:, None]
+QUERY_MASK = np.arange(3) < np.array([3, 2, 1, 3])[:, None]
+
+
+def divergences(layer, **masks):
+    q, p = layer.posterior_distribution(QUERY, VALUE, **masks), layer.prior_distribution(QUERY, VALUE, **masks)
+    return tfd.kl_divergence(q, p).numpy()
+
+
+@pytest.mark.parametrize("prior", ["standard", "mean"])
+def test_it_is_an_attention_with_a_gaussian_context(prior):
+    layer, parts = GaussianAttention("bilinear", prior), Attention("bilinear", context=GaussianContext(prior))
+    layer(QUERY, VALUE)
+    parts(QUERY, VALUE)
+    parts.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(layer(QUERY, VALUE), parts(QUERY, VALUE))
+    assert float(layer.losses[0]) == float(parts.losses[0])
+
+
+def test_inference_is_deterministic_attention():
+    gaussian, deterministic = GaussianAttention(), DeterministicAttention()
+    np.testing.assert_array_equal(
+        gaussian(QUERY, VALUE, value_mask=VALUE_MASK), deterministic(QUERY, VALUE, value_mask=VALUE_MASK)
+    )
+
+
+def test_training_draws_from_the_posterior():
+    """Means and variances over 4 000 calls, within 4.5 and 5 standard errors (60 of each); seed 3."""
+    layer, count = GaussianAttention(prior="mean", seed=3), 4_000
+    layer(QUERY, VALUE)
+    draw = tf.function(lambda: layer(QUERY, VALUE, training=True))
+    draws = np.stack([draw() for _ in range(count)])
+    q = layer.posterior_distribution(QUERY, VALUE)
+    sigma = q.stddev().numpy()
+    assert (np.abs(draws.mean(0) - q.mean()) < 4.5 * sigma / np.sqrt(count)).all()
+    assert (np.abs(draws.var(0) / sigma**2 - 1.0) < 5 * np.sqrt(2.0 / count)).all()
+
+
+def test_causal_mask_with_the_mean_prior():
+    """Query t sees positions 0 to t: so do its context and its prior."""
+    layer = GaussianAttention(prior="mean")
+    context = layer(QUERY, VALUE, use_causal_mask=True)
+    np.testing.assert_allclose(context[:, 0], VALUE[:, 0], rtol=1e-5, atol=1e-6)
+    prior_mean = layer.prior_distribution(QUERY, VALUE, use_causal_mask=True).mean()
+    for t in range(3):
+        np.testing.assert_allclose(prior_mean[:, t], VALUE[:, : t + 1].mean(1), rtol=1e-5, atol=1e-6)
+    expected = divergences(layer, use_causal_mask=True).sum() / 4
+    assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-5)
+    changed = np.concatenate([VALUE[:, :2], VALUE[:, 2:] + 9.0], axis=1)
+    np.testing.assert_array_equal(layer(QUERY, changed, use_causal_mask=True)[:, :2], context[:, :2])
+
+
+@pytest.mark.parametrize("kl_reduction", ["sum", "query_mean", "mean"])
+def test_reductions(kl_reduction):
+    layer = GaussianAttention(kl_reduction=kl_reduction, kl_weight=0.5)
+    layer(QUERY, VALUE, query_mask=QUERY_MASK, value_mask=VALUE_MASK)
+    total = divergences(layer, value_mask=VALUE_MASK)[QUERY_MASK].sum()
+    denominator = {"sum": 4, "query_mean": QUERY_MASK.sum(), "mean": QUERY_MASK.sum() * 5}[kl_reduction]
+    assert float(layer.losses[0]) == pytest.approx(0.5 * total / denominator, rel=1e-5)
+
+
+def test_the_weight_is_annealed_by_the_layers_own_calls():
+    layer = GaussianAttention(kl_weight=0.5, kl_annealing=LinearAnnealing(4, final_value=0.8), seed=1)
+    full = divergences_after_build(layer)
+    for step in range(6):
+        layer(QUERY, VALUE, training=True)
+        assert int(layer.training_calls) == step + 1
+        assert float(layer.losses[0]) == pytest.approx(0.5 * 0.8 * min(step / 4, 1.0) * full, rel=1e-5, abs=1e-7)
+        layer(QUERY, VALUE, training=False)
+        assert float(layer.losses[0]) == pytest.approx(0.5 * 0.8 * full, rel=1e-5)
+        assert int(layer.training_calls) == step + 1
+
+
+def divergences_after_build(layer):
+    layer(QUERY, VALUE)
+    return divergences(layer).sum() / 4
+
+
+def test_a_schedule_of_keras_ends_at_one():
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.2, 10, 0.6)
+    layer = GaussianAttention(kl_annealing=schedule)
+    full = divergences_after_build(layer)
+    assert float(layer.losses[0]) == pytest.approx(full, rel=1e-5)
+    layer(QUERY, VALUE, training=True)
+    assert float(layer.losses[0]) == pytest.approx(0.2 * full, rel=1e-5)
+
+
+@pytest.mark.parametrize(("steps_per_execution", "jit_compile"), [(1, False), (2, False), (1, True), (2, True)])
+def test_annealing_and_the_log_in_fit(steps_per_execution, jit_compile):
+    """Frozen weights: the logged KL is the closed form, the loss its weighted mean over the steps of an epoch."""
+    inputs = keras.Input((3, 5)), keras.Input((6, 5))
+    layer = GaussianAttention(kl_weight=0.5, kl_annealing=LinearAnnealing(8), name="attention", seed=1)
+    model = keras.Model(inputs, keras.layers.Dense(1)(layer(*inputs)))
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        lambda y_true, y_pred: 0.0 * y_pred,
+        steps_per_execution=steps_per_execution,
+        jit_compile=jit_compile,
+    )
+    full = divergences(layer).sum() / 4
+    data = [np.tile(x, (4, 1, 1)) for x in (QUERY, VALUE)]
+    history = model.fit(data, np.zeros((16, 3, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["attention_kl"], [full, full], rtol=1e-4)
+    weights = np.arange(8).reshape(2, 4) / 8
+    np.testing.assert_allclose(history["loss"], 0.5 * full * weights.mean(1), rtol=1e-4)
+    assert int(layer.training_calls) == 8
+    logs = model.evaluate(data, np.zeros((16, 3, 1)), batch_size=4, verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(0.5 * full, rel=1e-4)
+    assert logs["attention_kl"] == pytest.approx(full, rel=1e-4)
+    assert int(layer.training_calls) == 8
+
+
+def test_the_log_weighs_batches_by_their_size():
+    inputs = keras.Input((3, 5)), keras.Input((6, 5))
+    layer = GaussianAttention(name="attention")
+    model = keras.Model(inputs, layer(*inputs))
+    model.compile("sgd", "mse")
+    expected = divergences(layer).sum() / 4
+    logs = model.evaluate([QUERY, VALUE], np.zeros((4, 3, 5)), batch_size=3, verbose=0, return_dict=True)
+    assert logs["attention_kl"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_counter_is_saved(tmp_path):
+    inputs = keras.Input((3, 5)), keras.Input((6, 5))
+    layer = GaussianAttention(kl_annealing=LinearAnnealing(8), name="attention")
+    model = keras.Model(inputs, layer(*inputs))
+    for _ in range(3):
+        model([QUERY, VALUE], training=True)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras").get_layer("attention")
+    assert int(copy.training_calls) == 3
+    assert copy.kl_annealing.get_config() == layer.kl_annealing.get_config()
+
+
+def test_weight_zero_has_no_gradient_from_the_kl():
+    layer = GaussianAttention(kl_weight=0.0)
+    layer(QUERY, VALUE)
+    assert float(layer.losses[0]) == 0.0

@@ -1,0 +1,243 @@
+"""Seeded faults: break the library on purpose, one fault at a time, and see which test notices.
+
+    python tests/mutations.py            # all faults
+    python tests/mutations.py training   # the faults whose name holds a word
+
+Every fault is a textual patch on a copy of the library in a temporary folder. Prints a Markdown table; the exit status
+is 1 if a fault survives its tests or if the tests fail without one.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple
+    keyword: str = ""
+
+
+BATTERY = "tests/test_battery.py"
+ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=mean.shape[-1], training=training)\n"
+
+FAULTS = [
+    Fault(
+        "KL unmasked",
+        "layers/stochastic_layer.py",
+        "ops.sum(divergence if valid is None else ops.where(valid, divergence, ops.zeros_like(divergence)))",
+        "ops.sum(divergence)",
+        (BATTERY,),
+        "masked_queries or row_without_a_valid_key",
+    ),
+    Fault(
+        "KL in half precision",
+        "layers/stochastic_layer.py",
+        '    divergence = ops.cast(divergence, "float32")\n    return ops.sum',
+        '    divergence = ops.cast(divergence, "bfloat16")\n    return ops.sum',
+        (BATTERY,),
+        "computed_in_float32 or one_loss_per_call",
+    ),
+    Fault(
+        "noise shared over steps",
+        "contexts/gaussian_context.py",
+        "        return random.normal(shape, seed)\n",
+        "        return random.normal((shape[0], 1, shape[2]), seed) + ops.zeros(shape)\n",
+        (BATTERY,),
+        "noise_differs_between_steps",
+    ),
+    Fault(
+        "the same noise every call",
+        "random.py",
+        "seed_generator.next()",
+        "seed_generator.state.value",
+        (BATTERY,),
+        "seeds or posterior_draws",
+    ),
+    Fault(
+        "the same noise in every replica",
+        "random.py",
+        "    return fold_in(seed, context.replica_id_in_sync_group)\n",
+        "    return seed\n",
+        (BATTERY,),
+        "replicas_draw_differently and gaussian-attention",
+    ),
+    Fault(
+        "mask by multiplication",
+        "alignments/dense_keys.py",
+        "ops.where(self.mask, logits, ops.full_like(logits, -3.4e38))",
+        'logits * ops.cast(self.mask, "float32")',
+        ("tests/alignments", BATTERY),
+        "with_a_mask or masked_keys",
+    ),
+    Fault(
+        "weights not renormalised after masking",
+        "alignments/dense_keys.py",
+        "        weights = tf.nn.softmax(self._mask_out(logits))\n",
+        "        weights = tf.nn.softmax(logits)\n",
+        ("tests/alignments", BATTERY),
+        "with_a_mask or masked_keys",
+    ),
+    Fault(
+        "KL counted twice",
+        "layers/attention.py",
+        ADD_DIVERGENCE,
+        2 * ADD_DIVERGENCE,
+        (BATTERY,),
+        "one_loss_per_call",
+    ),
+    Fault(
+        "KL of the last step only",
+        "layers/attention.py",
+        ADD_DIVERGENCE,
+        "        valid = None if valid is None else valid[:, -1:]\n"
+        + ADD_DIVERGENCE.replace("divergence, valid", "divergence[:, -1:], valid"),
+        (BATTERY,),
+        "one_loss_per_call",
+    ),
+    Fault(
+        "`training` ignored",
+        "layers/stochastic_layer.py",
+        "        if training:\n            return random.draw_seed(self.seed_generator)\n",
+        "        if True:\n            return random.draw_seed(self.seed_generator)\n",
+        (BATTERY,),
+        "inference_is",
+    ),
+    Fault(
+        "no noise in training",
+        "layers/stochastic_layer.py",
+        "        if training:\n            return random.draw_seed(self.seed_generator)\n",
+        "",
+        (BATTERY,),
+        "seeds",
+    ),
+    Fault(
+        "h-bar over padding",
+        "contexts/gaussian_context.py",
+        "        if keys.mask is None:\n            return ops.mean",
+        "        if True:\n            return ops.mean",
+        ("tests/contexts", BATTERY),
+        "h_bar or masked_keys",
+    ),
+    Fault(
+        "no gradient through h-bar",
+        "contexts/gaussian_context.py",
+        '        value = ops.cast(value, "float32")\n        if keys.mask',
+        '        value = ops.stop_gradient(ops.cast(value, "float32"))\n        if keys.mask',
+        ("tests/contexts",),
+        "h_bar",
+    ),
+    Fault(
+        "noise on a row without a valid key",
+        "layers/attention.py",
+        "ops.where(any_valid[..., None], context_noise, ops.zeros_like(context_noise))",
+        "context_noise",
+        (BATTERY,),
+        "row_without_a_valid_key",
+    ),
+    Fault(
+        "annealing at inference",
+        "layers/stochastic_layer.py",
+        "            return self.kl_weight * final_value(self.kl_annealing)\n",
+        "            training = False\n",
+        ("tests/layers/test_gaussian_attention.py",),
+        "annealed_by",
+    ),
+    Fault(
+        "the drawn context fed where its mean is asked for",
+        "layers/attention_decoder.py",
+        'return attended["context"] if self.feeding == "sampled" else attended["mean"]',
+        'return attended["context"]',
+        ("tests/layers/test_attention_decoder.py",),
+        "query_and_feeding",
+    ),
+    Fault(
+        "a masked step moves the state",
+        "layers/attention_decoder.py",
+        "lambda new, old: ops.where(mask, new, old), new_state, state",
+        "lambda new, old: new, new_state, state",
+        ("tests/layers/test_attention_decoder.py",),
+        "hold_the_state",
+    ),
+    Fault(
+        "a finished sentence goes on",
+        "decoding/decode.py",
+        "        written = tf.where(finished, pad_id, chosen)\n",
+        "        written = chosen\n",
+        ("tests/decoding",),
+        "finished or greedy",
+    ),
+]
+
+
+def copy_project(folder):
+    ignored = shutil.ignore_patterns("__pycache__", "applications", "benchmarks")
+    for name in ("keras_vattn", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def run_python(folder, arguments):
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def run(folder, arguments):
+    """Run pytest in the copy; returns whether it passed and the tests that failed."""
+    result = run_python(folder, ["-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments])
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", result.stdout, flags=re.MULTILINE)
+    if result.returncode not in (0, 1) and not failed:
+        raise SystemExit(result.stdout + result.stderr)
+    return result.returncode == 0, failed
+
+
+def apply(fault, folder):
+    path = folder / "keras_vattn" / fault.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(fault.old) != 1:
+        raise SystemExit(
+            f"{fault.name}: the old text must be in {fault.file} once. Received: {text.count(fault.old)} times"
+        )
+    path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    return path, text
+
+
+def main(words):
+    faults = [fault for fault in FAULTS if all(word in fault.name for word in words)]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name).resolve()
+        copy_project(folder)
+        origin = run_python(folder, ["-c", "import keras_vattn; print(keras_vattn.__file__)"]).stdout.strip()
+        if not origin.startswith(str(folder)):
+            raise SystemExit(f"The tests would not import the copy. Received: {origin}")
+        files = sorted({file for fault in faults for file in fault.tests})
+        passed, failed = run(folder, [*files, "-k", " or ".join(f"({fault.keyword})" for fault in faults)])
+        if not passed:
+            raise SystemExit("The tests fail without a fault: " + ", ".join(failed))
+        print("| fault | first failing test |", "|---|---|", sep="\n", flush=True)
+        for fault in faults:
+            path, text = apply(fault, folder)
+            passed, failed = run(folder, ["-x", *fault.tests, "-k", fault.keyword])
+            path.write_text(text, encoding="utf-8")
+            survivors += passed
+            print(f"| {fault.name} | {'**survived**' if passed else f'`{failed[0]}`'} |", flush=True)
+    print(f"\n{len(faults) - survivors} of {len(faults)} faults found.")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

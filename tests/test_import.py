@@ -1,0 +1,82 @@
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import keras_vattn
+
+ROOT = pathlib.Path(keras_vattn.__file__).parent.parent
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_another_backend_is_refused_before_it_is_imported():
+    result = run("import keras_vattn", KERAS_BACKEND="jax")
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert "KERAS_BACKEND=tensorflow" in last
+    assert "Received: backend='jax'" in last
+    assert "During handling" not in result.stderr
+
+
+def test_a_backend_of_the_configuration_file_is_refused(monkeypatch):
+    from keras_vattn._backend import require_tensorflow
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(ImportError, match=r"KERAS_BACKEND=tensorflow.*Received: backend='torch'"):
+        require_tensorflow()
+
+
+def public_objects():
+    objects = {name: getattr(keras_vattn, name) for name in keras_vattn.__all__}
+    for module_name, module in list(objects.items()):
+        if inspect.ismodule(module):
+            names = getattr(module, "__all__", None) or [
+                name
+                for name, value in vars(module).items()
+                if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+            ]
+            objects.update({f"{module_name}.{name}": getattr(module, name) for name in names})
+    return {name: value for name, value in objects.items() if not inspect.ismodule(value)}
+
+
+def test_all_names_what_is_public():
+    public = {
+        name
+        for name, value in vars(keras_vattn).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__.startswith("keras_vattn")
+    }
+    assert public - {"require_tensorflow"} <= set(keras_vattn.__all__)
+    assert sorted(keras_vattn.__all__) == keras_vattn.__all__
+    for name in keras_vattn.__all__:
+        assert hasattr(keras_vattn, name)
+
+
+@pytest.mark.parametrize("name", list(public_objects()))
+def test_every_public_object_has_a_docstring_with_an_example(name):
+    documentation = inspect.getdoc(public_objects()[name])
+    assert documentation
+    if name.startswith("random.") and name != "random.draw_seed":
+        return
+    assert ">>>" in documentation
+
+
+def test_every_public_layer_can_be_saved():
+    for name, value in public_objects().items():
+        if inspect.isclass(value) and issubclass(value, keras.layers.Layer) and name not in ("Score", "Context"):
+            assert keras.saving.get_registered_name(value) == f"keras_vattn>{name}"

@@ -1,0 +1,151 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vattn import GaussianAttention, GaussianLatent, posterior_draws
+
+X = np.random.default_rng(1).normal(size=(4, 3, 5)).astype("float32")
+SHAPE = (4, 3, 2)
+
+
+def compiled_model(**options):
+    inputs = keras.Input((None, 5))
+    attended = GaussianAttention(seed=1, name="attention", **options)(inputs, inputs)
+    dropped = keras.layers.Dropout(0.5)(attended)
+    latent = GaussianLatent(2, seed=2, name="latent", **options)(dropped)
+    model = keras.Model(inputs, latent)
+    model.compile("sgd", "mse")
+    return model
+
+
+def predict(model):
+    return model.predict(X, verbose=0)
+
+
+def test_predict_draws_inside_and_not_outside():
+    model = compiled_model()
+    mean = predict(model)
+    with posterior_draws(model) as same:
+        assert same is model
+        first, second = predict(model), predict(model)
+    assert np.any(first != mean)
+    assert np.any(first != second)
+    np.testing.assert_array_equal(predict(model), mean)
+    np.testing.assert_allclose(model(X), mean, rtol=1e-6)
+
+
+def test_evaluate_draws_inside_and_not_outside():
+    model = compiled_model()
+
+    def evaluate():
+        return model.evaluate(X, np.zeros(SHAPE), verbose=0)
+
+    mean = evaluate()
+    with posterior_draws(model):
+        assert evaluate() != evaluate()
+    assert evaluate() == mean
+
+
+def test_dropout_stays_off():
+    model = compiled_model(temperature=0.0)
+    mean = predict(model)
+    with posterior_draws(model):
+        np.testing.assert_allclose(predict(model), mean, rtol=1e-6)
+
+
+def test_a_seed_repeats_the_draw():
+    model = compiled_model()
+    draws = []
+    for seed in (3, 3, 4, tf.constant([3, 0]), tf.constant([3, 1])):
+        with posterior_draws(model, seed):
+            draws.append(predict(model))
+            np.testing.assert_array_equal(predict(model), draws[-1])
+    np.testing.assert_array_equal(draws[0], draws[1])
+    np.testing.assert_array_equal(draws[0], draws[3])
+    assert np.any(draws[0] != draws[2])
+    assert np.any(draws[0] != draws[4])
+
+
+def test_layers_draw_apart():
+    """Two latents of one shape and one seed have unrelated noise: correlation within 4 standard errors."""
+    inputs = keras.Input((5,))
+    first, second = GaussianLatent(500), GaussianLatent(500)
+    model = keras.Model(inputs, [first(inputs), second(inputs)])
+    with posterior_draws(model, seed=1):
+        one, two = (np.ravel(x) for x in model(np.zeros((4, 5))))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 4 / np.sqrt(one.size)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_seed_is_an_input_of_a_function(jit_compile):
+    model = compiled_model()
+
+    @tf.function(input_signature=[tf.TensorSpec(X.shape), tf.TensorSpec((), tf.int32)], jit_compile=jit_compile)
+    def sample(x, seed):
+        with posterior_draws(model, seed):
+            return model(x, training=False)
+
+    first, same, other = sample(X, 1), sample(X, 1), sample(X, 2)
+    np.testing.assert_array_equal(first, same)
+    assert np.any(first != other)
+    with posterior_draws(model, seed=1):
+        np.testing.assert_allclose(model(X, training=False), first, rtol=1e-4, atol=1e-5)
+
+
+def test_temperature():
+    model = compiled_model()
+    mean = predict(model)
+    with posterior_draws(model, seed=1, temperature=0.0):
+        np.testing.assert_allclose(predict(model), mean, rtol=1e-6)
+    latent, inputs = model.get_layer("latent"), X
+    distances = []
+    for temperature in (0.5, 1.0, tf.constant(2.0)):
+        with posterior_draws(latent, seed=1, temperature=temperature):
+            distances.append(latent(inputs) - latent.posterior_distribution(inputs).mean())
+    np.testing.assert_allclose(distances[0] * 2, distances[1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(distances[2], distances[1] * 2, rtol=1e-4, atol=1e-6)
+
+
+def test_the_temperature_of_the_layer_holds_at_inference_only():
+    latent = GaussianLatent(3, temperature=0.0, seed=1)
+    mean = latent(X)
+    with posterior_draws(latent):
+        np.testing.assert_array_equal(latent(X), mean)
+        assert np.any(latent(X, training=True) != mean)
+
+
+def test_the_average_of_many_draws_is_the_mean():
+    """Within 4.5 standard errors of 4 000 draws (24 means)."""
+    latent = GaussianLatent(2)
+    latent(X)
+    q = latent.posterior_distribution(X)
+    with posterior_draws(latent):
+        draw = tf.function(lambda: latent(X))
+        draws = np.stack([draw() for _ in range(4_000)])
+    standard_error = q.stddev().numpy() / np.sqrt(4_000)
+    assert (np.abs(draws.mean(0) - q.mean()) < 4.5 * standard_error).all()
+
+
+def test_the_mark_is_taken_away_after_an_error():
+    model = compiled_model()
+    mean = predict(model)
+    with pytest.raises(RuntimeError, match="inside"), posterior_draws(model):
+        raise RuntimeError("inside")
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_contexts_nest():
+    latent = GaussianLatent(3)
+    with posterior_draws(latent, seed=1):
+        outer = latent(X)
+        with posterior_draws(latent, seed=2):
+            assert np.any(latent(X) != outer)
+        np.testing.assert_array_equal(latent(X), outer)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"stochastic layer\. Received"), posterior_draws(keras.layers.Dense(2)):
+        pass
+    with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"), posterior_draws(GaussianLatent(2), [1, 2, 3]):
+        pass

@@ -1,0 +1,103 @@
+"""Random shapes, masks and extreme logits: nothing is ever NaN, masked entries are exactly zero."""
+
+import hypothesis
+import keras
+import numpy as np
+import tensorflow as tf
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import keras_vattn
+
+hypothesis.settings.register_profile("keras_vattn", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.load_profile("keras_vattn")
+
+sizes = st.integers(1, 5)
+
+
+@st.composite
+def inputs(draw):
+    batch, steps, length, width = draw(sizes), draw(sizes), draw(sizes), draw(sizes)
+    scale = draw(st.sampled_from([0.0, 1.0, 100.0]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**16)))
+    query = (scale * generator.normal(size=(batch, steps, width))).astype("float32")
+    value = (scale * generator.normal(size=(batch, length, width))).astype("float32")
+    masks = {
+        "value_mask": draw(hnp.arrays(bool, (batch, length))),
+        "query_mask": draw(hnp.arrays(bool, (batch, steps))),
+        "attention_mask": draw(st.none() | hnp.arrays(bool, (batch, steps, length))),
+        "use_causal_mask": draw(st.booleans()),
+    }
+    return query, value, masks
+
+
+def allowed(query, value, masks):
+    steps, length = query.shape[1], value.shape[1]
+    mask = np.broadcast_to(masks["value_mask"][:, None], (len(query), steps, length)).copy()
+    if masks["attention_mask"] is not None:
+        mask &= masks["attention_mask"]
+    if masks["use_causal_mask"]:
+        mask &= np.tri(steps, length, dtype=bool)
+    return mask
+
+
+@hypothesis.given(
+    inputs(), st.sampled_from(["dot_product", "bilinear", "additive"]), st.sampled_from(["standard", "mean"])
+)
+def test_values_and_gradients_are_finite_and_masks_exact(arrays, score, prior):
+    query, value, masks = arrays
+    layer = keras_vattn.GaussianAttention(score=score, prior=prior, seed=1)
+    query, value = tf.constant(query), tf.constant(value)
+    with tf.GradientTape() as tape:
+        tape.watch([query, value])
+        context, weights = layer(query, value, return_attention_scores=True, training=True, **masks)
+        loss = tf.reduce_sum(context) + layer.losses[0]
+    gradients = tape.gradient(loss, [query, value, *layer.trainable_variables])
+    for result in (context, weights, layer.losses[0], *gradients):
+        assert result is None or np.isfinite(result.numpy()).all()
+    valid = allowed(query.numpy(), value.numpy(), masks)
+    weights = weights.numpy()
+    assert (weights[~valid] == 0).all()
+    np.testing.assert_allclose(weights.sum(-1), valid.any(-1), atol=1e-5)
+    assert (context.numpy()[~valid.any(-1)] == 0).all()
+    assert float(layer.losses[0]) >= 0
+
+
+@hypothesis.given(inputs())
+def test_masked_positions_change_nothing(arrays):
+    query, value, masks = arrays
+    layer = keras_vattn.GaussianAttention(score="bilinear", prior="mean", seed=1)
+    layer(query, value, **masks)
+    loss = float(layer.losses[0])
+    context = layer(query, value, **masks).numpy()
+    seen = allowed(query, value, masks).any(axis=1)  # (B, S)
+    changed = np.where(seen[..., None], value, np.float32(1e3))
+    np.testing.assert_array_equal(layer(query, changed, **masks).numpy(), context)
+    assert float(layer.losses[0]) == loss
+
+
+@hypothesis.given(
+    hnp.arrays(np.float32, st.tuples(sizes, sizes, sizes), elements=st.sampled_from([-1e4, -1.0, 0.0, 1.0, 1e4])),
+    st.data(),
+)
+def test_softmax_over_keys_is_finite_at_extreme_logits(logits, data):
+    mask = data.draw(hnp.arrays(bool, logits.shape))
+    keys = keras_vattn.DenseKeys(tf.constant(mask))
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        weights, log_weights = keys.softmax(logits), keys.log_softmax(logits)
+        total = tf.reduce_sum(weights * weights) + tf.reduce_sum(log_weights)
+    assert np.isfinite(weights.numpy()).all() and np.isfinite(log_weights.numpy()).all()
+    gradient = tape.gradient(total, logits).numpy()
+    assert np.isfinite(gradient).all()
+    assert (gradient[~mask] == 0).all() and (weights.numpy()[~mask] == 0).all()
+
+
+@hypothesis.given(sizes, sizes, st.integers(0, 2**31 - 1))
+def test_latent_kl_is_finite_and_not_negative(batch, width, seed):
+    layer = keras_vattn.GaussianLatent(3, seed=seed % 1000)
+    inputs = np.random.default_rng(seed).choice(np.float32([-1e4, -1, 0, 1, 1e4]), (batch, width))
+    z = layer(inputs, training=True)
+    assert np.isfinite(keras.ops.convert_to_numpy(z)).all()
+    assert np.isfinite(float(layer.losses[0])) and float(layer.losses[0]) >= 0
