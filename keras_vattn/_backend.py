@@ -13,7 +13,10 @@ def require_tensorflow():
     requested = os.environ.get("KERAS_BACKEND", "tensorflow")
     if requested != "tensorflow":
         raise ImportError(MESSAGE.format(requested))
-    import keras
+    try:
+        import keras
+    except ImportError as error:
+        raise ImportError(MESSAGE.format("the one in keras.json")) from error
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))

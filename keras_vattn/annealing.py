@@ -35,7 +35,7 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Example:
 
-    >>> schedule = LinearAnnealing(num_steps=1000)
+    >>> schedule = keras_vattn.LinearAnnealing(num_steps=1000)
     >>> float(schedule(250))
     0.25
 
@@ -90,7 +90,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Example:
 
-    >>> schedule = LogisticAnnealing(center=4500, slope=0.002)
+    >>> schedule = keras_vattn.LogisticAnnealing(center=4500, slope=0.002)
     >>> float(schedule(4500))
     0.5
 
@@ -140,7 +140,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Example:
 
-    >>> schedule = CyclicalAnnealing(cycle_length=100, num_cycles=4)
+    >>> schedule = keras_vattn.CyclicalAnnealing(cycle_length=100, num_cycles=4)
     >>> [float(schedule(step)) for step in (0, 25, 50, 99, 100, 400)]
     [0.0, 0.5, 1.0, 1.0, 0.0, 1.0]
 
@@ -187,7 +187,7 @@ def final_value(schedule):
 
     Example:
 
-    >>> final_value(LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426))
+    >>> keras_vattn.annealing.final_value(keras_vattn.LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426))
     0.047426
     """
     if schedule is not None and not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):

@@ -9,15 +9,9 @@ MAX_LOG_SCALE = 8.0
 
 
 def clip_log_scale(log_scale):
-    """Return log sigma as float32 inside [-8, 8]."""
-    return ops.clip(ops.cast(log_scale, "float32"), -MAX_LOG_SCALE, MAX_LOG_SCALE)
-
-
-def validate_temperature(temperature):
-    """Return the temperature as a float; ValueError if it is negative or no number."""
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature >= 0:
-        raise ValueError(f"`temperature` must be a number of at least 0. Received: temperature={temperature!r}")
-    return float(temperature)
+    """Return log sigma as float32 inside [-8, 8]; the gradient passes, so that a sigma at the limit can come back."""
+    log_scale = ops.cast(log_scale, "float32")
+    return log_scale + ops.stop_gradient(ops.clip(log_scale, -MAX_LOG_SCALE, MAX_LOG_SCALE) - log_scale)
 
 
 def diagonal_normal(mean, log_scale):

@@ -3,7 +3,11 @@
 import contextlib
 import dataclasses
 
+import keras
+
 from keras_vattn import random
+
+FUNCTIONS = ("predict_function", "test_function")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +24,14 @@ def posterior_draws(model, seed=None, temperature=None):
     stays off.
 
     The mark is on the layer instances, so it also holds in replica threads, and the compiled `predict`, `evaluate`
-    functions of the model are set aside meanwhile. A `tf.function` of your own must be traced inside the context to
-    draw.
+    functions of the model, and of models inside it, are set aside meanwhile. A `tf.function` of your own, and another
+    model that shares layers with this one, must be traced inside the context to draw.
 
     Args:
         model: A `keras.Model` or layer.
         seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
-            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw.
+            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw,
+            so the batches of one `predict` share their noise: give the seed of each batch as an input to avoid it.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:
@@ -45,12 +50,13 @@ def posterior_draws(model, seed=None, temperature=None):
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)
-    functions = {name: getattr(model, name, None) for name in ("predict_function", "test_function")}
+    # A model inside the model keeps compiled functions of its own.
+    models = [layer for layer in model._flatten_layers() if isinstance(layer, keras.Model)]
+    functions = [(owner, name, getattr(owner, name, None)) for owner in models for name in FUNCTIONS]
     previous = [layer.draws for layer in layers]
     try:
-        for name in functions:
-            if functions[name] is not None:
-                setattr(model, name, None)
+        for owner, name, _ in functions:
+            setattr(owner, name, None)
         for index, layer in enumerate(layers):
             layer_seed = None if base_seed is None else random.fold_in(base_seed, index)
             layer.draws = Draws(layer_seed, temperature)
@@ -58,6 +64,5 @@ def posterior_draws(model, seed=None, temperature=None):
     finally:
         for layer, draws in zip(layers, previous, strict=True):
             layer.draws = draws
-        for name, function in functions.items():
-            if hasattr(model, name):
-                setattr(model, name, function)
+        for owner, name, function in functions:
+            setattr(owner, name, function)

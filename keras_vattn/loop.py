@@ -24,7 +24,11 @@ def scan(step, state, inputs, length):
     inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(_swap_batch_and_time(x)) for x in flat_inputs]
     inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
-    output_structure, output_specs = _trace_outputs(step, state, flat_state, inputs, flat_inputs)
+    output_structure, output_specs = trace(
+        lambda inputs, state: step(inputs, state)[0],
+        tree.pack_sequence_as(inputs, [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in flat_inputs]),
+        tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]),
+    )
     arrays = [tf.TensorArray(spec.dtype, length, element_shape=spec.shape) for spec in output_specs]
 
     def body(time, arrays, flat_state):
@@ -48,18 +52,21 @@ def _swap_batch_and_time(x):
     return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
-def _trace_outputs(step, state, flat_state, inputs, flat_inputs):
-    """Return the structure of the step's outputs and a TensorSpec for each, from a trace that is thrown away."""
-    state_specs = [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]
-    input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in flat_inputs]
-    structure = None
+def trace(function, *arguments):
+    """Return the structure of a function's result and a TensorSpec for each entry, from a trace that is thrown away.
 
-    def outputs_of(flat_state, flat_inputs):
+    Args:
+        function: Function of structures of tensors.
+        *arguments: Structures of `tf.TensorSpec`.
+    """
+    structure = None
+    flat = [tree.flatten(argument) for argument in arguments]
+
+    def traced(flat_arguments):
         nonlocal structure
-        structure, _ = step(tree.pack_sequence_as(inputs, flat_inputs), tree.pack_sequence_as(state, flat_state))
+        packed = [tree.pack_sequence_as(*pair) for pair in zip(arguments, flat_arguments, strict=True)]
+        structure = function(*packed)
         return tree.flatten(structure)
 
-    graph_outputs = (
-        tf.function(outputs_of, autograph=False).get_concrete_function(state_specs, input_specs).structured_outputs
-    )
-    return tree.map_structure(lambda _: None, structure), graph_outputs
+    results = tf.function(traced, autograph=False).get_concrete_function(flat).structured_outputs
+    return tree.map_structure(lambda _: None, structure), results

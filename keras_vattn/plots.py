@@ -45,7 +45,7 @@ def alignment_heat_map(
     Example:
 
     >>> import numpy as np
-    >>> figure = alignment_heat_map(np.eye(2), ["guten", "Tag"], ["good", "day"])
+    >>> figure = keras_vattn.plots.alignment_heat_map(np.eye(2), ["guten", "Tag"], ["good", "day"])
     >>> len(figure.axes[0].get_xticklabels())
     2
 
@@ -153,7 +153,8 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
 
     Example:
 
-    >>> figure = training_curves({"VED": [{"BLEU-2": [1.0, 2.0]}, {"BLEU-2": [1.5, 2.5]}]}, ["BLEU-2"])
+    >>> runs = [{"BLEU-2": [1.0, 2.0]}, {"BLEU-2": [1.5, 2.5]}]
+    >>> figure = keras_vattn.plots.training_curves({"VED": runs}, ["BLEU-2"])
     >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
     [1.25, 2.25]
 
@@ -230,7 +231,7 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
 
     Example:
 
-    >>> figure = quality_diversity({"VED": [(0.2, 3.1, "γ=0.1"), (0.4, 2.8, "γ=0.5")]})
+    >>> figure = keras_vattn.plots.quality_diversity({"VED": [(0.2, 3.1, "γ=0.1"), (0.4, 2.8, "γ=0.5")]})
     >>> figure.axes[0].get_xlabel()
     'diversity'
     """

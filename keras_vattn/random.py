@@ -29,6 +29,11 @@ def draw_seed(seed_generator):
     TensorShape([2])
     """
     seed = tf.bitcast(tf.cast(seed_generator.next(), tf.uint32), tf.int32)
+    return fold_in_replica(seed)
+
+
+def fold_in_replica(seed):
+    """Return the seed with the id of this replica folded in, unchanged where there is one replica."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
@@ -42,6 +47,9 @@ def fold_in(seed, number):
         seed: int32 tensor of shape (2,).
         number: Integer or integer scalar tensor.
 
+    Returns:
+        An int32 tensor of shape (2,).
+
     Example:
 
     >>> seed = keras_vattn.random.as_seed(7)
@@ -53,6 +61,12 @@ def fold_in(seed, number):
 
 def as_seed(seed):
     """Return an int32 seed of shape (2,) from an integer, an integer tensor of shape () or one of shape (2,).
+
+    Args:
+        seed: An integer, or an integer tensor of shape () or (2,).
+
+    Returns:
+        An int32 tensor of shape (2,).
 
     Raises:
         ValueError: If the shape is neither () nor (2,).

@@ -406,7 +406,7 @@ CASES = [
     LatentCase("latent-sequence", partial(GaussianLatent, units=3), {"inputs": 4}, divergence=True, draws=True),
     WordsCase(
         "word-dropout",
-        partial(WordDropout, rate=0.5, replacement_id=1),
+        partial(WordDropout, rate=0.5, replacement_id=1, protected_ids=(0,)),
         {"inputs": None},
         draws=True,
         dropout=True,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vattn import GaussianAttention, GaussianLatent, posterior_draws
+from keras_vattn import DeterministicAttention, GaussianAttention, GaussianLatent, posterior_draws
 
 X = np.random.default_rng(1).normal(size=(4, 3, 5)).astype("float32")
 SHAPE = (4, 3, 2)
@@ -148,4 +148,21 @@ def test_errors():
     with pytest.raises(ValueError, match=r"stochastic layer\. Received"), posterior_draws(keras.layers.Dense(2)):
         pass
     with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"), posterior_draws(GaussianLatent(2), [1, 2, 3]):
+        pass
+
+
+def test_models_inside_a_model_draw_too_and_stop():
+    inputs = keras.Input((None, 5))
+    inner = keras.Model(inputs, GaussianAttention(seed=1)(inputs, inputs))
+    outer_inputs = keras.Input((None, 5))
+    outer = keras.Model(outer_inputs, inner(outer_inputs))
+    mean = inner.predict(X, verbose=0)
+    with posterior_draws(outer, seed=1):
+        drawn = inner.predict(X, verbose=0)
+    assert np.any(drawn != mean)
+    np.testing.assert_array_equal(inner.predict(X, verbose=0), mean)
+
+
+def test_only_a_posterior_can_be_drawn_from():
+    with pytest.raises(ValueError, match="stochastic layer"), posterior_draws(DeterministicAttention(dropout=0.5)):
         pass

@@ -3,13 +3,8 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.contexts.context import Context
-from keras_vattn.gaussian import (
-    clip_log_scale,
-    diagonal_normal,
-    gaussian_divergence,
-    gaussian_sample,
-    validate_temperature,
-)
+from keras_vattn.gaussian import clip_log_scale, diagonal_normal, gaussian_divergence, gaussian_sample
+from keras_vattn.validation import nonnegative_number, one_of, positive_integer
 
 PRIORS = ("standard", "mean")
 
@@ -57,15 +52,9 @@ class GaussianContext(Context):
         self, prior="standard", hidden_units=None, temperature=1.0, kernel_initializer="glorot_uniform", **kwargs
     ):
         super().__init__(**kwargs)
-        if prior not in PRIORS:
-            raise ValueError(f'`prior` must be "standard" or "mean". Received: prior={prior!r}')
-        if hidden_units is not None and (not isinstance(hidden_units, int) or hidden_units < 1):
-            raise ValueError(
-                f"`hidden_units` must be a positive integer or None. Received: hidden_units={hidden_units!r}"
-            )
-        self.prior = prior
-        self.hidden_units = hidden_units
-        self.temperature = validate_temperature(temperature)
+        self.prior = one_of("prior", prior, PRIORS)
+        self.hidden_units = positive_integer("hidden_units", hidden_units, optional=True)
+        self.temperature = float(nonnegative_number("temperature", temperature))
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, weights_shape, value_shape):

@@ -2,6 +2,7 @@ import tensorflow as tf
 from keras import tree
 
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
+from keras_vattn.loop import trace
 
 
 def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
@@ -39,7 +40,11 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
         raise ValueError(f"`max_length` must be positive. Received: max_length={max_length}")
     start_ids = tf.cast(start_ids, tf.int32)
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
-    kept_structure, kept_specs = _trace_kept(step, state, flat_state, start_ids)
+    kept_structure, kept_specs = trace(
+        lambda ids, state: step(ids, state, tf.constant(0))[2],
+        tf.TensorSpec(start_ids.shape, tf.int32),
+        tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]),
+    )
     taken = {"ids", "lengths", "log_probabilities"} & set(kept_structure)
     if taken:
         raise ValueError(f"`step` cannot keep what `decode` returns itself. Received: {', '.join(sorted(taken))}")
@@ -123,19 +128,3 @@ def _keep_reached(stacked, reached):
     shape = [-1] + [1] * (stacked.shape.rank - 1)
     stacked = tf.where(tf.reshape(reached, shape), stacked, tf.zeros_like(stacked))
     return tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
-
-
-def _trace_kept(step, state, flat_state, start_ids):
-    """Return the structure of what the step keeps and a TensorSpec for each entry, from a trace that is thrown away."""
-    structure = None
-
-    def kept_of(flat_state, ids):
-        nonlocal structure
-        _, _, structure = step(ids, tree.pack_sequence_as(state, flat_state), tf.constant(0))
-        return tree.flatten(structure)
-
-    specs = [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]
-    concrete = tf.function(kept_of, autograph=False).get_concrete_function(
-        specs, tf.TensorSpec(start_ids.shape, tf.int32)
-    )
-    return tree.map_structure(lambda _: None, structure), concrete.structured_outputs

@@ -1,6 +1,7 @@
 import tensorflow as tf
 
 from keras_vattn import random
+from keras_vattn.validation import positive_integer
 
 
 class GreedySampler:
@@ -46,8 +47,7 @@ class RandomSampler:
             raise ValueError(
                 f"`temperature` must be positive; use greedy decoding for 0. Received: temperature={temperature!r}"
             )
-        if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
-            raise ValueError(f"`top_k` must be a positive integer or None. Received: top_k={top_k!r}")
+        positive_integer("top_k", top_k, optional=True)
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"`top_p` must be in (0, 1] or None. Received: top_p={top_p!r}")
         self.seed = random.as_seed(seed)
@@ -63,16 +63,17 @@ class RandomSampler:
 
     def restrict(self, logits):
         """Return the logits with the most negative finite number in place of every excluded word."""
-        excluded = tf.fill(tf.shape(logits), logits.dtype.min)
+        if self.top_k is None and self.top_p is None:
+            return logits
+        order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
+        # By rank and not by a threshold, which would keep every word that ties with the last one.
+        rank = tf.argsort(order, axis=-1)
+        kept = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:
-            k = tf.minimum(self.top_k, tf.shape(logits)[-1])
-            threshold = tf.math.top_k(logits, k).values[:, -1:]
-            logits = tf.where(logits >= threshold, logits, excluded)
+            kept &= rank < self.top_k
         if self.top_p is not None:
-            ordered = tf.sort(logits, axis=-1, direction="DESCENDING")
-            probability = tf.nn.softmax(ordered, axis=-1)
-            before = tf.cumsum(probability, axis=-1, exclusive=True)
-            kept = tf.reduce_sum(tf.cast(before < self.top_p, tf.int32), axis=-1, keepdims=True)
-            threshold = tf.gather(ordered, tf.maximum(kept, 1) - 1, axis=-1, batch_dims=1)
-            logits = tf.where(logits >= threshold, logits, excluded)
-        return logits
+            probability = tf.nn.softmax(tf.where(kept, logits, logits.dtype.min), axis=-1)
+            before = tf.cumsum(tf.gather(probability, order, batch_dims=1), axis=-1, exclusive=True)
+            size = tf.reduce_sum(tf.cast(before < self.top_p, tf.int32), axis=-1, keepdims=True)
+            kept &= rank < tf.maximum(size, 1)
+        return tf.where(kept, logits, logits.dtype.min)

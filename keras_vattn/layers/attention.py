@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn import alignments, contexts, random, scores
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.validation import dropout_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -67,12 +68,10 @@ class Attention(StochasticLayer):
         **kwargs,
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
-        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be a rate in [0, 1). Received: dropout={dropout!r}")
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         self.alignment = alignments.get(alignment)
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
-        self.dropout = dropout
+        self.dropout = dropout_rate(dropout)
         self.supports_masking = True
         if self.context.has_divergence:
             self.track_divergence()
@@ -88,6 +87,11 @@ class Attention(StochasticLayer):
                 raise ValueError(
                     f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
                 )
+        if None not in (query_shape[0], value_shape[0]) and query_shape[0] != value_shape[0]:
+            raise ValueError(
+                "`query` and `value` must have equal batch sizes. "
+                f"Received: query.shape={tuple(query_shape)}, value.shape={tuple(value_shape)}"
+            )
         for axis, what in ((0, "batch sizes"), (1, "lengths")):
             if None not in (value_shape[axis], key_shape[axis]) and value_shape[axis] != key_shape[axis]:
                 raise ValueError(
@@ -110,6 +114,11 @@ class Attention(StochasticLayer):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         keys = alignments.DenseKeys(mask)
+        if mask is not None:
+            # What no query sees may be anything, NaN too, and a product with a zero weight would let it through.
+            seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
+            value = ops.where(seen, value, ops.zeros_like(value))
+            key = None if key is None else ops.where(seen, key, ops.zeros_like(key))
         return {
             "projected_keys": self.score.project_keys(value if key is None else key),
             "value": value,
@@ -211,9 +220,12 @@ class Attention(StochasticLayer):
         query,
         value,
         key=None,
+        query_mask=None,
         value_mask=None,
         key_mask=None,
         attention_mask=None,
+        return_attention_scores=False,
+        training=None,
         use_causal_mask=False,
     ):
         """Return q(context | query, value), a TensorFlow Probability distribution of batch shape (B, T) and event shape
@@ -230,9 +242,12 @@ class Attention(StochasticLayer):
         query,
         value,
         key=None,
+        query_mask=None,
         value_mask=None,
         key_mask=None,
         attention_mask=None,
+        return_attention_scores=False,
+        training=None,
         use_causal_mask=False,
     ):
         """Return p(context), a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,).

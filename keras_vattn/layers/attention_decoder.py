@@ -6,6 +6,7 @@ from keras_vattn.identifiers import resolve
 from keras_vattn.layers.attention import Attention, check_mask
 from keras_vattn.layers.recurrent_cell import CELLS
 from keras_vattn.loop import scan
+from keras_vattn.validation import dropout_rate, one_of, positive_integer
 
 QUERIES = ("current", "previous")
 FEEDINGS = ("off", "sampled", "expected")
@@ -79,28 +80,19 @@ class AttentionDecoder(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (("units", units), ("num_layers", num_layers)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-        for name, value, known in (("cell", cell, CELLS), ("query", query, QUERIES), ("feeding", feeding, FEEDINGS)):
-            if value not in known:
-                names = ", ".join(f'"{option}"' for option in known)
-                raise ValueError(f"`{name}` must be one of {names}. Received: {name}={value!r}")
-        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be a rate in [0, 1). Received: dropout={dropout!r}")
-        self.units = units
+        self.units = positive_integer("units", units)
         self.attention = None if attention is None else resolve(attention, {}, Attention, "attention")
         if self.attention is not None and self.attention.compute_dtype != self.compute_dtype:
             raise ValueError(
                 "The decoder and its attention must compute in one dtype: give both the same `dtype`. "
                 f"Received: attention.compute_dtype={self.attention.compute_dtype}, dtype={self.compute_dtype}"
             )
-        self.cell = cell
-        self.num_layers = num_layers
-        self.query = query
-        self.feeding = feeding
+        self.cell = one_of("cell", cell, CELLS)
+        self.num_layers = positive_integer("num_layers", num_layers)
+        self.query = one_of("query", query, QUERIES)
+        self.feeding = one_of("feeding", feeding, FEEDINGS)
         self.residual = residual
-        self.dropout = dropout
+        self.dropout = dropout_rate(dropout)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True
@@ -158,6 +150,11 @@ class AttentionDecoder(keras.layers.Layer):
                 f"`initial_state` must be a list of {num_states} tensors of shape (B, {self.units}). "
                 f"Received: {len(initial_state)} tensors"
             )
+        for x in initial_state:
+            if x.shape[-1] != self.units:
+                raise ValueError(
+                    f"`initial_state` must hold tensors of shape (B, {self.units}). Received: shape={tuple(x.shape)}"
+                )
         state = {"cells": [ops.cast(x, self.compute_dtype) for x in initial_state]}
         if self._feeds and self.query == "current":
             width = memory["attention"]["value"].shape[-1]
@@ -254,6 +251,8 @@ class AttentionDecoder(keras.layers.Layer):
         return_state=False,
         training=None,
     ):
+        if memory is None and memory_mask is not None:
+            raise ValueError(f"`memory_mask` is given without a memory. Received: memory_mask={memory_mask}")
         if memory is not None:
             check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
         check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")

@@ -1,6 +1,9 @@
 import keras
 
 from keras_vattn.layers.attention import Attention
+from keras_vattn.validation import refuse
+
+FIXED = ("alignment", "context", "kl_weight", "kl_annealing", "kl_reduction")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -30,10 +33,11 @@ class DeterministicAttention(Attention):
     """
 
     def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
+        refuse("DeterministicAttention", kwargs, FIXED)
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
 
     def get_config(self):
         config = super().get_config()
-        for name in ("alignment", "context", "kl_weight", "kl_annealing", "kl_reduction"):
+        for name in FIXED:
             del config[name]
         return config

@@ -2,6 +2,9 @@ import keras
 
 from keras_vattn.contexts import GaussianContext
 from keras_vattn.layers.attention import Attention
+from keras_vattn.validation import refuse
+
+FIXED = ("alignment", "context")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -52,6 +55,7 @@ class GaussianAttention(Attention):
         seed=None,
         **kwargs,
     ):
+        refuse("GaussianAttention", kwargs, FIXED)
         context = GaussianContext(
             prior=prior, hidden_units=hidden_units, temperature=temperature, dtype=kwargs.get("dtype"), name="context"
         )
@@ -80,5 +84,6 @@ class GaussianAttention(Attention):
 
     def get_config(self):
         config = super().get_config()
-        del config["alignment"], config["context"]
+        for name in FIXED:
+            del config[name]
         return {**config, "prior": self.prior, "hidden_units": self.hidden_units, "temperature": self.temperature}

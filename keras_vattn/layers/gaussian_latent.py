@@ -7,9 +7,9 @@ from keras_vattn.gaussian import (
     diagonal_normal,
     elementwise_gaussian_divergence,
     gaussian_sample,
-    validate_temperature,
 )
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.validation import nonnegative_number, positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -62,13 +62,9 @@ class GaussianLatent(StochasticLayer):
         **kwargs,
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
-        if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
-        if isinstance(free_bits, bool) or not isinstance(free_bits, (int, float)) or not free_bits >= 0:
-            raise ValueError(f"`free_bits` must be a number of nats of at least 0. Received: free_bits={free_bits!r}")
-        self.units = units
-        self.temperature = validate_temperature(temperature)
-        self.free_bits = free_bits
+        self.units = positive_integer("units", units)
+        self.temperature = float(nonnegative_number("temperature", temperature))
+        self.free_bits = nonnegative_number("free_bits", free_bits)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         self.track_divergence()
@@ -118,7 +114,9 @@ class GaussianLatent(StochasticLayer):
         if self.free_bits:
             valid = ops.ones_like(divergence) if mask is None else ops.cast(mask, "float32")
             axes = tuple(range(len(divergence.shape)))
-            average = ops.divide_no_nan(ops.sum(valid[..., None] * by_dimension, axis=axes), ops.sum(valid))  # (units,)
+            # Not a product with the mask: a masked entry may be infinite.
+            counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
+            average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)
         self.add_divergence(divergence, mask, entries=self.units, training=training, penalised=penalised)
 

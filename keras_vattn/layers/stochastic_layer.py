@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
+from keras_vattn.validation import nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
 
@@ -27,8 +28,6 @@ class StochasticLayer(keras.layers.Layer):
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(kl_weight, bool) or not isinstance(kl_weight, (int, float)) or not 0 <= kl_weight < float("inf"):
-            raise ValueError(f"`kl_weight` must be a finite number of at least 0. Received: kl_weight={kl_weight!r}")
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
@@ -36,13 +35,9 @@ class StochasticLayer(keras.layers.Layer):
                 "`kl_annealing` must be None or a keras.optimizers.schedules.LearningRateSchedule, for instance "
                 f"keras_vattn.LinearAnnealing(1000). Received: kl_annealing={kl_annealing!r}"
             )
-        if kl_reduction not in REDUCTIONS:
-            raise ValueError(
-                f'`kl_reduction` must be "sum", "query_mean" or "mean". Received: kl_reduction={kl_reduction!r}'
-            )
-        self.kl_weight = kl_weight
+        self.kl_weight = nonnegative_number("kl_weight", kl_weight)
         self.kl_annealing = kl_annealing
-        self.kl_reduction = kl_reduction
+        self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.draws = None
@@ -80,7 +75,9 @@ class StochasticLayer(keras.layers.Layer):
             return random.draw_seed(self.seed_generator)
         if self.draws is None:
             return None
-        return random.draw_seed(self.seed_generator) if self.draws.seed is None else self.draws.seed
+        if self.draws.seed is None:
+            return random.draw_seed(self.seed_generator)
+        return random.fold_in_replica(self.draws.seed)
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the one of `posterior_draws`, else the layer's own."""
@@ -95,7 +92,8 @@ class StochasticLayer(keras.layers.Layer):
             divergence: KL in nats, float32, (B, ...), one value per query.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
             entries: Number of entries per query that the KL was summed over; used by `kl_reduction="mean"`.
-            training: The call's `training`. `None` (a model called for itself, an export) leaves the log alone.
+            training: The call's `training`. `None` (a model called for itself, an export) leaves the log alone; a
+                `predict` inside an epoch counts, because Keras tells it from `evaluate` nowhere.
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
         """
         if valid is not None:

@@ -14,7 +14,7 @@ class WordDropout(keras.layers.Layer):
     Args:
         rate: Probability that a word is replaced, in [0, 1].
         replacement_id: The id put in its place, usually that of the unknown word.
-        protected_ids: Ids that are never replaced: the start token and the padding. Defaults to `(0,)`.
+        protected_ids: Ids that are never replaced: the start token, and the padding.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -34,11 +34,13 @@ class WordDropout(keras.layers.Layer):
     <tf.Tensor: shape=(1, 4), dtype=int32, numpy=array([[2, 1, 1, 0]], dtype=int32)>
     """
 
-    def __init__(self, rate, replacement_id, protected_ids=(0,), seed=None, **kwargs):
+    def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
             raise ValueError(f"`rate` must be a probability in [0, 1]. Received: rate={rate!r}")
         self.rate = rate
+        if isinstance(replacement_id, bool) or not isinstance(replacement_id, int):
+            raise ValueError(f"`replacement_id` must be an integer. Received: replacement_id={replacement_id!r}")
         self.replacement_id = replacement_id
         self.protected_ids = tuple(protected_ids)
         self.seed = seed

@@ -38,7 +38,7 @@ class SequenceCrossentropy(keras.losses.Loss):
     Example:
 
     >>> import numpy as np
-    >>> loss = SequenceCrossentropy()
+    >>> loss = keras_vattn.SequenceCrossentropy()
     >>> y_true, logits = np.zeros((2, 5), "int32"), np.zeros((2, 5, 10), "float32")
     >>> round(float(loss(y_true, logits)), 4)  # 5 log(10)
     11.5129
@@ -113,7 +113,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     Example:
 
     >>> import numpy as np
-    >>> result = sequence_log_likelihood(np.zeros((1, 3), "int32"), np.zeros((1, 3, 10), "float32"))
+    >>> result = keras_vattn.losses.sequence_log_likelihood(np.zeros((1, 3), "int32"), np.zeros((1, 3, 10), "float32"))
     >>> [round(float(value), 4) for value in result]
     [-6.9078]
     """
@@ -142,6 +142,7 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
 
     >>> import numpy as np
     >>> labels, logits = np.array([[1, 0]]), np.zeros((1, 2, 10), "float32")
+    >>> from keras_vattn.losses.sequence_crossentropy import token_log_likelihood
     >>> log_likelihood, valid = token_log_likelihood(labels, logits, ignore_class=0)
     >>> log_likelihood.numpy().astype("float64").round(4).tolist(), valid.numpy().tolist()
     ([[-2.3026, 0.0]], [[True, False]])

@@ -50,7 +50,7 @@ class Perplexity(keras.metrics.Metric):
     Example:
 
     >>> import numpy as np
-    >>> metric = Perplexity()
+    >>> metric = keras_vattn.Perplexity()
     >>> round(float(metric(np.zeros((2, 5), "int32"), np.zeros((2, 5, 10), "float32"))), 3)
     10.0
     """
@@ -87,7 +87,7 @@ class Perplexity(keras.metrics.Metric):
 
         Example:
 
-        >>> metric = Perplexity(kind="elbo")
+        >>> metric = keras_vattn.Perplexity(kind="elbo")
         >>> metric.update_log_likelihood([-6.9078], [3])
         >>> round(float(metric.result()), 3), metric.name
         (10.0, 'elbo_perplexity')
@@ -130,7 +130,7 @@ def predictive_log_likelihood(log_likelihoods):
     Example:
 
     >>> import numpy as np
-    >>> predictive_log_likelihood(np.log([[0.5], [0.25]])).numpy().round(4).tolist()  # log(0.375)
+    >>> keras_vattn.metrics.predictive_log_likelihood(np.log([[0.5], [0.25]])).numpy().round(4).tolist()  # log(0.375)
     [-0.9808]
     """
     log_likelihoods = ops.convert_to_tensor(log_likelihoods)

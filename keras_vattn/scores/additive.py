@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
+from keras_vattn.validation import positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -35,9 +36,7 @@ class Additive(Score):
 
     def __init__(self, units=None, use_bias=True, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        if units is not None and (not isinstance(units, int) or units < 1):
-            raise ValueError(f"`units` must be a positive integer or None. Received: units={units!r}")
-        self.units = units
+        self.units = positive_integer("units", units, optional=True)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 

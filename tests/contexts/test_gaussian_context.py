@@ -131,3 +131,14 @@ def test_a_deterministic_context_has_no_divergence():
     assert context.noise((1, 2, 3), None) is None
     with pytest.raises(ValueError, match=r'"weighted_sum", "gaussian".*Received: context="mean"'):
         contexts.get("mean")
+
+
+def test_a_sigma_at_its_limit_can_come_back():
+    layer = built()
+    layer.log_scale_bias.assign(np.full(6, 20.0))
+    with tf.GradientTape() as tape:
+        mean = layer(WEIGHTS, VALUE)
+        parameters = layer.posterior_parameters(mean)
+        loss = tf.reduce_sum(layer.divergence(mean, parameters, None))
+    np.testing.assert_array_equal(parameters["log_scale"], np.full((2, 3, 6), gaussian.MAX_LOG_SCALE, "float32"))
+    assert (tape.gradient(loss, layer.log_scale_bias.value).numpy() > 0).all()

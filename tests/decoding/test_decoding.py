@@ -246,3 +246,14 @@ def test_errors_of_the_sampler(options, message):
 def test_errors():
     with pytest.raises(ValueError, match="Received: max_length=0"):
         greedy(step, state(), STARTS, END, 0)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 2}, {"top_p": 2 / VOCABULARY}])
+def test_ties_do_not_widen_the_support(options):
+    restricted = RandomSampler(0, **options).restrict(tf.zeros((1, VOCABULARY)))
+    assert (restricted.numpy() == 0).sum() == 2
+
+
+def test_a_step_may_not_keep_a_name_of_the_result():
+    with pytest.raises(ValueError, match="Received: ids"):
+        greedy(lambda ids, state, position: (tf.gather(TABLE, ids), state, {"ids": ids}), (), STARTS, END, 3)

@@ -147,3 +147,58 @@ def test_weight_zero_has_no_gradient_from_the_kl():
     layer = GaussianAttention(kl_weight=0.0)
     layer(QUERY, VALUE)
     assert float(layer.losses[0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        (DeterministicAttention, {"context": "gaussian"}),
+        (DeterministicAttention, {"kl_weight": 0.5}),
+        (GaussianAttention, {"alignment": "softmax"}),
+    ],
+)
+def test_a_named_layer_refuses_what_it_has_decided(layer, options):
+    with pytest.raises(ValueError, match="Received:"):
+        layer(**options)
+
+
+def test_what_is_masked_may_be_not_a_number():
+    layer = GaussianAttention("bilinear", "mean", seed=1)
+    context = layer(QUERY, VALUE, value_mask=VALUE_MASK)
+    loss = float(layer.losses[0])
+    query, value = tf.constant(QUERY), tf.constant(np.where(VALUE_MASK[..., None], VALUE, np.float32("nan")))
+    with tf.GradientTape() as tape:
+        tape.watch([query, value])
+        spoiled = layer(query, value, value_mask=VALUE_MASK)
+        total = tf.reduce_sum(spoiled) + layer.losses[0]
+    np.testing.assert_array_equal(spoiled, context)
+    assert float(layer.losses[0]) == loss
+    for gradient in tape.gradient(total, [query, value, *layer.trainable_weights], unconnected_gradients="zero"):
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+
+
+def test_query_and_value_have_one_batch_size():
+    with pytest.raises(ValueError, match="equal batch sizes"):
+        GaussianAttention()(QUERY[:1], VALUE)
+
+
+def test_fit_under_two_replicas_logs_what_one_replica_logs(two_replicas, monkeypatch):
+    monkeypatch.setattr("keras_vattn.random.normal", lambda shape, seed: tf.zeros(shape))
+
+    def history():
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((3, 5))
+        outputs = GaussianAttention("bilinear", kl_annealing=LinearAnnealing(4), seed=1, name="attention")(
+            inputs, inputs
+        )
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensor_slices((QUERY, QUERY)).batch(4)
+        return model.fit(data, epochs=3, shuffle=False, verbose=0).history
+
+    one = history()
+    with two_replicas.scope():
+        two = history()
+    assert set(one) == {"loss", "attention_kl"}
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5)

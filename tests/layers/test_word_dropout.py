@@ -23,12 +23,12 @@ def test_protected_ids_stay_and_the_rate_is_kept():
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_the_ends_of_the_rate(rate):
-    words = WordDropout(rate, replacement_id=1)(IDS, training=True)
+    words = WordDropout(rate, replacement_id=1, protected_ids=(0,))(IDS, training=True)
     np.testing.assert_array_equal(words, IDS if rate == 0.0 else np.where(IDS == 0, 0, 1))
 
 
 def test_inference_changes_nothing():
-    layer = WordDropout(1.0, replacement_id=1)
+    layer = WordDropout(1.0, replacement_id=1, protected_ids=(0,))
     np.testing.assert_array_equal(layer(IDS), IDS)
     np.testing.assert_array_equal(layer(IDS, training=False), IDS)
 
@@ -37,7 +37,7 @@ def test_inference_changes_nothing():
 def test_dtype_and_mask_stay(dtype):
     ids = tf.constant(IDS, dtype)
     ids._keras_mask = tf.constant(IDS > 0)
-    words = WordDropout(0.5, replacement_id=1, seed=1)(ids, training=True)
+    words = WordDropout(0.5, replacement_id=1, protected_ids=(0,), seed=1)(ids, training=True)
     assert words.dtype.name == dtype
     np.testing.assert_array_equal(words._keras_mask, IDS > 0)
 
@@ -45,10 +45,10 @@ def test_dtype_and_mask_stay(dtype):
 def test_in_a_model_of_half_precision():
     keras.config.set_dtype_policy("mixed_float16")
     ids = keras.Input((None,), dtype="int32")
-    model = keras.Model(ids, WordDropout(0.5, replacement_id=70_001)(ids))
+    model = keras.Model(ids, WordDropout(0.5, replacement_id=70_001, protected_ids=(0,))(ids))
     np.testing.assert_array_equal(model(IDS + 70_000), IDS + 70_000)
 
 
 def test_errors():
     with pytest.raises(ValueError, match=r"Received: rate=1\.5"):
-        WordDropout(1.5, replacement_id=1)
+        WordDropout(1.5, replacement_id=1, protected_ids=(0,))
