@@ -4,18 +4,15 @@ import sys
 import time
 
 
-def progress(items, title, every_seconds=5.0, total=None):
+def progress(items, title, every_seconds=5.0):
     """Yield the items and write, at most every `every_seconds`, how many of them are done.
 
     Args:
-        items: Any iterable; with a length, or with `total`, the line names it.
+        items: Any iterable; with a length, the line names it.
         title: First word of the line.
         every_seconds: Seconds between lines. Nothing is written before the first have passed.
-        total: Number of items, where the iterable does not know it.
     """
-    if total is None and hasattr(items, "__len__"):
-        total = len(items)
-    of_total = f"/{total}" if total is not None else ""
+    of_total = f"/{len(items)}" if hasattr(items, "__len__") else ""
     start = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item

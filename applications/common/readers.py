@@ -14,7 +14,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-SKIP_HINT = "mend the line, or skip such lines with skip_invalid"
+SKIP_HINT = "mend the line, or skip such lines where the command has --skip-invalid"
 
 
 @dataclasses.dataclass
@@ -119,23 +119,21 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     return ParallelText([row[0] for row in kept], [row[1] for row in kept], groups, skipped + ragged)
 
 
-def read_lines(path, skip_invalid=False):
-    """Reads one sentence per line, as input to generation.
+def read_lines(path):
+    """Reads one sentence per line, as input to generation; an empty line is an empty sentence.
 
     Args:
         path: UTF-8 text, plain or ``.gz``.
-        skip_invalid: leave out empty and undecodable lines instead of raising.
 
     Returns:
-        The list of sentences, and the number of lines that were left out.
+        The list of sentences.
 
     Raises:
-        InputError: for a missing, empty, damaged or undecodable file, or an empty line.
+        InputError: for a missing, empty, damaged or undecodable file.
     """
-    lines = _physical_lines(path, skip_invalid)
-    kept, skipped = _valid_rows([(((path, number), line),) for number, line in enumerate(lines, start=1)], skip_invalid)
-    _require_rows(kept, path)
-    return [row[0] for row in kept], skipped
+    lines = list(_physical_lines(path, skip_invalid=False))
+    _require_rows(lines, path)
+    return lines
 
 
 def split_by_group(text, fraction, seed, maximum=None):

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
+from applications.common.runs import write_text_atomically
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
@@ -113,7 +114,7 @@ class Vocabulary:
 
     def save(self, path):
         """Writes one token per line, UTF-8, in the order of the ids."""
-        pathlib.Path(path).write_bytes("".join(f"{token}\n" for token in self.tokens).encode())
+        write_text_atomically(path, "".join(f"{token}\n" for token in self.tokens))
 
     @classmethod
     def load(cls, path):

@@ -15,6 +15,7 @@ import keras_vattn
 from applications.common.command_line import read_options
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder, write_json, write_text_atomically
+from applications.ved.data import load_splits
 from applications.ved.options import PRESETS, Options, validate
 from applications.ved.reporting import CURVE_LABELS, CURVES
 from applications.ved.tables import is_stochastic, split_name, table_of
@@ -54,6 +55,9 @@ def compare(options):
     folder = pathlib.Path(options.out)
     runs = {(name, seed): _run_options(options, name, seed) for seed in range(options.seeds) for name in options.rows}
     missing = [run for run, run_options in runs.items() if not _is_finished(run_options)]
+    if missing:
+        # Bad input is found here once, and not by every run.
+        load_splits(runs[missing[0]])
     folder.mkdir(parents=True, exist_ok=True)
     _in_parallel(options, lambda run: _train(options, folder, runs[run]), missing)
     records = {run: _read_json(runs[run], "metrics.json") for run in runs}
@@ -110,7 +114,11 @@ def _is_finished(run_options):
 
 
 def _read_json(run_options, name):
-    return json.loads((pathlib.Path(run_options.out) / name).read_text(encoding="utf-8"))
+    path = pathlib.Path(run_options.out) / name
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
 
 
 def _in_parallel(options, function, items):
@@ -159,7 +167,7 @@ def _history(run_options):
 
 
 def _quality_diversity(options, folder, runs):
-    """Evaluate every run at every temperature, and draw BLEU-4 against entropy, each point the mean over seeds."""
+    """Evaluate every run on validation at every temperature; draw BLEU-4 against entropy, means over seeds."""
     name = "quality_diversity"
     temperatures = []
     for option in ("latent_temperatures", "word_temperatures"):
@@ -167,9 +175,8 @@ def _quality_diversity(options, folder, runs):
             temperatures += [f"--{option.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, option))]
 
     def evaluate(run):
-        split = _read_json(runs[run], "metrics.json")["split"]
         out = pathlib.Path(runs[run].out)
-        arguments = ["--run", str(out), "--split", split, "--max-sources", str(options.curve_sources)]
+        arguments = ["--run", str(out), "--split", "valid", "--max-sources", str(options.curve_sources)]
         return _run(options, folder, out.name, ["evaluate", *arguments, "--name", name, "--curves-only", *temperatures])
 
     _in_parallel(options, evaluate, list(runs))

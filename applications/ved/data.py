@@ -1,6 +1,7 @@
 """Reads pairs, cuts validation, fits the vocabularies and makes the batches of the variational encoder-decoder."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from applications.common.batching import bucketed_dataset, num_batches
 from applications.common.errors import InputError
 from applications.common.metrics import group_references
 from applications.common.readers import ParallelText, read_parallel, read_table, split_by_group
-from applications.common.text import END, START, TextEncoder, Tokenizer, Vocabulary
+from applications.common.text import END, SPECIAL_TOKENS, START, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.embedded import embedded_pairs
 from applications.ved.options import find_row
 
@@ -23,10 +24,17 @@ class Splits:
 
     def split(self, name):
         """Return the pairs of "valid" or "test"; `InputError` if there are none."""
-        pairs = {"valid": self.valid, "test": self.test}.get(name)
+        pairs = {"valid": self.valid, "test": self.test}[check_split(name)]
         if pairs is None:
             raise InputError(f"--split: this run has no {name} pairs.")
         return pairs
+
+
+def check_split(name):
+    """Return the name of a split that can be reported on; `InputError` otherwise."""
+    if name not in ("valid", "test"):
+        raise InputError(f"--split: expected valid or test. Received: {name}")
+    return name
 
 
 def load_splits(options):
@@ -55,17 +63,20 @@ def load_splits(options):
 
 
 def _cut(options, pairs, fraction, seed, maximum=None):
-    """Return what is left and what is held out; no sentence that the model reads is in both."""
+    """Return what is left and what is held out; no sentence that the model reads is in both, in whatever case."""
     rest, held = split_by_group(pairs, fraction, seed, maximum)
-    kept = range(len(rest))
-    if find_row(options.row).autoencoder:
-        # It reads the targets, and two sources may share one.
-        seen = set(held.targets)
-        kept = [index for index in kept if rest.targets[index] not in seen]
-        if not kept:
-            raise InputError("--valid-fraction: every target is also one of a held-out source; nothing is left.")
+    # A group is an article or a conversation; two of them may share a sentence.
+    read = "targets" if find_row(options.row).autoencoder else "sources"
+    seen = {_folded(sentence) for sentence in getattr(held, read)}
+    kept = [index for index, sentence in enumerate(getattr(rest, read)) if _folded(sentence) not in seen]
+    if not kept:
+        raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
     columns = [[column[index] for index in kept] for column in (rest.sources, rest.targets, rest.groups)]
     return ParallelText(*columns, skipped=pairs.skipped), held
+
+
+def _folded(sentence):
+    return " ".join(sentence.lower().split())
 
 
 def _autoencoding(pairs):
@@ -88,6 +99,26 @@ def _read(options, part):
     return None if source is None else read_parallel(source, target, options.skip_invalid)
 
 
+def fingerprint(splits):
+    """Return a digest of all pairs, which tells whether a run still has the data that it was trained on."""
+    digest = hashlib.sha256()
+    for part in (splits.train, splits.valid, splits.test):
+        rows = [] if part is None else zip(part.sources, part.targets, strict=True)
+        for source, target in rows:
+            digest.update(f"{source}\t{target}\n".encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def load_splits_of(folder, options):
+    """Return the `Splits` of a run; `InputError` if the files, or the installed facts, have changed since."""
+    splits = load_splits(options)
+    path = folder.path / "data.sha256"
+    if path.exists() and path.read_text(encoding="utf-8").strip() != fingerprint(splits):
+        raise InputError(f"{folder.path}: the data are not those of this run; its splits would be others.")
+    return splits
+
+
 @dataclasses.dataclass
 class Codec:
     """The two text encoders of a model, source and target."""
@@ -105,6 +136,11 @@ class Codec:
             tokenizer.token_lists(list(dict.fromkeys(train.sources))), options.source_vocabulary_size, options.min_count
         )
         target = Vocabulary.fit(tokenizer.token_lists(train.targets), options.target_vocabulary_size, options.min_count)
+        for name, vocabulary in (("source", source), ("target", target)):
+            if len(vocabulary) == len(SPECIAL_TOKENS):
+                raise InputError(
+                    f"--min-count: no {name} word of the pairs occurs that often. Received: {options.min_count}"
+                )
         return cls.of(options, source, target)
 
     @classmethod

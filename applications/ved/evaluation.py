@@ -15,7 +15,7 @@ BATCH = 64
 
 
 def decode_all(decode, encoder, ids, title=None):
-    """Apply a function of padded source ids (B, S) that returns target ids (B, ..., L) to all sources, in batches.
+    """Apply a function of padded source ids (B, S) and the batch's number that returns target ids (B, ..., L).
 
     Args:
         decode: The function.
@@ -28,14 +28,19 @@ def decode_all(decode, encoder, ids, title=None):
     """
     sentences = []
     starts = range(0, len(ids), BATCH)
-    for start in progress(starts, title) if title else starts:
+    for number, start in enumerate(progress(starts, title) if title else starts):
         part = ids[start : start + BATCH]
         padded = np.zeros((len(part), max(1, *(len(row) for row in part))), np.int32)
         for index, row in enumerate(part):
             padded[index, : len(row)] = row
-        decoded = encoder.decode(decode(tf.constant(padded))).numpy()
+        decoded = encoder.decode(decode(tf.constant(padded), number)).numpy()
         sentences += [_text(row) for row in decoded]
     return sentences
+
+
+def seed_of_batch(seed, number):
+    """Return an int32 seed for each batch: one seed for all of them would give every batch the same noise."""
+    return int(np.int64(seed + 1_000_003 * number).astype(np.int32))
 
 
 def _text(row):
@@ -50,7 +55,10 @@ def quality(hypotheses, references):
 
 def diversity(draws, references):
     """Return the sampling columns of Table 2: BLEU averaged over the draws, entropy (nats), Dist-n, self-BLEU."""
-    by_draw = [quality([sentences[index] for sentences in draws], references) for index in range(len(draws[0]))]
+    by_draw = [
+        quality([sentences[index] for sentences in draws], references)
+        for index in progress(range(len(draws[0])), "BLEU of the draws")
+    ]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
     report |= {"entropy": unigram_entropy(draws), "dist_1": distinct(draws, 1), "dist_2": distinct(draws, 2)}
     report |= {f"dist_{n}_published": distinct(draws, n, published=True) for n in (1, 2)}
@@ -66,10 +74,15 @@ def sample_report(
 ):
     """Return the `diversity` of `num_draws` draws per source, and the draws."""
     if word_temperature is None:
-        decode = lambda batch: generator.draw(batch, options.num_draws, seed, temperature)  # noqa: E731
+        draw, factor = generator.draw, temperature
     else:
-        decode = lambda batch: generator.draw_words(batch, options.num_draws, seed, word_temperature)  # noqa: E731
-    draws = decode_all(decode, codec.target, ids, title)
+        draw, factor = generator.draw_words, word_temperature
+    draws = decode_all(
+        lambda batch, number: draw(batch, options.num_draws, seed_of_batch(seed, number), factor),
+        codec.target,
+        ids,
+        title,
+    )
     return diversity(draws, references), draws
 
 
@@ -87,7 +100,7 @@ def evaluate_split(generator, models, codec, options, pairs, encoded, maximum=No
     """
     sources, references = unique_sources(codec, pairs, maximum)
     ids, _ = codec.source.encode_numpy(sources, options.max_source_length)
-    greedy = decode_all(lambda batch: generator.greedy(batch)["ids"], codec.target, ids, "decoding")
+    greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], codec.target, ids, "decoding")
     report = {"num_sources": len(sources), "map": quality(greedy, references)}
     draws = None
     if find_row(options.row).stochastic:

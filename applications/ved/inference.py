@@ -11,8 +11,8 @@ import keras_vattn
 from applications.common.errors import InputError
 from applications.common.readers import read_lines
 from applications.common.runs import write_json
-from applications.ved.data import EncodedPairs, load_splits, unique_sources
-from applications.ved.evaluation import decode_all, evaluate_split, sample_report
+from applications.ved.data import EncodedPairs, check_split, load_splits_of, unique_sources
+from applications.ved.evaluation import decode_all, evaluate_split, sample_report, seed_of_batch
 from applications.ved.generation import Generator, export
 from applications.ved.options import find_row
 from applications.ved.training import load_run
@@ -48,8 +48,9 @@ def evaluate(options):
         raise InputError(f"--max-sources: must be positive. Received: {options.max_sources}")
     if options.name in ("", "metrics", "curves", "alignment") or pathlib.Path(options.name).name != options.name:
         raise InputError(f"--name: must name a file that the run's folder has not. Received: {options.name!r}")
+    check_split(options.split)
     folder, run_options, codec, models = load_run(options.run)
-    pairs = load_splits(run_options).split(options.split)
+    pairs = load_splits_of(folder, run_options).split(options.split)
     generator = Generator(models, codec, run_options)
     report = {}
     if not options.curves_only:
@@ -108,7 +109,7 @@ def generate(options):
         raise InputError(f"--num-samples: must be at least 0. Received: {options.num_samples}")
     if not -(2**31) <= options.seed < 2**31:
         raise InputError(f"--seed: must be an integer of 32 bits. Received: {options.seed}")
-    lines = read_lines(options.input)[0] if options.input is not None else _standard_input()
+    lines = read_lines(options.input) if options.input is not None else _standard_input()
     _, run_options, codec, models = load_run(options.run)
     generator = Generator(models, codec, run_options)
     ids, report = codec.source.encode_numpy(lines, run_options.max_source_length)
@@ -119,9 +120,15 @@ def generate(options):
             file=sys.stderr,
         )
     if options.num_samples:
-        decode = lambda batch: generator.draw(batch, options.num_samples, options.seed, 1.0)  # noqa: E731
+
+        def decode(batch, number):
+            return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number), 1.0)
+
     else:
-        decode = lambda batch: generator.greedy(batch)["ids"]  # noqa: E731
+
+        def decode(batch, _):
+            return generator.greedy(batch)["ids"]
+
     for sentence in decode_all(decode, codec.target, ids, "generating"):
         print(sentence if isinstance(sentence, str) else "\t".join(sentence))
 

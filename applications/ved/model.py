@@ -111,7 +111,7 @@ def _encode(options, row, source, vocabulary_size):
             name="latent",
         )(hidden)
     if row.initial_state:
-        for index in range(3 if row.blog else 1):
+        for index in range(3 if row.residual_stack else 1):
             names = (f"state_{index}_0_hidden", f"state_{index}_1_cell")
             for name, final in zip(names, (hidden, cell), strict=True):
                 encoded[name] = keras.layers.Dense(options.units, activation="tanh", name=name)(final)
@@ -120,7 +120,7 @@ def _encode(options, row, source, vocabulary_size):
 
 def _embedding(options, vocabulary_size, name):
     layer = keras.layers.Embedding(vocabulary_size, options.embedding_width, name=name)
-    layer.trainable = options.train_embeddings
+    layer.trainable = options.train_embeddings or options.embeddings is None
     return layer
 
 
@@ -133,7 +133,7 @@ def _annealing(options):
 def _attention(options, row):
     if row.attention is None:
         return None
-    score = "additive" if row.blog else "bilinear"
+    score = "additive" if row.residual_stack else "bilinear"
     if row.attention == "deterministic":
         return keras_vattn.DeterministicAttention(score, name="attention")
     return keras_vattn.GaussianAttention(
@@ -147,12 +147,12 @@ def _attention(options, row):
 
 
 def _decoder(options, row, attention):
-    previous = row.blog or options.decoder_form == "printed"
+    previous = row.residual_stack or options.decoder_form == "printed"
     return keras_vattn.AttentionDecoder(
         options.units,
         attention,
-        num_layers=3 if row.blog else 1,
-        residual=row.blog,
+        num_layers=3 if row.residual_stack else 1,
+        residual=row.residual_stack,
         query="previous" if previous else "current",
         feeding="sampled",
         name="decoder",

@@ -41,8 +41,8 @@ def write_report(folder, record, sentences):
         sampling = report["sampling"]
         lines.append(
             f"of {record['options']['num_draws']} draws per source, {sampling['distinct_draws']:.2f} different, "
-            f"{sampling['distinct_references_among_draws']:.2f} of them different references; "
-            f"self-BLEU {sampling['self_bleu']:.1f}"
+            f"{sampling['distinct_references_among_draws']:.2f} of them different references"
+            + ("" if sampling["self_bleu"] is None else f"; self-BLEU {sampling['self_bleu']:.1f}")
         )
     lines += [f"{name}: {value:.3f}" for name, value in report["likelihood"].items()]
     lines.append(f"trained {record['epochs']} epochs, {record['steps']} steps, in {record['train_seconds']:.0f} s")

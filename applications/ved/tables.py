@@ -50,7 +50,9 @@ def table_of(options, records):
                     )
                     + " |"
                 )
-    if options.seeds > 1 and options.baseline in options.rows:
+    if options.seeds > 1 and options.baseline not in options.rows:
+        lines += ["", f"No differences: {options.baseline} is not among the rows."]
+    elif options.seeds > 1:
         lines += ["", f"Paired differences against {options.baseline}, sampling:", ""]
         lines += ["| row | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
         for name in options.rows:

@@ -1,26 +1,20 @@
 """One training run: from options to a run folder with everything in it."""
 
 import dataclasses
-import time
+import pathlib
+import zipfile
 
 import keras
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StopOnNaN
 from applications.common.embeddings import load_embeddings
 from applications.common.errors import InputError
-from applications.common.runs import (
-    Checkpoint,
-    HistoryWriter,
-    RunFolder,
-    StopOnNaN,
-    environment_record,
-    replacing,
-    write_json,
-)
+from applications.common.runs import RunFolder, environment_record, replacing, write_json, write_text_atomically
 from applications.common.text import PAD
 from applications.ved import model as ved_model
-from applications.ved.data import Codec, EncodedPairs, load_splits, unique_sources
+from applications.ved.data import Codec, EncodedPairs, fingerprint, load_splits, load_splits_of, unique_sources
 from applications.ved.embedded import cldr_version
 from applications.ved.evaluation import decode_all, evaluate_split, quality, sample_report
 from applications.ved.generation import Generator, export
@@ -29,16 +23,6 @@ from applications.ved.reporting import write_pictures, write_report
 
 # What a resumed run may change: it names no property of the model or its data.
 MAY_DIFFER = ("resume", "out", "export", "epochs")
-
-
-class EpochSeconds(keras.callbacks.Callback):
-    """Adds the wall time of each epoch to the log, so that a resumed run knows what all of its epochs took."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.monotonic()
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["seconds"] = time.monotonic() - self.start
 
 
 class DecodeValidation(keras.callbacks.Callback):
@@ -57,7 +41,7 @@ class DecodeValidation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.options.decode_every:
             return
-        decoded = decode_all(lambda batch: self.generator.greedy(batch)["ids"], self.codec.target, self.ids)
+        decoded = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.codec.target, self.ids)
         report = quality(decoded, self.references)
         logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
         if find_row(self.options.row).stochastic:
@@ -115,12 +99,16 @@ def train(options):
     validate(options)
     if options.embeddings is None and options.embeddings_words is not None:
         raise InputError("--embeddings-words is given without --embeddings.")
+    config = dataclasses.asdict(options)
+    if RunFolder.check(options.out, config, options.resume, MAY_DIFFER) is not None:
+        _refuse_fewer_epochs(options)
+    set_up(options)
     print(f"reading pairs for {options.row}", flush=True)
-    splits = load_splits(options)
+    splits = load_splits_of(RunFolder.load(options.out), options) if options.resume else load_splits(options)
     codec = Codec.fit(options, splits.train)
     matrices = _pretrained(options, codec)
-    folder = RunFolder.open(options.out, dataclasses.asdict(options), options.resume, MAY_DIFFER)
-    set_up(options)
+    folder = RunFolder.open(options.out, config, options.resume, MAY_DIFFER)
+    write_text_atomically(folder.file("data.sha256"), fingerprint(splits) + "\n")
     codec.save(folder)
     encoded = {
         name: EncodedPairs.encode(options, codec, pairs)
@@ -133,9 +121,12 @@ def train(options):
             flush=True,
         )
     models, rows = _fit(options, folder, codec, splits, encoded, matrices)
-    for name, save in (("model.keras", models.training.save), ("model.weights.h5", models.training.save_weights)):
-        with replacing(folder.file(name)) as temporary:
-            save(temporary)
+    archive_path = folder.file("model.keras")
+    with replacing(archive_path) as temporary:
+        models.training.save(temporary)
+    # HDF5 ends the process when it closes a file on a full disk; this file is closed by Python.
+    with zipfile.ZipFile(archive_path) as archive, replacing(folder.file("model.weights.h5")) as temporary:
+        temporary.write_bytes(archive.read("model.weights.h5"))
     generator = Generator(models, codec, options)
     split = "valid" if splits.test is None else "test"
     report, sentences = evaluate_split(
@@ -155,13 +146,21 @@ def train(options):
         "options": dataclasses.asdict(options),
         "environment": environment_record(),
     }
-    write_json(folder.file("metrics.json"), record)
     write_report(folder, record, sentences)
     write_pictures(folder, options, generator, codec, rows, sentences)
     if options.export:
         export(generator, folder.file("saved_model"))
+    # Last, so that a folder with this file holds everything.
+    write_json(folder.file("metrics.json"), record)
     print((folder.path / "report.txt").read_text(encoding="utf-8"))
     print(f"written: {folder.path}", flush=True)
+
+
+def _refuse_fewer_epochs(options):
+    history = pathlib.Path(options.out) / "history.csv"
+    done = max(len(history.read_text(encoding="utf-8").splitlines()) - 1, 0) if history.exists() else 0
+    if options.epochs < done:
+        raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.epochs}")
 
 
 def _pretrained(options, codec):
@@ -193,8 +192,6 @@ def _fit(options, folder, codec, splits, encoded, matrices):
         name = "checkpoint.npz" if with_attention else "stage_one.npz"
         checkpoint = Checkpoint(folder.file(f"checkpoints/{name}"))
         restored_epoch, restored_rows = checkpoint.restore(models.training)
-        if restored_epoch > last_epoch:
-            raise InputError(f"--epochs: {checkpoint.path} has {restored_epoch} epochs already. Received: {last_epoch}")
         if restored_epoch:
             first_epoch, rows = restored_epoch, restored_rows
             print(f"resuming after epoch {first_epoch}", flush=True)
@@ -212,6 +209,7 @@ def _fit(options, folder, codec, splits, encoded, matrices):
                 shuffle=False,
                 callbacks=[
                     StopOnNaN(),
+                    StepProgress(),
                     EpochSeconds(),
                     DecodeValidation(generator, codec, options, splits.valid),
                     checkpoint,

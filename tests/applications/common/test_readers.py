@@ -48,14 +48,13 @@ def test_missing_empty_and_damaged_files(tmp_path):
 def test_bad_lines_are_named_or_counted(tmp_path):
     source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
     target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
-    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8", "skip_invalid")
+    fails(lambda: readers.read_parallel(source, target), f"{source}:2:", "not UTF-8", "--skip-invalid")
     text = readers.read_parallel(source, target, skip_invalid=True)
     assert (text.sources, text.targets, text.skipped) == (["x", "z"], ["1", "5"], 3)
     good = write(tmp_path / "c", "1\n2\n3\n4\n5\n")
     fails(lambda: readers.read_parallel(good, target), f"{target}:4:", "empty")
-    assert readers.read_lines(source, skip_invalid=True) == (["x", "y", "z"], 2)
-    nothing = write(tmp_path / "d", "\n\n")
-    fails(lambda: readers.read_lines(nothing, skip_invalid=True), "no usable row")
+    fails(lambda: readers.read_lines(source), f"{source}:2:", "not UTF-8")
+    assert readers.read_lines(write(tmp_path / "d", "x\n\ny\n")) == ["x", "", "y"]
 
 
 def test_csv_quoting_and_columns(tmp_path):

@@ -18,8 +18,9 @@ import tensorflow as tf
 import yaml
 
 from applications.common import runs
+from applications.common.callbacks import Checkpoint, HistoryWriter, StopOnNaN, training_variables
 from applications.common.errors import InputError
-from applications.common.runs import Checkpoint, HistoryWriter, RunFolder, StopOnNaN
+from applications.common.runs import RunFolder
 
 ROOT = pathlib.Path(__file__).parents[3]
 EPOCHS = 4
@@ -30,7 +31,7 @@ PROGRAM = textwrap.dedent(
     """
     import os, signal
     import keras, numpy as np
-    from applications.common.runs import Checkpoint, HistoryWriter
+    from applications.common.callbacks import Checkpoint, HistoryWriter
 
     def build(precision="float32"):
         keras.utils.set_random_seed(0)
@@ -91,7 +92,7 @@ def in_process(code):
 
 
 def state(model):
-    return [keras.ops.convert_to_numpy(variable) for variable in runs._training_variables(model)]
+    return [keras.ops.convert_to_numpy(variable) for variable in training_variables(model)]
 
 
 def assert_same_state(one, two):
@@ -345,38 +346,11 @@ def test_damaged_and_foreign_checkpoints(tmp_path):
             Checkpoint(path).restore(build())
 
 
-def test_the_best_epoch_is_kept_over_a_resumption(tmp_path):
-    class Score(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["score"] = [1.0, 3.0, float("nan"), 2.0][epoch]
-
-    options = {"extra": [Score()], "monitor": "score", "mode": "max"}
-    second = train(tmp_path, 2, **options)
-    train(tmp_path, EPOCHS, **options)
-    checkpoint = Checkpoint(tmp_path / "checkpoint.npz", monitor="score", mode="max")
-    compiled, bare = build(), keras.models.clone_model(build())
-    for model in (compiled, bare):
-        checkpoint.load_best(model)
-        for one, two in zip(model.get_weights(), second.get_weights(), strict=True):
-            np.testing.assert_array_equal(one, two)
-    checkpoint.restore(compiled)
-    assert (checkpoint.best_epoch, checkpoint.best_value) == (2, 3.0)
-    assert [row["score"] for row in history(tmp_path)] == ["1.0", "3.0", "nan", "2.0"]
-
-
 def test_checkpoint_errors(tmp_path):
-    with pytest.raises(ValueError, match="Received: mode='best'"):
-        Checkpoint(tmp_path / "a.npz", mode="best")
     with pytest.raises(ValueError, match=r"must end in '\.npz'"):
         Checkpoint(tmp_path / "a.keras")
-    with pytest.raises(ValueError, match="Received: monitor='bleu'"):
-        train(tmp_path, 1, monitor="bleu")
     with pytest.raises(ValueError, match="Compile the model"):
-        runs._training_variables(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
-    for damage in (lambda: None, lambda: (tmp_path / "best.weights.h5").write_bytes(b"no weights")):
-        damage()
-        with pytest.raises(InputError, match=r"best\.weights\.h5 cannot be loaded"):
-            Checkpoint(tmp_path / "checkpoint.npz").load_best(build())
+        training_variables(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
 
 
 def test_replicas(tmp_path, two_replicas):

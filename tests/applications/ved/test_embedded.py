@@ -82,16 +82,17 @@ def test_same_data_whatever_the_hash_seed(pairs):
         "pairs = embedded_pairs(seed=0)\n"
         "print(hashlib.sha256(repr((pairs.sources, pairs.targets)).encode()).hexdigest())"
     )
-    digests = {
-        subprocess.run(
+    processes = [
+        subprocess.Popen(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
-        ).stdout
+        )
         for seed in ("1", "2")
-    }
+    ]
+    digests = {process.communicate(timeout=120)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0]
     assert len(digests) == 1
 
 

@@ -1,0 +1,169 @@
+import io
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ved_cases import PAIRS, SMALL, SOURCES, TARGETS, call
+
+from applications.common.readers import ParallelText
+from applications.common.text import END, PAD, START, UNKNOWN
+from applications.ved import model as ved_model
+from applications.ved.data import Codec
+from applications.ved.generation import Generator
+from applications.ved.options import Options
+from applications.ved.training import load_run
+
+LIMIT = SMALL["max_target_length"] + 1
+END_BIAS = -1.0
+
+
+def make_generator(row="ved_vattn_mean"):
+    """Return a generator whose model has opinions, and ends some sentences before the limit."""
+    options = Options(**SMALL, row=row)
+    codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
+    models = ved_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
+    generator = np.random.default_rng(5)
+    for variable in models.training.trainable_variables:
+        variable.assign(generator.normal(0.0, 0.7, variable.shape))
+    bias = models.training.get_layer("out").bias
+    bias.assign(tf.tensor_scatter_nd_update(bias, [[END]], [END_BIAS]))
+    return Generator(models, codec, options)
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return make_generator()
+
+
+@pytest.fixture(scope="module")
+def sources(generator):
+    return generator._encode(tf.constant([source for source, _ in PAIRS[::3]]))
+
+
+@pytest.fixture(scope="module")
+def greedy(generator, sources):
+    return {name: value.numpy() for name, value in generator.greedy(sources).items()}
+
+
+def test_decoding_ends_and_fills_up_with_padding(greedy):
+    ids, lengths = greedy["ids"], greedy["lengths"]
+    assert ids.shape == (22, LIMIT)
+    ended = (ids == END).any(axis=1)
+    assert 2 <= ended.sum() < len(ids)
+    np.testing.assert_array_equal(lengths, np.where(ended, (ids == END).argmax(axis=1) + 1, LIMIT))
+    for row, length in zip(ids, lengths):
+        assert not set(row[:length]) & {PAD, START, UNKNOWN} and set(row[length:]) <= {PAD}
+
+
+def test_the_score_of_a_decoded_sentence_is_the_sum_of_its_steps(generator, sources, greedy):
+    """Decoding renormalises over the words that it may write; the score does not."""
+    ended = (greedy["ids"] == END).any(axis=1)
+    source, ids = sources.numpy()[ended], greedy["ids"][ended]
+    target_input = np.insert(ids[:, :-1], 0, START, axis=1)
+    target_input = np.where(np.roll(ids, 1, axis=1) == END, PAD, target_input).astype("int32")
+    inputs = {"source": tf.constant(source), "target_input": tf.constant(target_input)}
+    log_p = tf.nn.log_softmax(generator._models.value.training(inputs)).numpy()
+    valid = ids != PAD
+    allowed = np.delete(log_p, [PAD, START, UNKNOWN], axis=-1)
+    excluded = (np.log(np.sum(np.exp(allowed), axis=-1)) * valid).sum(axis=1)
+    log_likelihood = generator.log_likelihood(source, target_input, ids).numpy()
+    np.testing.assert_allclose(greedy["log_probabilities"][ended], log_likelihood - excluded, rtol=1e-5)
+    assert (excluded < -1e-3).any()
+
+    texts = tf.constant([text for (text, _), has_end in zip(PAIRS[::3], ended) if has_end])
+    score = generator.score(texts, generator.target_encoder.decode(ids))
+    np.testing.assert_allclose(score["log_likelihood"], log_likelihood, rtol=1e-5)
+    np.testing.assert_array_equal(score["num_tokens"], greedy["lengths"][ended])
+
+
+def test_weights_are_distributions_over_the_words_of_the_source(sources, greedy):
+    for weights, length, source in zip(greedy["weights"], greedy["lengths"], sources.numpy()):
+        np.testing.assert_allclose(weights[:length].sum(axis=-1), 1.0, rtol=1e-5)
+        assert not weights[:length, source == PAD].any()
+
+
+def test_batch_and_padding_do_not_change_an_output(generator, sources, greedy):
+    ids = np.pad(sources.numpy(), [(0, 0), (0, 5)])
+    np.testing.assert_array_equal(generator.greedy(ids)["ids"], greedy["ids"])
+    for index in (0, 7):
+        alone = sources[index : index + 1].numpy()
+        np.testing.assert_array_equal(generator.greedy(alone[:, alone[0] != PAD])["ids"][0], greedy["ids"][index])
+
+
+def test_empty_and_unknown_input(generator):
+    texts = tf.constant(["", "zzz qqq", "in kenya the tea is big"])
+    together = generator.generate(texts).numpy().tolist()
+    assert together == [generator.generate(texts[index : index + 1]).numpy()[0] for index in range(3)]
+    assert generator.sample(texts, 2, 0).shape == (3, 2)
+    score = generator.score(texts, tf.constant(["", "zzz", "what is the tea ?"]))
+    assert np.isfinite(score["log_likelihood"]).all()
+    assert score["num_tokens"].numpy().tolist() == [1, 2, 6]
+
+
+def test_draws(generator, sources, greedy):
+    draws = generator.draw(sources, 4, 3, 1.0).numpy()
+    assert draws.shape == (22, 4, LIMIT)
+    np.testing.assert_array_equal(generator.draw(sources, 4, 3, 1.0), draws)
+    assert (generator.draw(sources, 4, 4, 1.0).numpy() != draws).any()
+    assert np.mean([len(np.unique(rows, axis=0)) for rows in draws]) > 2
+    mean = generator.draw(sources, 2, 3, 0.0).numpy()
+    np.testing.assert_array_equal(mean, np.repeat(greedy["ids"][:, None], 2, axis=1))
+
+
+def test_words_are_drawn_at_a_temperature(generator, sources, greedy):
+    words = generator.draw_words(sources, 3, 1, 1.0).numpy()
+    assert words.shape == (22, 3, LIMIT) and not np.isin(words, [START, UNKNOWN]).any()
+    np.testing.assert_array_equal(generator.draw_words(sources, 3, 1, 1.0), words)
+    assert (generator.draw_words(sources, 3, 2, 1.0).numpy() != words).any()
+    cold = generator.draw_words(sources, 1, 1, 1e-4).numpy()
+    np.testing.assert_array_equal(cold[:, 0], greedy["ids"])
+
+
+@pytest.mark.parametrize("row", ["ded", "ded_dattn", "rnnsearch"])
+def test_a_deterministic_row_has_one_sentence(row, eagerly):
+    generator = make_generator(row)
+    sources = generator._encode(tf.constant([source for source, _ in PAIRS[:3]]))
+    greedy = generator.greedy(sources)
+    assert ("weights" in greedy) == (row != "ded")
+    draws = generator.draw(sources, 2, 1, 1.0)
+    np.testing.assert_array_equal(draws, np.repeat(greedy["ids"].numpy()[:, None], 2, axis=1))
+
+
+def test_the_command_and_the_saved_model_write_the_same(trained, served, tmp_path):
+    lines = [source for source in SOURCES if source]
+    (tmp_path / "sources.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    status, output, errors = call("generate", "--run", trained.path, "--input", tmp_path / "sources.txt")
+    assert status == 0
+    expected = [sentence for source, sentence in zip(SOURCES, served["generate"]) if source]
+    assert output.encode() == "".join(f"{sentence}\n" for sentence in expected).encode()
+    assert errors == "0 lines were truncated to 10 tokens, 2 of 15 tokens are unknown\n"
+    assert served["project"] == []
+    assert served["signatures"] == ["generate", "sample", "score", "serving_default"]
+
+
+def test_one_seed_draws_the_same_from_two_loads(served):
+    first, second = served["sample"]
+    assert first == second and first != served["other"]
+    assert [len(row) for row in first] == [3, 3, 3, 3]
+
+
+def test_the_loaded_run_scores_as_the_saved_model(trained, served):
+    _, options, codec, models = load_run(trained.path)
+    generator = Generator(models, codec, options)
+    score = generator.score(tf.constant(SOURCES), tf.constant(TARGETS))
+    np.testing.assert_allclose(score["log_likelihood"], served["log_likelihood"], rtol=1e-5)
+    assert score["num_tokens"].numpy().tolist() == served["num_tokens"] == [8, 7, 1, 3]
+
+
+def test_draws_of_the_command(trained, tmp_path, monkeypatch):
+    def generate(*arguments):
+        lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"
+        monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(lines.encode())))
+        return call("generate", "--run", trained.path, "--num-samples", 3, *arguments)
+
+    status, output, errors = generate("--seed", 1)
+    assert status == 0 and errors.startswith("1 lines were truncated to 10 tokens")
+    assert [len(line.split("\t")) for line in output.splitlines()] == [3, 3, 3]
+    assert generate("--seed", 1)[1] == output != generate("--seed", 2)[1]

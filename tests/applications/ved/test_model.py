@@ -1,0 +1,220 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ved_cases import SMALL
+
+import keras_vattn
+from applications.common.text import PAD, START, UNKNOWN
+from applications.ved import model as ved_model
+from applications.ved.options import ROWS, Options
+from applications.ved.training import compile_model
+
+WORDS = 17
+OPTIONS = Options(**{**SMALL, "word_dropout": 0.25})
+
+
+def build(row="ved_vattn_mean", form="code", **changes):
+    keras.utils.set_random_seed(4)
+    options = dataclasses.replace(OPTIONS, row=row, decoder_form=form)
+    return ved_model.build(options, WORDS, WORDS, **changes)
+
+
+@pytest.fixture
+def batch():
+    generator = np.random.default_rng(3)
+    source, target = generator.integers(4, WORDS, (3, 6)), generator.integers(4, WORDS, (3, 5))
+    source[1, 4:], target[2, 3:] = PAD, PAD
+    inputs = {"source": source.astype("int32"), "target_input": np.insert(target[:, :-1], 0, START, 1).astype("int32")}
+    return inputs, target.astype("int32")
+
+
+def stepwise(models, inputs):
+    """Return the outputs of decoding that is fed the target, stacked over steps: logits, hidden, context, weights."""
+    source = tf.constant(inputs["source"])
+    encoded = models.encoder(source)
+    memory = models.prepare(source, encoded)
+    state, steps = models.start(source, encoded, memory), []
+    for ids in inputs["target_input"].T:
+        outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), encoded), state, memory)
+        steps.append({**outputs, "logits": models.logits(outputs)})
+    return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
+
+
+@pytest.mark.parametrize("row", list(ROWS))
+def test_parts_and_a_training_step(row, batch):
+    expected, models = ROWS[row], build(row)
+    names = {layer.name for layer in models.training._flatten_layers()}
+    attention = models.decoder.attention
+    assert ("latent" in names) == expected.latent
+    kinds = {
+        None: type(None),
+        "deterministic": keras_vattn.DeterministicAttention,
+        "gaussian": keras_vattn.GaussianAttention,
+    }
+    assert type(attention) is kinds[expected.attention]
+    if expected.attention == "gaussian":
+        assert attention.prior == expected.prior and attention.kl_weight == OPTIONS.gamma_a
+    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if row == "rnnsearch" else (1, False))
+    assert models.decoder.query == ("previous" if row == "rnnsearch" else "current")
+    if attention is not None:
+        assert isinstance(attention.score, keras_vattn.Additive if row == "rnnsearch" else keras_vattn.Bilinear)
+    encoded = models.encoder(batch[0]["source"])
+    states = [name for name in encoded if name.startswith("state_")]
+    assert len(states) == (0 if not expected.initial_state else 6 if row == "rnnsearch" else 2)
+    assert ("z" in encoded) == expected.latent
+
+    compile_model(models, OPTIONS, 5)
+    models.training.run_eagerly = True
+    before = [variable.numpy() for variable in models.training.trainable_variables]
+    assert np.isfinite(models.training.train_on_batch(*batch)).all()
+    after = [variable.numpy() for variable in models.training.trainable_variables]
+    assert all((old != new).any() for old, new in zip(before, after))
+    models.training(batch[0], training=True)
+    assert len(models.training.losses) == expected.latent + (expected.attention == "gaussian")
+
+
+@pytest.mark.parametrize("form", ["code", "printed"])
+@pytest.mark.parametrize("row", list(ROWS))
+def test_decoding_step_by_step_is_teacher_forcing(row, form, batch):
+    models = build(row, form)
+    logits = models.training(batch[0]).numpy()
+    valid = batch[0]["target_input"] != PAD
+    np.testing.assert_allclose(stepwise(models, batch[0])["logits"][valid], logits[valid], atol=2e-6)
+
+
+@pytest.mark.parametrize("row", ["ved_dattn", "ved_vattn_0", "ved_vattn_mean", "vae"])
+def test_the_latent_sees_the_source_only(row, batch):
+    models = build(row)
+    assert [tensor.name for tensor in models.encoder.inputs] == ["source"]
+    models.training(batch[0], training=False)
+    latent = models.training.get_layer("encoder").get_layer("latent")
+    divergence = float(latent.losses[0])
+    inputs = {**batch[0], "target_input": np.roll(batch[0]["target_input"], 1, axis=0)[:, :3]}
+    models.training(inputs, training=False)
+    assert float(latent.losses[0]) == divergence > 0
+    models.training({**batch[0], "source": batch[0]["source"][:, ::-1]}, training=False)
+    assert float(latent.losses[0]) != divergence
+
+
+@pytest.mark.parametrize("row", list(ROWS))
+def test_a_word_does_not_see_the_words_after_it(row, batch):
+    models = build(row)
+    inputs = batch[0]
+    later = {
+        **inputs,
+        "target_input": np.concatenate([inputs["target_input"][:, :3], inputs["target_input"][:, :2:-1]], 1),
+    }
+    assert (later["target_input"] != inputs["target_input"]).any()
+    logits, other = models.training(inputs).numpy(), models.training(later).numpy()
+    np.testing.assert_array_equal(logits[:, :3], other[:, :3])
+    assert (logits[:, 3:] != other[:, 3:]).any()
+
+
+@pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
+def test_the_form_of_the_code(row, batch):
+    models = build(row)
+    outputs = stepwise(models, batch[0])
+    memory, mask = models.encoder(batch[0]["source"])["memory"], batch[0]["source"] != PAD
+    context, weights = models.decoder.attention(
+        outputs["hidden"], memory, value_mask=mask, return_attention_scores=True
+    )
+    np.testing.assert_allclose(weights, outputs["weights"], atol=1e-6)  # the query of step j is h_j
+    np.testing.assert_allclose(context, outputs["context"], atol=1e-6)
+    kernel, bias = models.training.get_layer("out").get_weights()
+    joined = np.concatenate(
+        [models.training.get_layer(f"{name}_projection").get_weights()[0] for name in ("hidden", "context")]
+    )  # W_att, (units + Dm, attention_size)
+    assert joined.shape == (8 + 16, 6) and kernel.shape == (6, WORDS)
+    logits = np.concatenate([outputs["hidden"], outputs["context"]], axis=-1) @ joined @ kernel + bias
+    np.testing.assert_allclose(outputs["logits"], logits, atol=1e-6)
+
+
+@pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
+def test_the_printed_form(row, batch):
+    models = build(row, "printed")
+    outputs = stepwise(models, batch[0])
+    encoded = models.encoder(batch[0]["source"])
+    first = encoded.get("state_0_0_hidden", np.zeros((3, 8), "float32"))
+    previous = np.concatenate([np.asarray(first)[:, None], outputs["hidden"][:, :-1]], axis=1)
+    mask = batch[0]["source"] != PAD
+    _, weights = models.decoder.attention(previous, encoded["memory"], value_mask=mask, return_attention_scores=True)
+    np.testing.assert_allclose(weights, outputs["weights"], atol=1e-6)  # the query of step j is h_(j-1)
+    kernel, bias = models.training.get_layer("out").get_weights()
+    np.testing.assert_allclose(outputs["logits"], outputs["hidden"] @ kernel + bias, atol=1e-6)
+    assert not [layer.name for layer in models.training.layers if "projection" in layer.name]
+
+
+def test_padding_of_the_source_changes_nothing(batch):
+    models = build()
+    longer = {**batch[0], "source": np.pad(batch[0]["source"], [(0, 0), (0, 4)])}
+    np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
+    alone = {name: value[1:2] for name, value in batch[0].items()}
+    np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)
+
+
+def test_word_dropout_leaves_start_and_padding():
+    keras.utils.set_random_seed(1)
+    models = ved_model.build(dataclasses.replace(OPTIONS, word_dropout=0.9), WORDS, WORDS)
+    dropout = models.training.get_layer("word_dropout")
+    ids = np.full((50, 8), 9, "int32")
+    ids[:, 0], ids[:, 6:] = START, PAD
+    dropped = dropout(ids, training=True).numpy()
+    assert (dropped[:, 0] == START).all() and (dropped[:, 6:] == PAD).all()
+    assert 0.85 < np.mean(dropped[:, 1:6] == UNKNOWN) < 0.95
+    assert set(np.unique(dropped[:, 1:6])) == {9, UNKNOWN}
+    np.testing.assert_array_equal(dropout(ids, training=False), ids)
+    assert models.training.get_layer("target_embedding").input is dropout.output
+
+
+@pytest.mark.parametrize("embeddings", ["vectors.txt", None])
+def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddings):
+    matrices = [np.random.default_rng(index).normal(size=(WORDS, 8)).astype("float32") for index in range(2)]
+    options = dataclasses.replace(OPTIONS, row="ded", embeddings=embeddings, train_embeddings=False)
+    models = ved_model.build(options, WORDS, WORDS)
+    models.set_embeddings(*matrices)
+    compile_model(models, options, 5)
+    models.training.run_eagerly = True
+    models.training.train_on_batch(*batch)
+    after = models.encoder.get_layer("source_embedding").embeddings, models.target_embedding.embeddings
+    for trained, matrix in zip(after, matrices):
+        assert np.array_equal(trained, matrix) == (embeddings is not None)
+
+
+def test_the_second_stage_starts_from_the_first(batch):
+    options = dataclasses.replace(OPTIONS, row="ved_dattn_2stage")
+    first = ved_model.build(options, WORDS, WORDS, with_attention=False)
+    compile_model(first, options, 5)
+    first.training.run_eagerly = True
+    for _ in range(3):
+        first.training.train_on_batch(*batch)
+    second = ved_model.build(options, WORDS, WORDS)
+    initial = {variable.path: variable.numpy() for variable in second.training.variables}
+    trained = {variable.path: variable.numpy() for variable in first.training.variables}
+    ved_model.add_attention(first, second)
+    new = set()
+    for variable in second.training.trainable_variables:
+        old = trained.get(variable.path)
+        if old is None:
+            new.add(variable.path)
+        np.testing.assert_array_equal(variable, initial[variable.path] if old is None else old)
+    assert {variable.path for variable in first.training.trainable_variables} <= initial.keys()
+    # Besides the attention and its projection, the columns that feed a into the cell.
+    assert all("attention" in path or "context" in path for path in new), new
+    assert len(new) == 3
+    calls = [models.encoder.get_layer("latent").training_calls for models in (first, second)]
+    assert [int(count) for count in calls] == [3, 3]
+    assert [layer.name for layer in first.training.layers if layer.name == "context_projection"] == []
+
+
+def test_the_learning_rate_decays_once_an_epoch():
+    models = build("ded")
+    compile_model(models, dataclasses.replace(OPTIONS, learning_rate_decay=0.9), steps_per_epoch=5)
+    rates = []
+    for step in (0, 4, 5, 10):
+        models.training.optimizer.iterations.assign(step)
+        rates.append(float(models.training.optimizer.learning_rate))
+    np.testing.assert_allclose(rates, 0.005 * np.array([1.0, 1.0, 0.9, 0.9**2]), rtol=1e-6)
+    assert models.training.optimizer.global_clipnorm == OPTIONS.clip_norm
