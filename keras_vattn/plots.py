@@ -174,7 +174,9 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
     if len(metrics) == 4:
         across = 2
     down = -(-len(metrics) // across)
-    legend_columns = min(len(rows), max(1, int(4.2 * across // (0.6 + 0.085 * max(map(_width, rows))))))
+    labels = {name: name if len(runs) == 1 else f"{name} (mean ± sd, {len(runs)} seeds)" for name, runs in rows.items()}
+    widest = max(map(_width, labels.values()))
+    legend_columns = min(len(rows), max(1, int(4.2 * across // (0.6 + 0.085 * widest))))
     legend = 0.3 + 0.22 * -(-len(rows) // legend_columns)
     figure = _figure(4.2 * across, 3.0 * down + legend + (0.4 if title else 0.0), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False)
@@ -189,8 +191,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
             (line,) = axes.plot(epochs, mean, color=color, linestyle=style, marker=marker, markersize=4, linewidth=1.5)
             if deviation is not None:
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
-            label = name if len(runs) == 1 else f"{name} (mean ± sd, {len(runs)} seeds)"
-            handles.setdefault(index, (line, label))
+            handles.setdefault(index, (line, labels[name]))
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
         _write(axes.set_title, (metric_labels or {}).get(metric, metric), fontsize=11)

@@ -170,3 +170,12 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch, plot):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "keras_vattn\[apps\]"'):
         plot()
+
+
+def test_the_legend_of_many_seeds_fits_the_figure():
+    runs = [{"BLEU-2": [1.0, 2.0]}, {"BLEU-2": [1.5, 2.5]}, {"BLEU-2": [1.2, 2.2]}]
+    histories = {f"ved_vattn_mean:{gamma}": runs for gamma in (0.001, 0.01, 0.1, 1.0, 10.0)}
+    figure = plots.training_curves(histories, ["BLEU-2"])
+    figure.canvas.draw()
+    extent = figure.legends[0].get_window_extent()
+    assert extent.x0 >= 0 and extent.x1 <= figure.bbox.width
