@@ -175,8 +175,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
         across = 2
     down = -(-len(metrics) // across)
     labels = {name: name if len(runs) == 1 else f"{name} (mean ± sd, {len(runs)} seeds)" for name, runs in rows.items()}
-    widest = max(map(_width, labels.values()))
-    legend_columns = min(len(rows), max(1, int(4.2 * across // (0.6 + 0.085 * widest))))
+    legend_columns = _legend_columns(4.2 * across, labels.values())
     legend = 0.3 + 0.22 * -(-len(rows) // legend_columns)
     figure = _figure(4.2 * across, 3.0 * down + legend + (0.4 if title else 0.0), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False)
@@ -239,7 +238,8 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
     _require_matplotlib()
     if not any(points.values()):
         raise ValueError(f"Expected at least one point. Received: points={points!r}")
-    figure = _figure(6.4, 4.6, layout="constrained")
+    legend_columns = _legend_columns(6.4, points)
+    figure = _figure(6.4, 4.3 + 0.3 + 0.22 * -(-len(points) // legend_columns), layout="constrained")
     axes = figure.subplots()
     for index, series in enumerate(points.values()):
         color, marker = _COLORS[index % len(_COLORS)], _MARKERS[index % len(_MARKERS)]
@@ -258,12 +258,18 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
     _write(axes.set_ylabel, quality_label)
     axes.grid(color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    legend = axes.legend(frameon=False, fontsize=9)
+    # Below the axes: inside them it would hide points.
+    legend = figure.legend(loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
     for text, name in zip(legend.get_texts(), points, strict=True):
         _write(lambda string, text=text, **options: text.update({"text": string, **options}), name)
     if title:
         _write(axes.set_title, title, fontsize=12)
     return _finish(figure, path, dpi)
+
+
+def _legend_columns(width, labels):
+    """Columns of a legend that fit into a figure of that many inches."""
+    return min(len(labels), max(1, int(width // (0.6 + 0.085 * max(map(_width, labels))))))
 
 
 def _require_matplotlib():

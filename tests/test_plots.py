@@ -144,7 +144,7 @@ def test_quality_diversity(tmp_path):
     (axes,) = figure.axes
     assert axes.get_lines()[0].get_xydata().tolist() == [[0.2, 3.1], [0.4, 2.8]]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Dist-2", "BLEU-4")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["VED", "$DED$"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["VED", "$DED$"]
     assert "γ=0.1" in texts(figure)
     assert (tmp_path / "points.png").read_bytes().startswith(PNG)
     with pytest.raises(ValueError, match="at least one point"):
