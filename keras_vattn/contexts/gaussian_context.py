@@ -73,14 +73,15 @@ class GaussianContext(Context):
         return random.normal(shape, seed)
 
     def posterior_parameters(self, mean):
-        mean = ops.cast(mean, self.compute_dtype)
-        # einsum: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
-        hidden = ops.tanh(
-            ops.einsum("btd,dh->bth", mean, ops.cast(self.hidden_kernel, self.compute_dtype))
-            + ops.cast(self.hidden_bias, self.compute_dtype)
-        )
-        log_scale = ops.einsum("bth,hd->btd", hidden, ops.cast(self.log_scale_kernel, self.compute_dtype))
-        return {"log_scale": clip_log_scale(log_scale + ops.cast(self.log_scale_bias, self.compute_dtype))}
+        # Of rank 2: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
+        width = mean.shape[-1]
+        rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, width))
+        hidden = ops.tanh(self._affine(rows, self.hidden_kernel, self.hidden_bias))
+        log_scale = self._affine(hidden, self.log_scale_kernel, self.log_scale_bias)
+        return {"log_scale": ops.reshape(clip_log_scale(log_scale), (*ops.shape(mean)[:-1], width))}
+
+    def _affine(self, rows, kernel, bias):
+        return ops.matmul(rows, ops.cast(kernel, self.compute_dtype)) + ops.cast(bias, self.compute_dtype)
 
     def prior_parameters(self, value, keys):
         if self.prior == "standard":
