@@ -37,10 +37,10 @@ class Bilinear(Score):
         )
 
     def project_keys(self, key):
-        return ops.matmul(key, ops.cast(self.kernel, key.dtype))  # (B, S, Dq)
+        return ops.transpose(ops.matmul(key, ops.cast(self.kernel, key.dtype)), (0, 2, 1))  # (B, Dq, S)
 
     def score(self, query, projected_keys):
-        return ops.matmul(query, ops.transpose(projected_keys, (0, 2, 1)))
+        return ops.matmul(query, projected_keys)
 
     def get_config(self):
         return {

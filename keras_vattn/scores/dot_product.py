@@ -43,10 +43,13 @@ class DotProduct(Score):
                 f"Received: query_shape={tuple(query_shape)}, key_shape={tuple(key_shape)}"
             )
 
+    def project_keys(self, key):
+        return ops.transpose(key, (0, 2, 1))  # (B, D, S)
+
     def score(self, query, projected_keys):
         if self.scaled:
             query = query * (query.shape[-1] ** -0.5)
-        return ops.matmul(query, ops.transpose(projected_keys, (0, 2, 1)))
+        return ops.matmul(query, projected_keys)
 
     def get_config(self):
         return {**super().get_config(), "scaled": self.scaled}

@@ -26,7 +26,7 @@ class Score(keras.layers.Layer):
     """
 
     def project_keys(self, key):
-        """Return what `score` needs of the keys, (B, S, ...). Runs once per memory."""
+        """Return what `score` needs of the keys, (B, ...). Runs once per memory."""
         return key
 
     def score(self, query, projected_keys):
