@@ -1,19 +1,16 @@
 """Pictures of alignments and of training: matplotlib figures made without pyplot, so no state is left behind."""
 
-import functools
 import os
 import pathlib
-import unicodedata
-import warnings
 
 import numpy as np
 
-_LONGEST_TOKEN = 24
+from keras_vattn._plot_text import label_axis, readable, text_width, write
+
 # Okabe and Ito's palette: it can be told apart by colour-blind readers and in print.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", "--", ":", "-.")
-_VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 def alignment_heat_map(
@@ -72,20 +69,20 @@ def alignment_heat_map(
                 + ("" if deviation is None else f", spread.shape={deviation.shape}")
             )
 
-    texts = [[_readable(token) for token in tokens] for tokens in sources + targets]
+    texts = [[readable(token) for token in tokens] for tokens in sources + targets]
     sources, targets = texts[: len(panels)], texts[len(panels) :]
     columns, rows = max(map(len, sources)), max(map(len, targets))
     cell = min(max(30.0 / max(columns, rows, 1), 0.14), 0.32)  # inches
     character = 0.075 if cell > 0.2 else 0.058
-    left = 0.25 + character * max((_width(token) for tokens in targets for token in tokens), default=0)
-    top = 0.15 + character * max((_width(token) for tokens in sources for token in tokens), default=0)
+    left = 0.25 + character * max((text_width(token) for tokens in targets for token in tokens), default=0)
+    top = 0.15 + character * max((text_width(token) for tokens in sources for token in tokens), default=0)
     above = top + (0.3 if any(panel_titles) else 0.05)
-    panel_width = max(cell * columns, 1.0, 0.09 * max((_width(text) for text in panel_titles if text), default=0))
+    panel_width = max(cell * columns, 1.0, 0.09 * max((text_width(text) for text in panel_titles if text), default=0))
     panel_height = max(cell * rows, 0.7)
     across = min(len(panels), max(1, int(16.0 // (left + panel_width))))
     down = -(-len(panels) // across)
     bar, head = 0.9, 0.35 if title else 0.0
-    width = max(across * (left + panel_width) + bar, 0.3 + 0.1 * _width(title or ""))
+    width = max(across * (left + panel_width) + bar, 0.3 + 0.1 * text_width(title or ""))
     height = down * (above + panel_height) + head + 0.15
 
     figure = _figure(width, height)
@@ -104,14 +101,14 @@ def alignment_heat_map(
         axes.xaxis.tick_top()
         axes.tick_params(length=0, pad=3)
         size = 9 if cell > 0.2 else 7
-        _label_axis(axes.xaxis, sources[index], size, rotation=90)
-        _label_axis(axes.yaxis, targets[index], size)
+        label_axis(axes.xaxis, sources[index], size, rotation=90)
+        label_axis(axes.yaxis, targets[index], size)
         axes.set_xticks(np.arange(-0.5, len(sources[index])), minor=True)
         axes.set_yticks(np.arange(-0.5, len(targets[index])), minor=True)
         axes.grid(which="minor", color="0.88", linewidth=0.5)
         axes.tick_params(which="minor", length=0)
         if panel_titles[index]:
-            _write(
+            write(
                 axes.text, 0.5, 1.0 + top / panel_height, panel_titles[index],
                 transform=axes.transAxes, ha="center", va="bottom", fontsize=10,
             )  # fmt: skip
@@ -126,7 +123,7 @@ def alignment_heat_map(
     )
     figure.colorbar(image, cax=bar_axes, label="weight", ticks=[0.0, 0.5, 1.0])
     if title:
-        _write(figure.text, 0.1 / width, 1.0 - 0.1 / height, title, ha="left", va="top", fontsize=12)
+        write(figure.text, 0.1 / width, 1.0 - 0.1 / height, title, ha="left", va="top", fontsize=12)
     return _finish(figure, path, dpi)
 
 
@@ -193,7 +190,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
             handles.setdefault(index, (line, labels[name]))
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        _write(axes.set_title, (metric_labels or {}).get(metric, metric), fontsize=11)
+        write(axes.set_title, (metric_labels or {}).get(metric, metric), fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in list(grid.flat)[len(metrics) :]:
@@ -204,9 +201,9 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
         loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9,
     )  # fmt: skip
     for text, (_, label) in zip(legend.get_texts(), shown, strict=True):
-        _write(lambda string, text=text, **options: text.update({"text": string, **options}), label)
+        write(lambda string, text=text, **options: text.update({"text": string, **options}), label)
     if title:
-        _write(figure.suptitle, title, fontsize=12)
+        write(figure.suptitle, title, fontsize=12)
     return _finish(figure, path, dpi)
 
 
@@ -250,26 +247,26 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
         )  # fmt: skip
         for x, y, label in series:
             if label:
-                _write(
+                write(
                     axes.annotate, label, xy=(x, y), xytext=(5, 5), textcoords="offset points", fontsize=8, color=color
                 )
     axes.margins(0.12)
-    _write(axes.set_xlabel, diversity_label)
-    _write(axes.set_ylabel, quality_label)
+    write(axes.set_xlabel, diversity_label)
+    write(axes.set_ylabel, quality_label)
     axes.grid(color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     # Below the axes: inside them it would hide points.
     legend = figure.legend(loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9)
     for text, name in zip(legend.get_texts(), points, strict=True):
-        _write(lambda string, text=text, **options: text.update({"text": string, **options}), name)
+        write(lambda string, text=text, **options: text.update({"text": string, **options}), name)
     if title:
-        _write(axes.set_title, title, fontsize=12)
+        write(axes.set_title, title, fontsize=12)
     return _finish(figure, path, dpi)
 
 
 def _legend_columns(width, labels):
     """Columns of a legend that fit into a figure of that many inches."""
-    return min(len(labels), max(1, int(width // (0.6 + 0.085 * max(map(_width, labels))))))
+    return min(len(labels), max(1, int(width // (0.6 + 0.085 * max(map(text_width, labels))))))
 
 
 def _require_matplotlib():
@@ -296,6 +293,10 @@ def _finish(figure, path, dpi):
     try:
         figure.savefig(temporary, dpi=dpi, format="png", facecolor="white")
         os.replace(temporary, path)
+    except OSError as error:
+        # A full disk is an error of a write, which names no file.
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return figure
@@ -338,74 +339,3 @@ def _curve(runs, metric):
         return epochs, mean, None
     deviation = [np.std(values[epoch], ddof=1) if len(values[epoch]) > 1 else 0.0 for epoch in epochs]
     return epochs, mean, np.array(deviation)
-
-
-def _label_axis(axis, tokens, size, **options):
-    positions = range(len(tokens))
-    axis.set_ticks(positions, tokens, **options)
-    for label, token in zip(axis.get_ticklabels(), tokens, strict=True):
-        label.update({"fontsize": size, "parse_math": False, "fontfamily": _families(token)})
-
-
-def _write(method, *arguments, **options):
-    """Calls a matplotlib text method with the text made readable, no $formulas$, and fonts that have its letters."""
-    *place, text = arguments
-    text = _readable(text, longest=None, spaces=False)
-    return method(*place, text, parse_math=False, fontfamily=_families(text), **options)
-
-
-def _readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Makes white space visible, shortens long tokens, and spells out letters that no installed font has."""
-    text = unicodedata.normalize("NFC", str(token))
-    if longest is not None and len(text) > longest:
-        text = text[: longest - 1] + "…"
-    if spaces:
-        text = "".join(_VISIBLE.get(character, character) for character in text)
-    return "".join(
-        character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]" for character in text
-    )
-
-
-def _width(text):
-    """Width in narrow characters."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in str(text)
-    )
-
-
-def _families(text):
-    families = ["DejaVu Sans"]
-    for character in text:
-        family = _font_with(character)
-        if family and family not in families:
-            families.append(family)
-    return families
-
-
-@functools.cache
-def _font_with(character):
-    """Family of an installed font that has the character; DejaVu Sans, which ships with matplotlib, before others."""
-    from matplotlib import font_manager
-
-    entries = font_manager.fontManager.ttflist
-    usual = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
-    preference = {"DejaVu Sans": 0}
-    for entry in sorted(usual, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
-        # Fonts of formulas have letters at other places, and the last resort draws boxes.
-        if entry.name.startswith(("Last Resort", "STIX", "cm")):
-            continue
-        if ord(character) in _characters(entry.fname):
-            return entry.name
-    return None
-
-
-@functools.cache
-def _characters(path):
-    from matplotlib import font_manager
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return frozenset(font_manager.get_font(path).get_charmap())
-    except (OSError, RuntimeError):
-        return frozenset()

@@ -1,0 +1,79 @@
+"""Text in figures: words in any script, made readable and measured, in fonts that have their letters."""
+
+import functools
+import unicodedata
+import warnings
+
+_LONGEST_TOKEN = 24
+_VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥"}
+
+
+def label_axis(axis, tokens, size, **options):
+    positions = range(len(tokens))
+    axis.set_ticks(positions, tokens, **options)
+    for label, token in zip(axis.get_ticklabels(), tokens, strict=True):
+        label.update({"fontsize": size, "parse_math": False, "fontfamily": _families(token)})
+
+
+def write(method, *arguments, **options):
+    """Calls a matplotlib text method with the text made readable, no $formulas$, and fonts that have its letters."""
+    *place, text = arguments
+    text = readable(text, longest=None, spaces=False)
+    return method(*place, text, parse_math=False, fontfamily=_families(text), **options)
+
+
+def readable(token, longest=_LONGEST_TOKEN, spaces=True):
+    """Makes white space visible, shortens long tokens, and spells out letters that no installed font has."""
+    text = unicodedata.normalize("NFC", str(token))
+    if longest is not None and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    if spaces:
+        text = "".join(_VISIBLE.get(character, character) for character in text)
+    return "".join(
+        character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]" for character in text
+    )
+
+
+def text_width(text):
+    """Width in narrow characters."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in str(text)
+    )
+
+
+def _families(text):
+    families = ["DejaVu Sans"]
+    for character in text:
+        family = _font_with(character)
+        if family and family not in families:
+            families.append(family)
+    return families
+
+
+@functools.cache
+def _font_with(character):
+    """Family of an installed font that has the character; DejaVu Sans, which ships with matplotlib, before others."""
+    from matplotlib import font_manager
+
+    entries = font_manager.fontManager.ttflist
+    usual = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
+    preference = {"DejaVu Sans": 0}
+    for entry in sorted(usual, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
+        # Fonts of formulas have letters at other places, and the last resort draws boxes.
+        if entry.name.startswith(("Last Resort", "STIX", "cm")):
+            continue
+        if ord(character) in _characters(entry.fname):
+            return entry.name
+    return None
+
+
+@functools.cache
+def _characters(path):
+    from matplotlib import font_manager
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return frozenset(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()
