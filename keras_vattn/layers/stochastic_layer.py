@@ -46,7 +46,7 @@ class StochasticLayer(keras.layers.Layer):
 
     def track_divergence(self):
         """Create the counter of training calls and the KL shown in the log, for a layer with a KL."""
-        self.kl_tracker = keras.metrics.Mean(name=f"{self.name}_kl")
+        self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
         self.training_calls = self.add_weight(
             name="training_calls",
             shape=(),
@@ -133,6 +133,24 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
+
+
+class DivergenceMean(keras.metrics.Mean):
+    """`keras.metrics.Mean` whose sums stay float32: inside a layer of a mixed policy Keras reads the variables of a
+    metric in half precision, where a sum over a batch overflows or is rounded."""
+
+    def add_variable(self, shape, initializer, dtype=None, aggregation="sum", name=None):
+        # The assignment to an attribute tracks it.
+        return keras.Variable(
+            initializer,
+            shape=shape,
+            dtype=dtype,
+            trainable=False,
+            autocast=False,
+            aggregation=aggregation,
+            synchronization="on_read",
+            name=name,
+        )
 
 
 def _replica_thread():

@@ -91,6 +91,19 @@ def test_free_bits_of_a_masked_sequence():
     assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_the_log_sums_in_float32_under_every_policy(policy):
+    """A batch of 500 examples of about 1,000 nats each is more than float16 holds, and is rounded by bfloat16."""
+    layer = GaussianLatent(4, dtype=policy)
+    inputs = np.random.default_rng(0).normal(scale=30.0, size=(500, 4))
+    losses = []
+    for _ in range(3):
+        layer(inputs, training=False)
+        losses.append(float(layer.losses[0]))
+    assert min(losses) * 500 > 65504
+    assert float(layer.kl_tracker.result()) == pytest.approx(np.mean(losses), rel=1e-6)
+
+
 def test_extreme_inputs_are_finite():
     layer, inputs = GaussianLatent(3, seed=1), tf.constant(1e4 * INPUTS)
     with tf.GradientTape() as tape:
