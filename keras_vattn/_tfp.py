@@ -1,5 +1,35 @@
 """The one place that imports TensorFlow Probability, so that it stays easy to replace."""
 
-from tensorflow_probability.python.distributions import Independent, Normal, VectorDeterministic, kl_divergence
+from tensorflow_probability.python.distributions import (
+    Categorical,
+    Dirichlet,
+    Distribution,
+    ExpGamma,
+    Gamma,
+    Independent,
+    LogNormal,
+    Normal,
+    RegisterKL,
+    RelaxedOneHotCategorical,
+    VectorDeterministic,
+    Weibull,
+    kl_divergence,
+)
+from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
 
-__all__ = ["Independent", "Normal", "VectorDeterministic", "kl_divergence"]
+__all__ = [
+    "FULLY_REPARAMETERIZED",
+    "Categorical",
+    "Dirichlet",
+    "Distribution",
+    "ExpGamma",
+    "Gamma",
+    "Independent",
+    "LogNormal",
+    "Normal",
+    "RegisterKL",
+    "RelaxedOneHotCategorical",
+    "VectorDeterministic",
+    "Weibull",
+    "kl_divergence",
+]

@@ -1,6 +1,13 @@
 """Checks of constructor arguments that several layers share; each returns the value it accepts."""
 
 
+def boolean(name, value):
+    """Return `True` or `False`; ValueError otherwise."""
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    return value
+
+
 def positive_integer(name, value, optional=False):
     """Return a positive integer, or `None` where that is allowed; ValueError otherwise."""
     if optional and value is None:
@@ -9,6 +16,27 @@ def positive_integer(name, value, optional=False):
         expected = "a positive integer or None" if optional else "a positive integer"
         raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
     return value
+
+
+def whole_number(name, value):
+    """Return an integer of at least 0; ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
+    return value
+
+
+def positive_number(name, value):
+    """Return a finite number above 0; ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ValueError(f"`{name}` must be a finite number above 0. Received: {name}={value!r}")
+    return float(value)
+
+
+def finite_number(name, value):
+    """Return a finite number; ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < float("inf"):
+        raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")
+    return float(value)
 
 
 def nonnegative_number(name, value):

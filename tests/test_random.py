@@ -59,6 +59,16 @@ def test_fold_in_gives_unrelated_draws():
     np.testing.assert_array_equal(random.fold_in(SEED, 1), random.fold_in(SEED, tf.constant(1, tf.int64)))
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("draw", [random.uniform, random.normal])
+def test_a_stack_of_seeds_draws_what_each_seed_draws(draw, in_graph):
+    stack = tf.stack([random.fold_in(SEED, number) for number in range(3)])
+    function = tf.function(lambda seeds: draw((tf.shape(seeds)[0] * 2, 2, 5), seeds))
+    drawn = function(stack) if in_graph else draw((6, 2, 5), stack)
+    np.testing.assert_array_equal(drawn, np.concatenate([draw((2, 2, 5), seed) for seed in stack]))
+    np.testing.assert_array_equal(random.fold_in(stack, 7), [random.fold_in(seed, 7) for seed in stack])
+
+
 def test_draw_seed_advances():
     generator, same = keras.random.SeedGenerator(7), keras.random.SeedGenerator(7)
     first, second = random.draw_seed(generator), random.draw_seed(generator)

@@ -1,0 +1,64 @@
+"""Scalar functions that stay finite and accurate in float32 where the plain formula does not."""
+
+import math
+
+import tensorflow as tf
+from keras import ops
+
+# exp of more than this is bounded: summed over keys, queries and a batch it stays inside float32.
+LARGEST_EXPONENT = 60.0
+
+
+def bounded_exp(x):
+    """Return exp(x) up to x = 60, and from there a function that grows on, slowly, with a gradient that is never 0."""
+    excess = ops.maximum(x - LARGEST_EXPONENT, 0.0)
+    return ops.exp(ops.minimum(x, LARGEST_EXPONENT) + ops.log1p(excess))
+
+
+def bounded_square(x, largest=1e14):
+    """Return x^2 up to |x| = `largest`, and from there a function that grows with the logarithm of |x|."""
+    size = ops.abs(x)
+    excess = ops.log(ops.maximum(size, largest) / largest)
+    return ops.square(ops.minimum(size, largest) * (1.0 + excess))
+
+
+def expm1_minus(x):
+    """Return exp(x) - 1 - x for |x| up to 1, without cancellation."""
+    series = 1.0 / 9.0
+    for divisor in range(8, 2, -1):
+        series = (1.0 + x * series) / divisor
+    return 0.5 * ops.square(x) * (1.0 + x * series)
+
+
+def exponential_gap(x):
+    """Return exp(x) - 1 - x, at least 0, without cancellation; exp is the bounded one."""
+    near = ops.abs(x) < 1.0
+    far = ops.where(near, 1.0, x)
+    return ops.where(near, expm1_minus(ops.where(near, x, 0.0)), bounded_exp(far) - 1.0 - far)
+
+
+def scaled_exponential_gap(log_scale, x):
+    """Return s (exp(x) - 1 - x), at least 0, for s = exp(log_scale); exp is the bounded one."""
+    near = ops.abs(x) < 1.0
+    scale = bounded_exp(log_scale)
+    near_value = scale * expm1_minus(ops.where(near, x, 0.0))
+    far = ops.where(near, 1.0, x)
+    far_value = bounded_exp(log_scale + far) - scale - scale * far
+    return ops.where(near, near_value, far_value)
+
+
+def log_gamma_remainder(log_x):
+    """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
+    is_small = log_x < math.log(8.0)
+    small_log = ops.where(is_small, log_x, 0.0)
+    small = ops.exp(small_log)
+    small_value = tf.math.lgamma(1.0 + small) - small_log - small * small_log + small
+    large_log = ops.where(is_small, math.log(8.0), log_x)
+    inverse = ops.exp(-large_log)
+    series = inverse / 12.0 - inverse**3 / 360.0 + inverse**5 / 1260.0
+    return ops.where(is_small, small_value, 0.5 * math.log(2.0 * math.pi) - 0.5 * large_log + series)
+
+
+def soft_clamp(x, lowest, highest):
+    """Return x pressed smoothly into [lowest, highest]: the identity inside, up to exp(-distance from the end)."""
+    return lowest + ops.softplus(x - lowest) - ops.softplus(x - highest)

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special as scipy_special
+
+from keras_vattn import special
+
+
+def test_bounded_exp_and_square():
+    x = np.array([-100.0, 0.0, 1.0, 59.0, 60.0, 1e4])
+    values = special.bounded_exp(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(values[:5], np.exp(x[:5]), rtol=1e-5, atol=1e-40)
+    np.testing.assert_allclose(values[5], np.exp(60.0) * (1 + 1e4 - 60.0), rtol=1e-5)
+    np.testing.assert_allclose(special.bounded_square(tf.constant([-3.0, 1e13])), [9.0, 1e26], rtol=1e-6)
+    assert float(special.bounded_square(tf.constant(1e19))) == pytest.approx(1e28 * (1 + np.log(1e5)) ** 2, rel=1e-5)
+
+
+@pytest.mark.parametrize(("function", "largest"), [(special.bounded_exp, 1e8), (special.bounded_square, 1e30)])
+def test_bounded_functions_have_a_gradient_everywhere(function, largest):
+    x = tf.constant([-3.0, 3.0, 60.5, 1e4, largest])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    gradient = tape.gradient(y, x).numpy()
+    assert np.isfinite(y).all()
+    assert np.isfinite(gradient).all()
+    assert (gradient != 0).all()
+
+
+def test_exponential_gap_does_not_cancel():
+    x = np.array([-1e4, -50.0, -1.0, -0.999, -0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.5, 0.999, 1.0, 20.0])
+    x = x.astype("float32").astype("float64")
+    expected = np.where(np.abs(x) < 1e-2, x**2 / 2 + x**3 / 6 + x**4 / 24, np.expm1(x) - x)
+    np.testing.assert_allclose(special.exponential_gap(tf.constant(x, tf.float32)), expected, rtol=2e-6)
+    for log_scale in (-34.5, 0.0, 34.5):
+        values = special.scaled_exponential_gap(tf.constant(log_scale, tf.float32), tf.constant(x, tf.float32))
+        np.testing.assert_allclose(values, np.exp(log_scale) * expected, rtol=1e-5)
+
+
+def test_log_gamma_remainder():
+    log_x = np.linspace(-40.0, 40.0, 201).astype("float32").astype("float64")
+    x = np.exp(log_x)
+    stirling = 0.5 * np.log(2 * np.pi) - 0.5 * log_x + 1 / (12 * x)
+    expected = np.where(x < 1e5, scipy_special.gammaln(x) - x * np.log(x) + x, stirling)
+    np.testing.assert_allclose(
+        special.log_gamma_remainder(tf.constant(log_x, tf.float32)), expected, rtol=1e-6, atol=2e-6
+    )
+    assert float(special.log_gamma_remainder(tf.constant(-1e4))) == 1e4
+
+
+def test_soft_clamp():
+    x = tf.constant([-1e4, -10.0, -2.0, 0.0, 2.0, 10.0, 1e4])
+    clamped = special.soft_clamp(x, -10.0, 10.0).numpy()
+    np.testing.assert_allclose(clamped[[0, -1]], [-10.0, 10.0])
+    np.testing.assert_allclose(clamped[2:5], [-2.0, 0.0, 2.0], atol=1e-3)
+    assert (np.diff(clamped) > 0).all()
