@@ -1,11 +1,23 @@
-"""Alignments: logits -> a distribution over source positions."""
+"""Alignments: logits -> a distribution over source positions, and their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys
+from keras_vattn.alignments.dirichlet import Dirichlet
+from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
+from keras_vattn.alignments.log_normal import LogNormal
+from keras_vattn.alignments.priors import ContextualPrior, FixedPrior, Prior
 from keras_vattn.alignments.softmax import Softmax
+from keras_vattn.alignments.weibull import Weibull
 from keras_vattn.identifiers import resolve
 
-ALIGNMENTS = {"softmax": Softmax}
+ALIGNMENTS = {
+    "softmax": Softmax,
+    "weibull": Weibull,
+    "lognormal": LogNormal,
+    "dirichlet": Dirichlet,
+    "gumbel_softmax": GumbelSoftmax,
+}
+PRIORS = {"fixed": FixedPrior, "contextual": ContextualPrior}
 
 
 def get(identifier):
@@ -13,4 +25,24 @@ def get(identifier):
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
 
 
-__all__ = ["ALIGNMENTS", "Alignment", "DenseKeys", "Softmax", "get"]
+def get_prior(identifier, **kwargs):
+    """Return the `Prior` that a name, class, config dictionary or instance stands for, `None` for `None`."""
+    return None if identifier is None else resolve(identifier, PRIORS, Prior, "prior", **kwargs)
+
+
+__all__ = [
+    "ALIGNMENTS",
+    "PRIORS",
+    "Alignment",
+    "ContextualPrior",
+    "DenseKeys",
+    "Dirichlet",
+    "FixedPrior",
+    "GumbelSoftmax",
+    "LogNormal",
+    "Prior",
+    "Softmax",
+    "Weibull",
+    "get",
+    "get_prior",
+]

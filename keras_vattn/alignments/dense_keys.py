@@ -34,7 +34,7 @@ class DenseKeys:
         logits = ops.cast(logits, "float32")
         if self.mask is None:
             return tf.nn.softmax(logits)
-        weights = tf.nn.softmax(self._mask_out(logits))
+        weights = tf.nn.softmax(self.mask_out(logits))
         return ops.where(self.mask, weights, ops.zeros_like(weights))
 
     def log_softmax(self, logits):
@@ -42,13 +42,31 @@ class DenseKeys:
         logits = ops.cast(logits, "float32")
         if self.mask is None:
             return ops.log_softmax(logits, axis=-1)
-        log_weights = ops.log_softmax(self._mask_out(logits), axis=-1)
+        log_weights = ops.log_softmax(self.mask_out(logits), axis=-1)
         return ops.where(self.mask, log_weights, ops.zeros_like(log_weights))
+
+    def zero_masked(self, x):
+        """Return x in float32 with 0 in place of the entries that are not valid."""
+        x = ops.cast(x, "float32")
+        return x if self.mask is None else ops.where(self.mask, x, ops.zeros_like(x))
+
+    def one_hot(self, logits):
+        """Return 1 at the largest valid entry of each row, the first of equals, and 0 elsewhere."""
+        logits = self.mask_out(logits)
+        one_hot = ops.one_hot(ops.argmax(logits, axis=-1), ops.shape(logits)[-1], dtype="float32")
+        return self.zero_masked(one_hot)
 
     def any_valid(self):
         """Boolean (B, T or 1), whether the row has a valid key; `None` without a mask."""
         return None if self.mask is None else ops.any(self.mask, axis=-1)
 
-    def _mask_out(self, logits):
-        # The most negative finite number and not -inf: a row without a valid key would give NaN in value and gradient.
+    def mask_out(self, logits):
+        """Return logits whose plain softmax gives the entries that are not valid no weight.
+
+        They get the most negative finite number and not -inf: a row without a valid key would give NaN in value and
+        gradient.
+        """
+        logits = ops.cast(logits, "float32")
+        if self.mask is None:
+            return logits
         return ops.where(self.mask, logits, ops.full_like(logits, -3.4e38))

@@ -1,0 +1,94 @@
+import math
+
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.alignments._masked_dirichlet import MaskedDirichlet, dirichlet_divergence
+from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.special import soft_clamp
+from keras_vattn.validation import finite_number
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class Dirichlet(Alignment):
+    """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018.
+
+    weights[t] ~ Dirichlet(alpha[t]), alpha[t, s] = exp(logits[t, s]) (section 4), over the valid keys alone: a masked
+    position is no part of the distribution. The mean, softmax(logits), serves at inference. The draw is made of Gamma
+    draws in log space, log Gamma(alpha + 1) + log(u) / alpha, which stay finite for small alpha; their gradient with
+    respect to alpha is the implicit one (Figurnov et al. 2018).
+
+    The KL is the closed form between two Dirichlets, summed in float64 for the sake of what cancels. Concentrations are
+    pressed smoothly into [exp(min_log_concentration), exp(max_log_concentration)]; the published code of other models
+    clips at the same ends. A prior is Dirichlet(alpha) for a `FixedPrior`, Dirichlet(beta Psi) or Dirichlet(Psi) for a
+    `ContextualPrior`; with posterior logits p is the Dirichlet of the scores.
+
+    Args:
+        min_log_concentration: Defaults to -10.0.
+        max_log_concentration: Defaults to 10.0.
+
+    Raises:
+        ValueError: If the ends are not finite or not in order.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.FixedPrior(alpha=0.5))
+    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 3, 4]), 1)
+    """
+
+    is_stochastic = True
+
+    def __init__(self, min_log_concentration=-10.0, max_log_concentration=10.0):
+        self.min_log_concentration = finite_number("min_log_concentration", min_log_concentration)
+        self.max_log_concentration = finite_number("max_log_concentration", max_log_concentration)
+        if not self.min_log_concentration < self.max_log_concentration:
+            raise ValueError(
+                "`min_log_concentration` must be below `max_log_concentration`. Received: "
+                f"min_log_concentration={min_log_concentration}, max_log_concentration={max_log_concentration}"
+            )
+
+    def noise(self, shape, seed):
+        return {
+            "uniform": random.uniform(shape, random.fold_in(seed, 0)),
+            "gamma": random.gamma_noise(shape, random.fold_in(seed, 1)),
+        }
+
+    def perturb(self, logits, noise, keys):
+        log_concentration = self._clamp(logits)
+        if noise is None:
+            return log_concentration
+        concentration = ops.exp(log_concentration)
+        uniform = ops.clip(noise["uniform"], random.SMALLEST, random.LARGEST)
+        return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(uniform) / concentration
+
+    def prior_parameters(self, prior, log_psi):
+        if log_psi is None:
+            return {"log_alpha": math.log(prior.alpha)}
+        return {"log_alpha": log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi}
+
+    def divergence(self, logits, p, keys, noise=None):
+        return dirichlet_divergence(self._concentration(logits), self._prior_concentration(p, logits), keys)
+
+    def distribution(self, logits, keys):
+        return MaskedDirichlet(self._concentration(logits), keys)
+
+    def prior_distribution(self, p, logits, keys):
+        return MaskedDirichlet(self._prior_concentration(p, logits), keys)
+
+    def _prior_concentration(self, p, like):
+        log_alpha = p["logits"] if "logits" in p else p["log_alpha"]
+        return self._concentration(log_alpha + ops.zeros_like(like))
+
+    def _concentration(self, logits):
+        return ops.exp(self._clamp(logits))
+
+    def _clamp(self, logits):
+        return soft_clamp(ops.cast(logits, "float32"), self.min_log_concentration, self.max_log_concentration)
+
+    def get_config(self):
+        return {
+            "min_log_concentration": self.min_log_concentration,
+            "max_log_concentration": self.max_log_concentration,
+        }

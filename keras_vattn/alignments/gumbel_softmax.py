@@ -1,0 +1,85 @@
+import keras
+from keras import ops
+
+from keras_vattn import _tfp, random
+from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.validation import boolean, positive_number
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GumbelSoftmax(Alignment):
+    """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
+
+    weights = softmax((phi + g) / tau), g standard Gumbel (Jang et al. 2017; Maddison et al. 2017; "gumbel" in the code
+    of Deng et al. 2018). For tau to 0 a weight vector becomes one-hot, drawn from softmax(phi); inference uses
+    softmax(phi), which is the mean of the weights in that limit alone.
+
+    The relaxed distribution has no KL in closed form. The KL of this alignment is that of the underlying categoricals,
+    sum_s softmax(phi)[s] (log softmax(phi)[s] - log p[s]): a surrogate. p is Categorical(Psi) of a `ContextualPrior`,
+    uniform over the valid keys for a `FixedPrior`.
+
+    Args:
+        tau: Temperature, positive, or a `keras.optimizers.schedules.LearningRateSchedule` over the layer's training
+            calls, for instance `keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
+        straight_through: Whether a draw is one-hot, with the gradient of the relaxed draw. Defaults to `False`.
+
+    Raises:
+        ValueError: If `tau` is not positive.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment=keras_vattn.GumbelSoftmax(tau=0.5, straight_through=True))
+    >>> _, weights = layer(keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2)), return_attention_scores=True,
+    ...                    training=True)
+    >>> sorted(weights[0, 0].numpy().tolist())
+    [0.0, 0.0, 1.0]
+    """
+
+    is_stochastic = True
+
+    def __init__(self, tau=1.0, straight_through=False):
+        if isinstance(tau, dict):
+            tau = keras.saving.deserialize_keras_object(tau)
+        self.is_annealed = isinstance(tau, keras.optimizers.schedules.LearningRateSchedule)
+        self.tau = tau if self.is_annealed else positive_number("tau", tau)
+        self.straight_through = boolean("straight_through", straight_through)
+
+    def noise(self, shape, seed):
+        return {"gumbel": -ops.log(-ops.log(random.uniform(shape, seed)))}
+
+    def at_step(self, step):
+        return {"tau": ops.cast(self.tau(step), "float32")} if self.is_annealed else {}
+
+    def perturb(self, logits, noise, keys):
+        if noise is None:
+            return logits
+        return (logits + noise["gumbel"]) / noise.get("tau", self.tau)
+
+    def normalize(self, perturbed, noise, keys):
+        weights = keys.softmax(perturbed)
+        if noise is None or not self.straight_through:
+            return weights
+        return weights + ops.stop_gradient(keys.one_hot(perturbed) - weights)
+
+    def prior_parameters(self, prior, log_psi):
+        return {"log_psi": log_psi}
+
+    def divergence(self, logits, p, keys, noise=None):
+        log_q, log_p = keys.log_softmax(logits), self._log_p(p, keys, logits)
+        return keys.sum(ops.exp(log_q) * (log_q - log_p))[..., 0]
+
+    def distribution(self, logits, keys):
+        tau = ops.cast(self.tau(0), "float32") if self.is_annealed else self.tau
+        return _tfp.RelaxedOneHotCategorical(tau, logits=keys.mask_out(logits))
+
+    def prior_distribution(self, p, logits, keys):
+        return self.distribution(self._log_p(p, keys, logits), keys)
+
+    def _log_p(self, p, keys, like):
+        if "logits" in p:
+            return keys.log_softmax(p["logits"])
+        return keys.log_softmax(ops.zeros_like(like)) if p["log_psi"] is None else p["log_psi"]
+
+    def get_config(self):
+        tau = keras.saving.serialize_keras_object(self.tau) if self.is_annealed else self.tau
+        return {"tau": tau, "straight_through": self.straight_through}

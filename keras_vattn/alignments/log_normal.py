@@ -1,0 +1,89 @@
+import math
+
+import keras
+from keras import ops
+
+from keras_vattn import _tfp, random
+from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.weibull import KL_ESTIMATORS, PARAMETERIZATIONS
+from keras_vattn.special import bounded_square
+from keras_vattn.validation import one_of, positive_number
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LogNormal(Alignment):
+    """Lognormal alignment of the Bayesian attention modules: weights are normalised lognormal draws.
+
+    S[t, s] ~ LogNormal(phi[t, s] - sigma^2 / 2, sigma^2), weights = S / sum_s S (Fan et al. 2020, section 3.2). In log
+    space the weights are softmax(phi + sigma e), e normal; their mean is taken as softmax(phi), which is E[S]
+    normalised. For sigma to 0 this is softmax attention.
+
+    The KL is on S: KL = log(sigma_p / sigma) + (sigma^2 + (phi - sigma^2 / 2 - mean_p)^2) / (2 sigma_p^2) - 1/2, with
+    phi = log softmax(logits) for `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the
+    printed formula). The prior's mean of log S is that of a `FixedPrior`, or log Psi (`scale="rate"`, the published
+    code) or Psi (`"paper"`) of a `ContextualPrior`. Against posterior logits p is a LogNormal of the same sigma. A
+    distance of more than 1e14 prior standard deviations is bounded smoothly.
+
+    Args:
+        sigma: Standard deviation of log S, positive. Defaults to 0.5.
+        parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
+        kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw; a call that does not draw is
+            always analytic. Defaults to `"analytic"`.
+
+    Raises:
+        ValueError: If `sigma` is not positive, or a name is unknown.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment=keras_vattn.LogNormal(sigma=0.1), prior="contextual")
+    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 3, 4]), 1)
+    """
+
+    is_stochastic = True
+
+    def __init__(self, sigma=0.5, parameterization="normalized", kl_estimator="analytic"):
+        self.sigma = positive_number("sigma", sigma)
+        self.parameterization = one_of("parameterization", parameterization, PARAMETERIZATIONS)
+        self.kl_estimator = one_of("kl_estimator", kl_estimator, KL_ESTIMATORS)
+
+    def noise(self, shape, seed):
+        return random.normal(shape, seed)
+
+    def perturb(self, logits, noise, keys):
+        return logits if noise is None else logits + self.sigma * noise
+
+    def prior_parameters(self, prior, log_psi):
+        if log_psi is None:
+            return {"mean": prior.mean, "sigma": prior.sigma}
+        return {"mean": log_psi if prior.scale == "rate" else ops.exp(log_psi), "sigma": prior.sigma}
+
+    def divergence(self, logits, p, keys, noise=None):
+        mean = self._mean(logits, keys)
+        prior_mean, prior_sigma = self._prior(p, keys)
+        log_ratio = math.log(prior_sigma / self.sigma)
+        # Logits up to 1e4 stay below the bound where the prior's sigma is not tiny.
+        square = bounded_square if prior_sigma < 1e-9 else ops.square
+        if self.kl_estimator == "sampled" and noise is not None:
+            distance = square((mean + self.sigma * noise - prior_mean) / prior_sigma)
+            return keys.sum(log_ratio + 0.5 * distance - 0.5 * ops.square(noise))[..., 0]
+        distance = square((mean - prior_mean) / prior_sigma) + (self.sigma / prior_sigma) ** 2 - 1.0
+        return keys.sum(log_ratio + 0.5 * distance)[..., 0]
+
+    def distribution(self, logits, keys):
+        return _tfp.LogNormal(self._mean(logits, keys), self.sigma)
+
+    def prior_distribution(self, p, logits, keys):
+        return _tfp.LogNormal(*self._prior(p, keys))
+
+    def _prior(self, p, keys):
+        if "logits" in p:
+            return self._mean(p["logits"], keys), self.sigma
+        return ops.convert_to_tensor(p["mean"], "float32"), p["sigma"]
+
+    def _mean(self, logits, keys):
+        phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
+        return phi - 0.5 * self.sigma**2
+
+    def get_config(self):
+        return {"sigma": self.sigma, "parameterization": self.parameterization, "kl_estimator": self.kl_estimator}

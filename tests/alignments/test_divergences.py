@@ -1,0 +1,228 @@
+"""KLs of the alignments: against TensorFlow Probability in float64, quadrature, Monte Carlo, and at the extremes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from alignment_cases import (
+    KEY,
+    KEYS,
+    LOGITS,
+    MASK,
+    OTHER,
+    PRIORS,
+    REPARAMETERISED,
+    B,
+    S,
+    T,
+    parameters,
+    reference_divergence,
+)
+from scipy import integrate, special, stats
+
+from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
+from keras_vattn import random as noise_of
+
+CLOSED = [name for name in REPARAMETERISED if name != "gumbel"]
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("name", CLOSED)
+def test_against_float64(name, prior):
+    alignment, prior = REPARAMETERISED[name], PRIORS[prior]()
+    p = parameters(alignment, prior)
+    divergence = alignment.divergence(tf.constant(LOGITS), p, KEYS).numpy()
+    assert divergence.dtype == np.float32
+    np.testing.assert_allclose(divergence, reference_divergence(alignment, LOGITS, p), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+def test_masked_keys_do_not_count(name, prior):
+    alignment, prior = REPARAMETERISED[name], PRIORS[prior]()
+    p = parameters(alignment, prior)
+    full = alignment.divergence(tf.constant(LOGITS), p, KEYS)
+    short = {k: x[:, :, :4] if getattr(x, "shape", ())[-1:] == (S,) else x for k, x in p.items()}
+    alone = alignment.divergence(
+        tf.constant(LOGITS[1:2, :, :4]), {k: _row(x, 1) for k, x in short.items()}, DenseKeys()
+    )
+    np.testing.assert_allclose(full[1:2], alone, rtol=1e-4, atol=1e-5)
+
+
+def _row(x, index):
+    return x[index : index + 1] if len(getattr(x, "shape", ())) == 3 else x
+
+
+def test_gumbel_is_the_divergence_of_the_categoricals():
+    log_q, log_p = (np.where(MASK, x, -np.inf) for x in (LOGITS, OTHER))
+    log_q, log_p = (x - np.logaddexp.reduce(x, axis=-1, keepdims=True) for x in (log_q, log_p))
+    entries = np.exp(log_q) * (np.where(MASK, log_q, 0.0) - np.where(MASK, log_p, 0.0))
+    expected = np.where(MASK, entries, 0.0).sum(-1)
+    alignment = GumbelSoftmax()
+    np.testing.assert_allclose(alignment.divergence(LOGITS, {"logits": tf.constant(OTHER)}, KEYS), expected, atol=1e-6)
+    uniform = alignment.divergence(LOGITS, alignment.prior_parameters(FixedPrior(), None), KEYS)
+    entropy = -np.where(MASK, np.exp(log_q) * np.where(MASK, log_q, 0.0), 0.0).sum(-1)
+    np.testing.assert_allclose(uniform, np.log(MASK.sum(-1)) - entropy, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+def test_zero_where_q_is_p(name):
+    alignment = REPARAMETERISED[name]
+    np.testing.assert_allclose(alignment.divergence(LOGITS, {"logits": tf.constant(LOGITS)}, KEYS), 0.0, atol=1e-5)
+
+
+def test_against_quadrature():
+    """One key, raw logit 0.4: the integral of q log(q / p) over the weight."""
+    phi, key = np.float32(0.4), DenseKeys()
+    logits = tf.constant([[[phi]]])
+    k, alpha, beta = 3.0, 0.7, 2.0
+    q, p = stats.weibull_min(k, scale=np.exp(phi) / special.gamma(1 + 1 / k)), stats.gamma(alpha, scale=1 / beta)
+    expected = integrate.quad(lambda x: q.pdf(x) * (q.logpdf(x) - p.logpdf(x)), 1e-9, 20)[0]
+    weibull = Weibull(k, "raw")
+    value = weibull.divergence(logits, weibull.prior_parameters(FixedPrior(alpha, beta), None), key)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    q, p = stats.lognorm(0.7, scale=np.exp(phi - 0.245)), stats.lognorm(1.5, scale=np.exp(0.3))
+    expected = integrate.quad(lambda x: q.pdf(x) * (q.logpdf(x) - p.logpdf(x)), 1e-9, 60)[0]
+    log_normal = LogNormal(0.7, "raw")
+    value = log_normal.divergence(logits, log_normal.prior_parameters(FixedPrior(mean=0.3, sigma=1.5), None), key)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("kind", [Weibull, LogNormal])
+def test_the_sampled_estimator_has_the_analytic_mean_and_more_variance(kind, prior):
+    sampled, analytic, prior = kind(2.0, kl_estimator="sampled"), kind(2.0), PRIORS[prior]()
+    p = parameters(sampled, prior)
+    exact = analytic.divergence(tf.constant(LOGITS), p, KEYS).numpy()
+    num_samples = 4000
+    tiled = lambda x: tf.repeat(x, num_samples, axis=0) if len(getattr(x, "shape", ())) == 3 else x  # noqa: E731
+    many = DenseKeys(tiled(KEYS.mask))
+    noise = sampled.noise((num_samples * B, T, S), noise_of.as_seed(1))
+    arguments = tiled(tf.constant(LOGITS)), {name: tiled(x) for name, x in p.items()}, many
+    estimates = sampled.divergence(*arguments, noise).numpy().reshape(B, num_samples, T)
+    error = estimates.std(1) / np.sqrt(num_samples)
+    assert ((error > 0) | (exact == 0)).all()
+    assert (np.abs(estimates.mean(1) - exact) <= 4 * error + 1e-4 * np.abs(exact)).all()
+    np.testing.assert_allclose(
+        analytic.divergence(*arguments, noise).numpy().reshape(B, num_samples, T)[:, 0], exact, rtol=1e-5
+    )
+    np.testing.assert_array_equal(sampled.divergence(tf.constant(LOGITS), p, KEYS), exact)
+
+
+@pytest.mark.parametrize("scale", ["rate", "paper"])
+@pytest.mark.parametrize("beta", [1e-15, 1e-6, 1.0, 1e6, 1e15])
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_weibull_is_accurate_for_every_beta(beta, scale, size):
+    alignment, prior = Weibull(10.0), ContextualPrior(beta=beta, scale=scale)
+    prior.build(KEY.shape)
+    prior.set_weights([size * w for w in prior.get_weights()])
+    logits = (size * LOGITS).astype("float32")
+    p = parameters(alignment, prior)
+    divergence = alignment.divergence(tf.constant(logits), p, KEYS).numpy()
+    log_psi = np.where(MASK, prior.log_psi(tf.constant(KEY), KEYS).numpy(), -np.inf).astype("float64")
+    log_psi = np.where(MASK, log_psi, 0.0)
+    phi = np.where(MASK, logits.astype("float64"), -np.inf)
+    phi = np.where(MASK, phi - np.logaddexp.reduce(phi, axis=-1, keepdims=True), 0.0)
+    expected = np.where(
+        MASK, _weibull_gamma(10.0, phi, log_psi + (np.log(beta) if scale == "rate" else 0.0), np.log(beta)), 0.0
+    )
+    np.testing.assert_allclose(divergence, expected.sum(-1), rtol=2e-4, atol=1e-3)
+
+
+def _weibull_gamma(k, phi, log_alpha, log_beta):
+    """The printed formula in extended precision, with log Gamma by its limits where alpha is tiny or huge."""
+    phi, log_alpha, log_beta = (np.asarray(x, np.longdouble) for x in (phi, log_alpha, log_beta))
+    alpha = np.exp(log_alpha)
+    small = np.where(alpha < 1e-8, -log_alpha, special.gammaln(np.maximum(alpha, 1e-300).astype("float64")))
+    log_gamma = np.where(alpha > 1e6, alpha * log_alpha - alpha + 0.5 * (np.log(2 * np.pi) - log_alpha), small)
+    log_lambda = phi - np.longdouble(special.gammaln(1 + 1 / k))
+    euler = np.longdouble(0.5772156649015328606)
+    return (
+        euler * alpha / k
+        - alpha * log_lambda
+        + np.log(k)
+        + np.exp(log_beta + phi)
+        - euler
+        - 1
+        - alpha * log_beta
+        + log_gamma
+    ).astype("float64")
+
+
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+@pytest.mark.parametrize("prior", list(PRIORS))
+def test_extremes_are_finite_in_value_and_gradient(name, prior):
+    """Logits up to 1e4, beta and the prior's sigma from 1e-15 to 1e15, the posterior's sigma up to 100."""
+    for strength in (1e-15, 1.0, 1e15):
+        alignment, made = REPARAMETERISED[name], PRIORS[prior]()
+        if isinstance(alignment, LogNormal):
+            alignment = LogNormal(100.0, alignment.parameterization)
+        if made is not None:
+            made = type(made).from_config({**made.get_config(), "beta": strength, "sigma": strength})
+        logits = tf.constant(np.sign(LOGITS) * 1e4)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            p = parameters(alignment, made, key=1e3 * KEY)
+            divergence = alignment.divergence(logits, p, KEYS)
+            total = tf.reduce_sum(divergence)
+        assert np.isfinite(divergence).all()
+        assert np.isfinite(tape.gradient(total, logits)).all()
+
+
+@pytest.mark.parametrize("size", [2, 64, 512])
+@pytest.mark.parametrize("distance", [1e-4, 1e-2, 1.0])
+def test_dirichlet_is_accurate_and_never_negative(size, distance):
+    """In float32 the plain formula falls to -6 nats here: concentrations near e^9.5, p close to q."""
+    generator = np.random.default_rng(size)
+    alignment = Dirichlet()
+    for center in (-9.5, 0.0, 9.5):
+        q = np.clip(center + generator.normal(size=(2, 3, size)), -9.9, 9.9).astype("float32")
+        p = (q + distance * generator.normal(size=q.shape)).astype("float32")
+        divergence = alignment.divergence(tf.constant(q), {"logits": tf.constant(p)}, DenseKeys()).numpy()
+        mask = np.ones(q.shape, bool)
+        expected = reference_divergence(alignment, q, {"logits": p}, mask)
+        assert (divergence >= 0).all()
+        np.testing.assert_allclose(divergence, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_beta_is_the_strength_of_the_divergence():
+    """dKL / d log lambda = beta (E[S] - Psi): REFERENCE_NOTES 0.4."""
+    psi = np.array([[[0.4, 0.3, 0.2, 0.1]]], "float32")
+    for beta in (1e-10, 1.0, 100.0):
+        alignment = Weibull(10.0, "raw")
+        phi = tf.constant(np.log([[[0.6, 0.2, 0.1, 0.1]]]).astype("float32"))
+        with tf.GradientTape() as tape:
+            tape.watch(phi)
+            p = alignment.prior_parameters(ContextualPrior(beta=beta), tf.constant(np.log(psi)))
+            total = tf.reduce_sum(alignment.divergence(phi, p, DenseKeys()))
+        expected = beta * (np.array([[[0.6, 0.2, 0.1, 0.1]]]) - psi)
+        np.testing.assert_allclose(tape.gradient(total, phi), expected, rtol=1e-4, atol=1e-6 * beta)
+
+
+@pytest.mark.parametrize(
+    ("beta", "expected"),
+    [
+        (1e-6, [0.20, 0.20, 0.20, 0.20, 0.20]),
+        (1.0, [0.27, 0.21, 0.19, 0.17, 0.16]),
+        (10.0, [0.51, 0.20, 0.12, 0.09, 0.07]),
+        (100.0, [0.59, 0.20, 0.10, 0.06, 0.04]),
+    ],
+)
+def test_the_contextual_prior_goes_uniform_for_small_beta(beta, expected):
+    """The Psi of least KL to a posterior of mean (.60, .20, .10, .06, .04), k = 10."""
+    alignment, prior = Weibull(10.0), ContextualPrior(beta=beta)
+    phi = tf.constant(np.log([[[0.60, 0.20, 0.10, 0.06, 0.04]]]).astype("float32"))
+    logits = tf.Variable(tf.zeros((1, 1, 5)))
+    optimizer = keras.optimizers.Adam(0.05)
+    optimizer.build([logits])
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            p = alignment.prior_parameters(prior, DenseKeys().log_softmax(logits))
+            loss = tf.reduce_sum(alignment.divergence(phi, p, DenseKeys()))
+        optimizer.apply([tape.gradient(loss, logits)], [logits])
+
+    for _ in range(300):
+        step()
+    np.testing.assert_allclose(tf.nn.softmax(logits)[0, 0], expected, atol=0.008)

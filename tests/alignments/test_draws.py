@@ -1,0 +1,188 @@
+"""Draws of the alignments: their distribution, limits, masks and ends."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from alignment_cases import KEYS, LOGITS, MASK, REPARAMETERISED, B, S, T, draw
+from scipy import stats
+
+from keras_vattn import Attention, ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
+from keras_vattn import random as noise_of
+
+PROBABILITIES = np.where(MASK, np.exp(LOGITS), 0.0)
+PROBABILITIES = PROBABILITIES / PROBABILITIES.sum(-1, keepdims=True)
+
+
+def softmax_of_mean(alignment):
+    return alignment.normalize(alignment.perturb(tf.constant(LOGITS), None, KEYS), None, KEYS).numpy()
+
+
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+def test_weights_are_on_the_simplex_of_the_valid_keys(name):
+    weights = draw(REPARAMETERISED[name], LOGITS, KEYS, 50)
+    masked = np.broadcast_to(~MASK, weights.shape)
+    assert (weights[masked] == 0.0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+    assert (weights[:, 2, :, 0] == 1.0).all()
+
+
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+def test_the_mean_is_softmax(name):
+    tolerance = 1e-3 if name == "dirichlet" else 1e-6  # its logits are pressed into [-10, 10]
+    np.testing.assert_allclose(softmax_of_mean(REPARAMETERISED[name]), PROBABILITIES, atol=tolerance)
+
+
+@pytest.mark.parametrize("alignment", [Weibull(1e6), LogNormal(1e-6)], ids=["weibull", "lognormal"])
+def test_without_variance_it_is_softmax_attention(alignment):
+    np.testing.assert_allclose(draw(alignment, LOGITS, KEYS, 5), np.repeat(PROBABILITIES[None], 5, 0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["weibull", "lognormal"])
+def test_the_unnormalised_mean_is_exp_phi(name):
+    """E[S] = exp(phi), phi the log-softmax (Fan et al. 2020, section 3.2), within 4 standard errors."""
+    alignment, keys = REPARAMETERISED[name], DenseKeys()
+    noise = alignment.noise((100_000, 1, 3), noise_of.as_seed(1))
+    noise = np.log(-np.log1p(-noise.numpy())) / alignment.k if name == "weibull" else alignment.sigma * noise.numpy()
+    phi = np.log([0.5, 0.3, 0.2])
+    shift = np.log(stats.weibull_min(alignment.k).mean()) if name == "weibull" else 0.5 * alignment.sigma**2
+    draws = np.exp(phi + noise - shift)
+    error = draws.std(0) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(0) - np.exp(phi)) < 4 * error).all()
+    sampled = alignment.distribution(tf.constant(phi[None, None], tf.float32), keys)
+    np.testing.assert_allclose(sampled.mean()[0, 0], np.exp(phi), rtol=1e-5)
+
+
+def test_dirichlet_draws_have_the_marginals_of_a_dirichlet():
+    """Kolmogorov and Smirnov on each marginal, Beta(a_i, a_0 - a_i), concentrations from 0.2 to 20."""
+    concentration = np.array([0.2, 0.5, 1.0, 3.0, 20.0])
+    weights = draw(Dirichlet(-20.0, 20.0), np.log(concentration)[None, None].astype("float32"), DenseKeys(), 20_000)
+    for index, a in enumerate(concentration):
+        marginal = stats.beta(a, concentration.sum() - a)
+        assert stats.kstest(weights[:, 0, 0, index], marginal.cdf).pvalue > 1e-3
+
+
+def test_dirichlet_gradient_is_that_of_the_mean():
+    """d E[w_i] / d log a_j = m_i (1[i = j] - m_j), within 4 standard errors of 50,000 draws."""
+    logits = tf.constant([[[-1.0, 0.5, 2.0]]])
+    alignment, keys, num_samples = Dirichlet(), DenseKeys(), 50_000
+    noise = alignment.noise((num_samples, 1, 3), noise_of.as_seed(3))
+    repeated = tf.repeat(logits, num_samples, axis=0)
+    mean = tf.nn.softmax(alignment.perturb(logits, None, keys))[0, 0].numpy()
+    for index in range(3):
+        with tf.GradientTape() as tape:
+            tape.watch(repeated)
+            weights = keys.softmax(alignment.perturb(repeated, noise, keys))[..., index]
+        gradient = tape.gradient(weights, repeated).numpy()[:, 0]
+        expected = mean[index] * ((np.arange(3) == index) - mean)
+        error = gradient.std(0) / np.sqrt(num_samples)
+        assert (np.abs(gradient.mean(0) - expected) < 4 * error + 1e-4).all()
+
+
+def test_gumbel_draws_the_categorical():
+    """The largest weight is drawn from softmax(logits), whatever tau is; tau to 0 makes the draw one-hot."""
+    sharp, soft = (draw(GumbelSoftmax(tau), LOGITS, KEYS, 4000, seed=5) for tau in (1e-3, 2.0))
+    np.testing.assert_array_equal(sharp.argmax(-1), soft.argmax(-1))
+    assert (sharp.max(-1) > 0.99).mean() > 0.98
+    frequencies = np.stack([(soft.argmax(-1) == s).mean(0) for s in range(S)], axis=-1)
+    error = np.sqrt(PROBABILITIES * (1 - PROBABILITIES) / 4000)
+    assert (np.abs(frequencies - PROBABILITIES) < 4 * error + 1e-6).all()
+
+
+def test_straight_through_is_one_hot_with_the_relaxed_gradient():
+    logits = tf.constant(LOGITS)
+    hard, soft = GumbelSoftmax(0.7, straight_through=True), GumbelSoftmax(0.7)
+    noise = hard.noise((B, T, S), noise_of.as_seed(2))
+    gradients = []
+    for alignment in (hard, soft):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            weights = alignment.normalize(alignment.perturb(logits, noise, KEYS), noise, KEYS)
+            loss = tf.reduce_sum(weights * np.arange(S, dtype="float32"))
+        gradients.append(tape.gradient(loss, logits))
+        if alignment is hard:
+            np.testing.assert_allclose(np.sort(weights.numpy())[..., -1], 1.0, rtol=1e-6)
+            np.testing.assert_allclose(np.sort(weights.numpy())[..., :-1], 0.0, atol=1e-6)
+    np.testing.assert_array_equal(gradients[0], gradients[1])
+
+
+def test_gumbel_temperature_is_annealed_by_the_training_calls():
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([2], [10.0, 1e-3])
+    layer = Attention(alignment=GumbelSoftmax(schedule), seed=1)
+    query, value = np.ones((64, 1, 4), "float32"), np.random.default_rng(0).normal(size=(64, 5, 4)).astype("float32")
+    largest = []
+    for _ in range(5):
+        _, weights = layer(query, value, return_attention_scores=True, training=True)
+        largest.append(float(np.median(np.max(weights, axis=-1))))
+    assert max(largest[:3]) < 0.5
+    assert min(largest[3:]) > 0.99
+
+
+@pytest.mark.parametrize("name", ["weibull", "dirichlet", "gumbel"])
+@pytest.mark.parametrize("u", [0.0, 1.0 - 2.0**-24, 1.0])
+def test_the_ends_of_the_uniform_are_finite(name, u):
+    """u = 0 does occur with a plain uniform, and gives NaN with one valid key; ours never draws it."""
+    alignment, logits = REPARAMETERISED[name], tf.constant(LOGITS)
+    noise = alignment.noise((B, T, S), noise_of.as_seed(1))
+    if name == "weibull":
+        noise = tf.fill((B, T, S), u)
+    elif name == "dirichlet":
+        noise = {**noise, "uniform": tf.fill((B, T, S), u)}
+    else:
+        clipped = np.clip(u, noise_of.SMALLEST, noise_of.LARGEST).astype("float32")
+        noise = {"gumbel": tf.fill((B, T, S), -np.log(-np.log(clipped)))}
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        weights = alignment.normalize(alignment.perturb(logits, noise, KEYS), noise, KEYS)
+        loss = tf.reduce_sum(tf.square(weights))
+    assert np.isfinite(weights).all()
+    assert np.isfinite(tape.gradient(loss, logits)).all()
+
+
+@pytest.mark.parametrize("name", list(REPARAMETERISED))
+def test_the_same_draw_with_and_without_xla(name):
+    alignment = REPARAMETERISED[name]
+
+    def weights(seed):
+        noise = alignment.noise((B, T, S), seed)
+        return alignment.normalize(alignment.perturb(tf.constant(LOGITS), noise, KEYS), noise, KEYS)
+
+    seed = noise_of.as_seed(9)
+    np.testing.assert_allclose(tf.function(weights, jit_compile=True)(seed), weights(seed), atol=1e-5)
+
+
+def test_permuting_the_keys_permutes_the_weights():
+    order = np.array([3, 1, 0, 5, 4, 2])
+    for alignment in REPARAMETERISED.values():
+        noise = alignment.noise((B, T, S), noise_of.as_seed(1))
+        permuted = keras.tree.map_structure(lambda x: tf.gather(x, order, axis=2), noise)
+        keys = DenseKeys(tf.constant(MASK[..., order]))
+        first = alignment.normalize(alignment.perturb(tf.constant(LOGITS), noise, KEYS), noise, KEYS).numpy()
+        second = alignment.normalize(alignment.perturb(tf.constant(LOGITS[..., order]), permuted, keys), permuted, keys)
+        np.testing.assert_allclose(second, first[..., order], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "received"),
+    [
+        (lambda: Weibull(0.0), "k=0.0"),
+        (lambda: Weibull(float("nan")), "k=nan"),
+        (lambda: LogNormal(-1.0), "sigma=-1.0"),
+        (lambda: GumbelSoftmax(0), "tau=0"),
+        (lambda: GumbelSoftmax("low"), "tau='low'"),
+        (lambda: GumbelSoftmax(straight_through="no"), "straight_through='no'"),
+        (lambda: Dirichlet(3.0, 3.0), "min_log_concentration=3.0"),
+        (lambda: FixedPrior(alpha=0.0), "alpha=0.0"),
+        (lambda: ContextualPrior(beta=-1.0), "beta=-1.0"),
+        (lambda: ContextualPrior(sigma=float("inf")), "sigma=inf"),
+        (lambda: ContextualPrior(hidden_units=0), "hidden_units=0"),
+        (lambda: ContextualPrior(scale="code"), "scale='code'"),
+    ],
+)
+def test_errors(make, received):
+    with pytest.raises(ValueError, match="Received: " + received):
+        make()
+
+
+def test_repr_names_the_arguments():
+    assert repr(Weibull(3.0)) == "Weibull(k=3.0, parameterization='normalized', kl_estimator='analytic')"
