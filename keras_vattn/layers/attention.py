@@ -1,29 +1,41 @@
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_vattn import alignments, contexts, random, scores
+from keras_vattn.layers.attention_distributions import AttentionDistributions
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.validation import dropout_rate
+from keras_vattn.masks import check_mask, combine_masks
+from keras_vattn.validation import dropout_rate, whole_number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(StochasticLayer):
+class Attention(AttentionDistributions, StochasticLayer):
     """Attention put together from a score, an alignment and a context.
 
     logits = score(query, key); weights = alignment(logits); context = context(weights, value). Each of the three is a
     name, a class, a config dictionary or an instance. With the defaults this is deterministic dot-product attention;
-    `context="gaussian"` is the variational attention of Bahuleyan et al. 2018, whose KL arrives through `add_loss`.
+    `alignment="weibull"` or `"lognormal"` with a prior is the Bayesian attention of Fan et al. 2020, `"dirichlet"` with
+    posterior logits the relaxed alignment of Deng et al. 2018, `context="gaussian"` the variational attention of
+    Bahuleyan et al. 2018. Every KL arrives through one `add_loss` a call.
+
+    Who is q, who is p: without posterior logits the weights are drawn from q = alignment(scores), p is the `prior`, or
+    there is no KL. With posterior logits q = alignment(posterior_logits), drawn from wherever they are passed, and p =
+    alignment(scores), which predicts where they are not passed.
 
     Args:
         score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
-        alignment: `"softmax"` or an `Alignment`. Defaults to `"softmax"`.
+        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
+            Defaults to `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
+        prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         kl_weight: Constant factor on the KL (Bahuleyan's gamma_a, eq. 8). Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls (lambda_KL in eq. 8). Defaults to `None`.
-        kl_reduction: `"sum"`: KL summed over valid queries and dimensions, averaged over the batch, in nats;
-            `"query_mean"`: divided by the number of valid queries, right beside a token-mean loss; `"mean"`: divided by
-            the number of dimensions too. Defaults to `"sum"`.
+        kl_reduction: `"sum"`: KL summed over valid queries, valid keys and dimensions, averaged over the batch, in
+            nats; `"query_mean"`: divided by the number of valid queries, right beside a token-mean loss; `"mean"`:
+            divided by the number of valid query-key pairs or dimensions. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
+        warm_start: Number of training calls that draw from p and pay no KL although posterior logits are passed: the
+            Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -38,13 +50,16 @@ class Attention(StochasticLayer):
         training: Whether to draw and to drop out. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
+        posterior_logits: (B, T, S) of an inference network that may see the target, or `None`.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A row without a valid key
         gives zeros.
 
     Raises:
-        ValueError: For unknown names, rates outside [0, 1), and inputs or masks of the wrong rank or shape.
+        ValueError: For unknown names, rates outside [0, 1), inputs, masks or posterior logits of the wrong rank or
+            shape, posterior logits beside a prior or for a deterministic alignment, a prior for a deterministic
+            alignment, and a score that keeps a state, which only `AttentionDecoder` can carry.
 
     Example:
 
@@ -60,10 +75,12 @@ class Attention(StochasticLayer):
         score="dot_product",
         alignment="softmax",
         context="weighted_sum",
+        prior=None,
         kl_weight=1.0,
         kl_annealing=None,
         kl_reduction="sum",
         dropout=0.0,
+        warm_start=0,
         seed=None,
         **kwargs,
     ):
@@ -71,16 +88,34 @@ class Attention(StochasticLayer):
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         self.alignment = alignments.get(alignment)
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
+        for name, part in (("score", self.score), ("context", self.context)):
+            if part.compute_dtype != self.compute_dtype:
+                raise ValueError(
+                    f"An attention and its {name} must compute in one dtype: give both the same `dtype`. "
+                    f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={self.compute_dtype}"
+                )
+        self.alignment_prior = alignments.get_prior(prior, dtype=self.dtype_policy, name="prior")
+        if self.alignment_prior is not None and not self.alignment.is_stochastic:
+            raise ValueError(
+                'A prior needs a stochastic alignment, for instance "weibull". '
+                f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
+            )
         self.dropout = dropout_rate(dropout)
+        self.warm_start = whole_number("warm_start", warm_start)
         self.supports_masking = True
-        if self.context.has_divergence:
-            self.track_divergence()
+        if self.is_stochastic:
+            # Without a prior the alignment's KL comes with posterior logits, or never: the log waits for it.
+            self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
+
+    @property
+    def prior(self):
+        return self.alignment_prior
 
     @property
     def is_stochastic(self):
         return self.alignment.is_stochastic or self.context.has_divergence
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
         for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
             if len(shape) != 3:
@@ -103,10 +138,12 @@ class Attention(StochasticLayer):
             self.score.build(query_shape, key_shape)
         if not self.context.built:
             self.context.build((*query_shape[:-1], key_shape[-2]), value_shape)
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build(key_shape)
 
     def prepare_memory(self, value, key=None, mask=None):
-        """Return what depends on the memory alone, computed once: projected keys, value, keys (mask) and the prior's
-        mean.
+        """Return what depends on the memory alone, computed once: projected keys, value, keys (mask), and what the
+        priors of context and alignment take from it.
 
         Args:
             value: (B, S, D).
@@ -119,17 +156,26 @@ class Attention(StochasticLayer):
             seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
             value = ops.where(seen, value, ops.zeros_like(value))
             key = None if key is None else ops.where(seen, key, ops.zeros_like(key))
-        return {
-            "projected_keys": self.score.project_keys(value if key is None else key),
+        key = value if key is None else key
+        memory = {
+            "projected_keys": self.score.project_keys(key),
             "value": value,
             "keys": keys,
             "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
         }
+        if self.alignment_prior is not None:
+            memory["prior"] = self.alignment.prior_parameters(
+                self.alignment_prior, self.alignment_prior.log_psi(key, keys)
+            )
+        return memory
 
     def draw_noise(self, batch_size, num_queries, memory, training=False):
-        """Return the noise of all queries, a dictionary of float32 (B, T, ...), empty where the call does not draw."""
+        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors, empty where the call does not
+        draw."""
         seed = self.noise_seed(training)
         noise = {}
+        if training and self.warm_start:
+            noise["warm"] = ops.broadcast_to(self.training_calls.value < self.warm_start, (batch_size, num_queries, 1))
         if seed is None:
             return noise
         value = memory["value"]
@@ -137,6 +183,10 @@ class Attention(StochasticLayer):
         alignment_noise = self.alignment.noise((batch_size, num_queries, num_keys), random.fold_in(seed, 0))
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
         if alignment_noise is not None:
+            at_step = self.alignment.at_step(0 if self.training_calls is None else self.training_calls.value)
+            if at_step:
+                expand = lambda x: ops.broadcast_to(x, (batch_size, num_queries, 1))  # noqa: E731
+                alignment_noise = {**alignment_noise, **tree.map_structure(expand, at_step)}
             noise["alignment"] = alignment_noise
         if context_noise is not None:
             any_valid = memory["keys"].any_valid()
@@ -148,48 +198,80 @@ class Attention(StochasticLayer):
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
-    def attend(self, query, memory, noise, training=False):
-        """Return a dictionary: context and mean (B, T, D), weights (B, T, S) and the posterior's parameters. Pure: no
-        loss, no state.
+    def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
+        """Return a dictionary: context and mean (B, T, D), weights and logits (B, T, S) and the posterior's parameters.
+        Pure: no loss, no state.
+
+        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"`, there where they are others
+        than the weights, are those of p, which no posterior and no noise enters.
 
         Args:
             query: (B, T, Dq).
             memory: Result of `prepare_memory`.
             noise: Result of `draw_noise`, or its slice for these queries.
             training: Whether the draw is one of training, at temperature 1.
+            posterior_logits: (B, T, S) or `None`.
+            state: State of a score that keeps one, (B, ...), or `None`.
         """
         keys = memory["keys"]
-        logits = ops.cast(self.score.score(query, memory["projected_keys"]), "float32")
-        weights = ops.cast(
-            keys.softmax(self.alignment.perturb(logits, noise.get("alignment"), keys)), self.compute_dtype
-        )
+        state = {} if state is None else {"state": state}
+        logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
+        drawn_logits = self._posterior_logits(logits, posterior_logits, noise)
+        weights = self._weights(drawn_logits, noise.get("alignment"), keys)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
         mean = self.context.call(kept, memory["value"])
-        if "context" not in noise:
-            return {"context": mean, "mean": mean, "weights": weights, "parameters": {}}
-        parameters = self.context.posterior_parameters(mean)
-        temperature = self.draw_temperature(training, self.context.temperature)
-        context = self.context.sample(mean, parameters, noise["context"], temperature)
-        return {"context": context, "mean": mean, "weights": weights, "parameters": parameters}
+        attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
+        if "alignment" in noise or posterior_logits is not None:
+            attended["expected_weights"] = self._weights(logits, None, keys)
+        if "context" in noise:
+            parameters = self.context.posterior_parameters(mean)
+            temperature = self.draw_temperature(training, self.context.temperature)
+            attended["parameters"] = parameters
+            attended["context"] = self.context.sample(mean, parameters, noise["context"], temperature)
+        return attended
 
-    def account(self, attended, memory, query_mask=None, training=None):
+    def _weights(self, logits, noise, keys):
+        perturbed = self.alignment.perturb(logits, noise, keys)
+        return ops.cast(self.alignment.normalize(perturbed, noise, keys), self.compute_dtype)
+
+    def _posterior_logits(self, logits, posterior_logits, noise):
+        """Return the logits of q."""
+        if posterior_logits is None:
+            return logits
+        posterior_logits = ops.cast(posterior_logits, "float32")
+        return ops.where(noise["warm"], logits, posterior_logits) if "warm" in noise else posterior_logits
+
+    def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
         """Add the KL of all queries, if this attention has one: one `add_loss` a call.
 
         Args:
             attended: Result of `attend`, stacked over all queries.
             memory: Result of `prepare_memory`.
+            noise: Result of `draw_noise`.
             query_mask: Boolean (B, T) or `None`.
             training: The call's `training`.
+            posterior_logits: As in `attend`.
         """
-        if not self.context.has_divergence:
+        keys, divergence, entries = memory["keys"], 0.0, 0.0
+        if self.context.has_divergence:
+            mean = attended["mean"]
+            parameters = attended["parameters"] or self.context.posterior_parameters(mean)
+            divergence += self.context.divergence(mean, parameters, memory["prior_mean"])  # (B, T)
+            entries += mean.shape[-1]
+        if self.alignment_prior is not None or posterior_logits is not None:
+            logits = attended["logits"]
+            p = memory["prior"] if posterior_logits is None else {"logits": logits}
+            drawn_logits = self._posterior_logits(logits, posterior_logits, noise)
+            divergence += self.alignment.divergence(drawn_logits, p, keys, noise.get("alignment"))
+            entries += keys.sum(ops.ones_like(logits))[..., 0]
+        if isinstance(divergence, float):
+            self.count_call(training)
             return
-        mean = attended["mean"]
-        parameters = attended["parameters"] or self.context.posterior_parameters(mean)
-        divergence = self.context.divergence(mean, parameters, memory["prior_mean"])  # (B, T)
-        valid = memory["keys"].any_valid()
+        valid = keys.any_valid()
         if query_mask is not None:
+            query_mask = ops.cast(query_mask, "bool")
             valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
-        self.add_divergence(divergence, valid, entries=mean.shape[-1], training=training)
+        self.add_divergence(divergence, valid, entries=entries, training=training)
 
     def call(
         self,
@@ -203,75 +285,51 @@ class Attention(StochasticLayer):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        posterior_logits=None,
     ):
+        if self.score.keeps_state:
+            raise ValueError(
+                "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
+                f"Received: score={type(self.score).__name__}"
+            )
+        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
         check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
         noise = self.draw_noise(shape[0], shape[1], memory, training)
-        attended = self.attend(query, memory, noise, training)
-        self.account(attended, memory, query_mask, training)
+        attended = self.attend(query, memory, noise, training, posterior_logits)
+        self.account(attended, memory, noise, query_mask, training, posterior_logits)
         if return_attention_scores:
             return attended["context"], attended["weights"]
         return attended["context"]
 
-    def posterior_distribution(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-    ):
-        """Return q(context | query, value), a TensorFlow Probability distribution of batch shape (B, T) and event shape
-        (D,).
-
-        The arguments are those of the call; the layer must be built. For a deterministic context it is the point mass
-        at the context.
-        """
-        mean, parameters, _ = self._posterior(query, value, key, value_mask, key_mask, attention_mask, use_causal_mask)
-        return self.context.distribution(mean, parameters)
-
-    def prior_distribution(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-    ):
-        """Return p(context), a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,).
-
-        Raises:
-            ValueError: If the context is deterministic: it has no prior.
-        """
-        if not self.context.has_divergence:
+    def check_posterior_logits(self, posterior_logits, expected):
+        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
+        if posterior_logits is None:
+            return
+        if self.alignment_prior is not None:
             raise ValueError(
-                'This attention has no prior: its context is deterministic. Use context="gaussian". '
-                f"Received: context={type(self.context).__name__}"
+                "Posterior logits make the scores the prior: there is no other beside them. "
+                f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, "
+                f"prior={type(self.alignment_prior).__name__}"
             )
-        mean, _, memory = self._posterior(query, value, key, value_mask, key_mask, attention_mask, use_causal_mask)
-        return self.context.prior_distribution(mean, memory["prior_mean"])
+        if not self.alignment.is_stochastic:
+            raise ValueError(
+                'Posterior logits need a stochastic alignment, for instance "dirichlet", or '
+                "keras_vattn.CategoricalAttention. "
+                f"Received: alignment={type(self.alignment).__name__}"
+            )
+        shape = tuple(posterior_logits.shape)
+        if len(shape) != 3 or any(
+            None not in pair and pair[0] != pair[1] for pair in zip(shape, expected, strict=True)
+        ):
+            raise ValueError(
+                f"`posterior_logits` must have shape (B, T, S), here {expected}. "
+                f"Received: posterior_logits.shape={shape}"
+            )
 
-    def _posterior(self, query, value, key, value_mask, key_mask, attention_mask, use_causal_mask):
-        query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
-        self.require_built()
-        mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
-        memory = self.prepare_memory(value, key, mask)
-        mean = self.attend(query, memory, {})["mean"]
-        return mean, self.context.posterior_parameters(mean), memory
-
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         return (*query_shape[:-1], value_shape[-1])
 
     def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **kwargs):
@@ -284,47 +342,14 @@ class Attention(StochasticLayer):
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
     def get_config(self):
+        prior = self.alignment_prior
         return {
             **super().get_config(),
             **self.stochastic_config(),
             "score": keras.saving.serialize_keras_object(self.score),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "context": keras.saving.serialize_keras_object(self.context),
+            "prior": None if prior is None else keras.saving.serialize_keras_object(prior),
             "dropout": self.dropout,
+            "warm_start": self.warm_start,
         }
-
-
-def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-    """Return the boolean mask that broadcasts to (B, T, S), or `None` where nothing is masked.
-
-    Raises:
-        ValueError: If a mask has the wrong rank or a length that cannot match.
-    """
-    mask = None
-    for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
-        check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
-        if padding is not None:
-            mask = _both(mask, ops.cast(padding, "bool")[:, None, :])
-    check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
-    if attention_mask is not None:
-        mask = _both(mask, ops.cast(attention_mask, "bool"))
-    if use_causal_mask:
-        rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
-        mask = _both(mask, (rows[:, None] >= columns[None, :])[None])
-    return mask
-
-
-def _both(first, second):
-    return second if first is None else ops.logical_and(first, second)
-
-
-def check_mask(name, mask, expected, meaning):
-    """Raise ValueError if a mask, unless it is `None`, cannot have the expected shape."""
-    if mask is None:
-        return
-    shape = tuple(mask.shape)
-    fits = len(shape) == len(expected) and all(
-        None in pair or pair[0] == pair[1] or pair[0] == 1 for pair in zip(shape, expected, strict=True)
-    )
-    if not fits:
-        raise ValueError(f"`{name}` must have shape {meaning}, here {expected}. Received: {name}.shape={shape}")

@@ -1,11 +1,12 @@
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_vattn import random
 from keras_vattn.identifiers import resolve
-from keras_vattn.layers.attention import Attention, check_mask
+from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.recurrent_cell import CELLS
 from keras_vattn.loop import scan
+from keras_vattn.masks import check_mask
 from keras_vattn.validation import dropout_rate, one_of, positive_integer
 
 QUERIES = ("current", "previous")
@@ -24,8 +25,9 @@ class AttentionDecoder(keras.layers.Layer):
       first layer's state.
     - `query="current"` (Luong et al. 2015; Bahuleyan's code): a_j = attend(h_j), h_j the top's output, enters the cell
       at step j + 1.
-    - `feeding="sampled"` feeds the drawn context, `"expected"` its mean, `"off"` nothing; with `"off"` attention leaves
-      the loop.
+    - `feeding="sampled"` feeds the drawn context, `"expected"` the one expected under p, which no draw and no posterior
+      enters (Deng et al. 2018), `"off"` nothing; with `"off"`, and a score that keeps no state, attention leaves the
+      loop.
 
     With `residual=True` the layers after the first add their input to their output: s2 = RNN2(s1) + s1.
 
@@ -46,13 +48,17 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state: List of (B, units) tensors, [h, c] (LSTM) or [h] (GRU) of each layer in turn; `None` for zeros.
         inputs_mask: Boolean (B, T). A masked step keeps the state and adds no KL.
         memory_mask: Boolean (B, S).
+        posterior_logits: (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked step adds
+            no KL.
         return_attention_scores: Whether the result holds the weights. Defaults to `False`.
+        return_logits: Whether the result holds what was asked and the scores, for `keras_vattn.CategoricalAttention`,
+            which takes them instead of scoring again. Defaults to `False`.
         return_state: Whether the result holds the last state. Defaults to `False`.
         training: Whether to draw and to drop out.
 
     Returns:
         A dictionary: `"hidden"` (B, T, units), with attention `"context"` (B, T, Dm), and on request `"weights"` (B, T,
-        S) and `"state"`, a list as `initial_state`.
+        S), `"query"` (B, T, units) and `"logits"` (B, T, S), float32, and `"state"`, a list as `initial_state`.
 
     Raises:
         ValueError: For unknown options, and a memory without attention or attention without a memory.
@@ -101,7 +107,11 @@ class AttentionDecoder(keras.layers.Layer):
     def _feeds(self):
         return self.attention is not None and self.feeding != "off"
 
-    def build(self, inputs_shape, memory_shape=None):
+    @property
+    def _attends_in_loop(self):
+        return self.attention is not None and (self._feeds or self.attention.score.keeps_state)
+
+    def build(self, inputs_shape, memory_shape=None, posterior_logits_shape=None):
         if (self.attention is None) != (memory_shape is None):
             raise ValueError(
                 "A decoder with attention needs a memory, one without takes none. "
@@ -159,6 +169,9 @@ class AttentionDecoder(keras.layers.Layer):
         if self._feeds and self.query == "current":
             width = memory["attention"]["value"].shape[-1]
             state["context"] = ops.zeros((batch_size, width), self.compute_dtype)
+        if self.attention is not None and self.attention.score.keeps_state:
+            num_keys = ops.shape(memory["attention"]["value"])[1]
+            state["score"] = self.attention.score.initial_state(batch_size, num_keys)
         return state
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
@@ -186,32 +199,36 @@ class AttentionDecoder(keras.layers.Layer):
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary with `"hidden"` (B, units), and with attention `"context"` (B, Dm) and `"weights"` (B, S); and
-            the next state.
+            A dictionary with `"hidden"` (B, units), and with attention `"context"` (B, Dm), `"weights"` (B, S),
+            `"query"` (B, units) and `"logits"` (B, S), float32; and the next state.
         """
         projected = self.cells[0].project_inputs(ops.cast(inputs, self.compute_dtype))
         outputs, state = self._step(projected, state, memory, noise or {}, training=False)
-        if self.attention is not None and not self._feeds:
-            query = outputs["query"] if self.query == "previous" else outputs["hidden"]
-            outputs = {**outputs, **self._attend_one(query, memory, (noise or {}).get("attention", {}), training=False)}
-        return {name: outputs[name] for name in ("hidden", "context", "weights") if name in outputs}, state
+        if self.attention is not None and not self._attends_in_loop:
+            outputs = {**outputs, **self._attend_one(outputs["query"], state, memory, noise or {}, None, False)[0]}
+        names = ("hidden", "context", "weights", "query", "logits")
+        return {name: outputs[name] for name in names if name in outputs}, state
 
-    def _step(self, projected, state, memory, noise, training):
-        outputs = {}
-        attention_noise = noise.get("attention", {})
-        query, context = state["cells"][0], state.get("context")
-        if self.query == "previous" and self._feeds:
-            outputs = self._attend_one(query, memory, attention_noise, training)
-            context = self._fed(outputs)
-        elif self.query == "previous":
-            outputs["query"] = query
+    def _step(self, projected, state, memory, noise, training, posterior_logits=None):
+        outputs, new_state, context = {}, dict(state), state.get("context")
+        if self.attention is not None and self.query == "previous":
+            outputs["query"] = state["cells"][0]
+            if self._attends_in_loop:
+                attended, new_state = self._attend_one(
+                    outputs["query"], state, memory, noise, posterior_logits, training
+                )
+                outputs.update(attended)
+                context = self._fed(attended, memory) if self._feeds else None
         hidden, cells = self._run_cells(projected, context, state["cells"], memory["kernels"], noise.get("dropout"))
         outputs["hidden"] = hidden
-        new_state = {"cells": cells}
-        if self.query == "current" and self._feeds:
-            outputs.update(self._attend_one(hidden, memory, attention_noise, training))
-            new_state["context"] = self._fed(outputs)
-        return outputs, new_state
+        if self.attention is not None and self.query == "current":
+            outputs["query"] = hidden
+            if self._attends_in_loop:
+                attended, new_state = self._attend_one(hidden, state, memory, noise, posterior_logits, training)
+                outputs.update(attended)
+                if self._feeds:
+                    new_state["context"] = self._fed(attended, memory)
+        return outputs, {**new_state, "cells": cells}
 
     def _run_cells(self, projected, context, states, kernels, dropout_masks):
         new_states, hidden = [], None
@@ -227,18 +244,29 @@ class AttentionDecoder(keras.layers.Layer):
                 hidden = hidden + below
         return hidden, new_states
 
-    def _attend_one(self, query, memory, noise, training):
-        noise = {name: x[:, None] for name, x in noise.items()}
-        attended = self.attention.attend(query[:, None], memory["attention"], noise, training)
-        return {
-            "context": attended["context"][:, 0],
-            "mean": attended["mean"][:, 0],
-            "weights": attended["weights"][:, 0],
-            "parameters": {name: x[:, 0] for name, x in attended["parameters"].items()},
-        }
+    def _attend_one(self, query, state, memory, noise, posterior_logits, training):
+        """Attend with one query per example: the result of `attend` without its axis of queries, and the next state."""
+        noise = tree.map_structure(lambda x: x[:, None], noise.get("attention", {}))
+        posterior_logits = None if posterior_logits is None else posterior_logits[:, None]
+        attended = self.attention.attend(
+            query[:, None], memory["attention"], noise, training, posterior_logits, state.get("score")
+        )
+        attended = tree.map_structure(lambda x: x[:, 0], attended)
+        if "score" in state:
+            # What p expects, where feeding keeps the posterior out of the states.
+            weights = attended["weights"]
+            if self.feeding == "expected":
+                weights = attended.get("expected_weights", weights)
+            state = {**state, "score": self.attention.score.next_state(state["score"], weights)}
+        return attended, dict(state)
 
-    def _fed(self, attended):
-        return attended["context"] if self.feeding == "sampled" else attended["mean"]
+    def _fed(self, attended, memory):
+        if self.feeding == "sampled":
+            return attended["context"]
+        if "expected_weights" not in attended:
+            return attended["mean"]
+        weights = attended["expected_weights"][:, None]
+        return self.attention.context.call(weights, memory["attention"]["value"])[:, 0]
 
     def call(
         self,
@@ -247,66 +275,100 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state=None,
         inputs_mask=None,
         memory_mask=None,
+        posterior_logits=None,
         return_attention_scores=False,
+        return_logits=False,
         return_state=False,
         training=None,
     ):
-        if memory is None and memory_mask is not None:
-            raise ValueError(f"`memory_mask` is given without a memory. Received: memory_mask={memory_mask}")
+        for name, x in (("memory_mask", memory_mask), ("posterior_logits", posterior_logits)):
+            if memory is None and x is not None:
+                raise ValueError(f"`{name}` is given without a memory. Received: {name}={x}")
         if memory is not None:
             check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
+            steps = (inputs.shape[0], inputs.shape[1], memory.shape[1])
+            self.attention.check_posterior_logits(posterior_logits, steps)
         check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
         shape = ops.shape(inputs)
         prepared = self.prepare_memory(memory, memory_mask)
         noise = self.draw_noise(shape[0], shape[1], prepared, training)
+        kept = self._kept(return_attention_scores, return_logits, posterior_logits)
         stacked, state = self._loop(
-            inputs, inputs_mask, prepared, noise, initial_state, return_attention_scores, training
+            inputs, inputs_mask, prepared, noise, initial_state, posterior_logits, kept, training
         )
         result = {"hidden": stacked["hidden"]}
         if self.attention is not None:
             attended = stacked
-            if not self._feeds:
-                query = stacked["query"] if self.query == "previous" else stacked["hidden"]
-                attended = self.attention.attend(query, prepared["attention"], noise["attention"], training)
-            self.attention.account(attended, prepared["attention"], inputs_mask, training)
+            if not self._attends_in_loop:
+                attended = self.attention.attend(
+                    stacked["query"], prepared["attention"], noise["attention"], training, posterior_logits
+                )
+            self.attention.account(
+                attended, prepared["attention"], noise["attention"], inputs_mask, training, posterior_logits
+            )
             result["context"] = attended["context"]
             if return_attention_scores:
                 result["weights"] = attended["weights"]
+            if return_logits:
+                result["query"], result["logits"] = stacked["query"], attended["logits"]
         if return_state:
             result["state"] = state["cells"]
         return result
 
-    def _loop(self, inputs, inputs_mask, memory, noise, initial_state, keep_weights, training):
-        stochastic = self._feeds and self.attention.context.has_divergence
+    def _kept(self, return_attention_scores, return_logits, posterior_logits):
+        """Return what of each step the loop keeps: what the result or the KL needs, and no more."""
+        kept = {"hidden", "context"}
+        if return_logits or not self._attends_in_loop:
+            kept.add("query")
+        if return_attention_scores:
+            kept.add("weights")
+        if self.attention is not None:
+            if self.attention.context.has_divergence:
+                kept |= {"mean", "parameters"}
+            if return_logits or posterior_logits is not None or self.attention.alignment_prior is not None:
+                kept.add("logits")
+        return kept
 
+    def _loop(self, inputs, inputs_mask, memory, noise, initial_state, posterior_logits, kept, training):
         def step(x, state):
-            outputs, new_state = self._step(x["projected"], state, memory, x["noise"], training)
+            outputs, new_state = self._step(
+                x["projected"], state, memory, x["noise"], training, x.get("posterior_logits")
+            )
             if "mask" in x:
-                mask = x["mask"][:, None]
-                new_state = keras.tree.map_structure(lambda new, old: ops.where(mask, new, old), new_state, state)
-            if not keep_weights:
-                outputs.pop("weights", None)
-            if self._feeds and not stochastic:
-                del outputs["mean"], outputs["parameters"]
-            return outputs, new_state
+                keep = lambda new, old: ops.where(x["mask"][:, None], new, old)  # noqa: E731
+                new_state = tree.map_structure(keep, new_state, state)
+            return {name: x for name, x in outputs.items() if name in kept}, new_state
 
         sequences = {"projected": self.cells[0].project_inputs(inputs), "noise": noise}
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
+        if posterior_logits is not None and self._attends_in_loop:
+            sequences["posterior_logits"] = ops.cast(posterior_logits, "float32")
         state = self.start(ops.shape(inputs)[0], memory, initial_state)
         return scan(step, state, sequences, ops.shape(inputs)[1])
 
-    def compute_output_shape(self, inputs_shape, memory_shape=None):
+    def compute_output_shape(self, inputs_shape, memory_shape=None, posterior_logits_shape=None):
         shape = {"hidden": (*inputs_shape[:-1], self.units)}
         if memory_shape is not None:
             shape["context"] = (*inputs_shape[:-1], memory_shape[-1])
         return shape
 
-    def compute_output_spec(self, inputs, memory=None, return_attention_scores=False, return_state=False, **kwargs):
+    def compute_output_spec(
+        self,
+        inputs,
+        memory=None,
+        return_attention_scores=False,
+        return_logits=False,
+        return_state=False,
+        **kwargs,
+    ):
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
         if return_attention_scores and memory is not None:
             shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
         spec = {name: keras.KerasTensor(shape, dtype=self.compute_dtype) for name, shape in shapes.items()}
+        if return_logits and memory is not None:
+            spec["query"] = keras.KerasTensor(shapes["hidden"], dtype=self.compute_dtype)
+            spec["logits"] = keras.KerasTensor((*inputs.shape[:-1], memory.shape[-2]), dtype="float32")
         if return_state:
             num_states = self.num_layers * CELLS[self.cell].num_states
             spec["state"] = [

@@ -3,7 +3,7 @@ import keras
 from keras_vattn.layers.attention import Attention
 from keras_vattn.validation import refuse
 
-FIXED = ("alignment", "context", "kl_weight", "kl_annealing", "kl_reduction")
+FIXED = ("alignment", "context", "prior", "warm_start", "kl_weight", "kl_annealing", "kl_reduction")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -4,7 +4,7 @@ from keras_vattn.contexts import GaussianContext
 from keras_vattn.layers.attention import Attention
 from keras_vattn.validation import refuse
 
-FIXED = ("alignment", "context")
+FIXED = ("alignment", "context", "warm_start")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

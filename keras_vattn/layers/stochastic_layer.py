@@ -24,9 +24,11 @@ class StochasticLayer(keras.layers.Layer):
         kl_reduction: `"sum"` (nats per example, beside a summed reconstruction), `"query_mean"` (nats per valid query,
             beside a token mean) or `"mean"` (per valid query and entry). Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
+        draws_noise: Whether the layer draws noise. One that does not has no seed generator, whose state is a variable.
+            Defaults to `True`.
     """
 
-    def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, **kwargs):
+    def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
         super().__init__(**kwargs)
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
@@ -39,13 +41,19 @@ class StochasticLayer(keras.layers.Layer):
         self.kl_annealing = kl_annealing
         self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
         self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = keras.random.SeedGenerator(seed) if draws_noise else None
         self.draws = None
         self.training_calls = None
         self.kl_tracker = None
+        self._shows_divergence = False
 
-    def track_divergence(self):
-        """Create the counter of training calls and the KL shown in the log, for a layer with a KL."""
+    def track_divergence(self, shown=True):
+        """Create the counter of training calls and the KL in the log, for a layer with a KL.
+
+        Args:
+            shown: Whether the log shows the KL from the start, or from the first call that has one.
+        """
+        self._shows_divergence = shown
         self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
         self.training_calls = self.add_weight(
             name="training_calls",
@@ -56,6 +64,11 @@ class StochasticLayer(keras.layers.Layer):
             autocast=False,
             aggregation="only_first_replica",
         )
+
+    @property
+    def metrics(self):
+        metrics = super().metrics
+        return metrics if self._shows_divergence else [x for x in metrics if x is not self.kl_tracker]
 
     @property
     def is_stochastic(self):
@@ -91,7 +104,8 @@ class StochasticLayer(keras.layers.Layer):
         Args:
             divergence: KL in nats, float32, (B, ...), one value per query.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
-            entries: Number of entries per query that the KL was summed over; used by `kl_reduction="mean"`.
+            entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
+                `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`. `None` (a model called for itself, an export) leaves the log alone; a
                 `predict` inside an epoch counts, because Keras tells it from `evaluate` nowhere.
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
@@ -99,12 +113,16 @@ class StochasticLayer(keras.layers.Layer):
         if valid is not None:
             valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))
         batch_size = ops.cast(ops.shape(divergence)[0], "float32")
-        num_queries = ops.sum(ops.cast(ops.ones_like(divergence) if valid is None else valid, "float32"))
-        denominator = {"sum": batch_size, "query_mean": num_queries, "mean": num_queries * entries}[self.kl_reduction]
+        if self.kl_reduction == "sum":
+            denominator = batch_size
+        else:
+            entries = 1.0 if self.kl_reduction == "query_mean" else ops.cast(entries, "float32")
+            denominator = _masked_sum(ops.ones_like(divergence) * entries, valid)
         total = _masked_sum(divergence if penalised is None else penalised, valid)
         loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)
         loss._replica_thread = _replica_thread()
         self.add_loss(loss)
+        self._shows_divergence = True
         if training is not None:
             shown = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size)
             self.kl_tracker.update_state(shown, sample_weight=batch_size)
@@ -120,8 +138,13 @@ class StochasticLayer(keras.layers.Layer):
         weight = self.kl_weight
         if self.kl_annealing is not None:
             weight = weight * ops.cast(self.kl_annealing(self.training_calls.value), "float32")
-        self.training_calls.assign_add(1)
+        self.count_call(training)
         return weight
+
+    def count_call(self, training):
+        """Count a training call, where the layer keeps a count; `add_divergence` does it for a call with a KL."""
+        if training and self.training_calls is not None:
+            self.training_calls.assign_add(1)
 
     def stochastic_config(self):
         """Return the arguments of this class, for `get_config`."""

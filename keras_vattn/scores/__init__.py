@@ -4,9 +4,15 @@ from keras_vattn.identifiers import resolve
 from keras_vattn.scores.additive import Additive
 from keras_vattn.scores.bilinear import Bilinear
 from keras_vattn.scores.dot_product import DotProduct
+from keras_vattn.scores.location_sensitive import LocationSensitive
 from keras_vattn.scores.score import Score
 
-SCORES = {"dot_product": DotProduct, "bilinear": Bilinear, "additive": Additive}
+SCORES = {
+    "dot_product": DotProduct,
+    "bilinear": Bilinear,
+    "additive": Additive,
+    "location_sensitive": LocationSensitive,
+}
 
 
 def get(identifier, **kwargs):
@@ -14,4 +20,4 @@ def get(identifier, **kwargs):
     return resolve(identifier, SCORES, Score, "score", **kwargs)
 
 
-__all__ = ["SCORES", "Additive", "Bilinear", "DotProduct", "Score", "get"]
+__all__ = ["SCORES", "Additive", "Bilinear", "DotProduct", "LocationSensitive", "Score", "get"]

@@ -25,6 +25,8 @@ class Score(keras.layers.Layer):
     TensorShape([2, 3, 5])
     """
 
+    keeps_state = False
+
     def project_keys(self, key):
         """Return what `score` needs of the keys, (B, ...). Runs once per memory."""
         return key

@@ -190,17 +190,18 @@ def test_step_equals_the_loop(options):
     initial = INITIAL[: sum(cell.num_states for cell in decoder.cells)]
     with keras_vattn.posterior_draws(decoder, seed=7):
         arguments = {"initial_state": initial, "memory_mask": MEMORY_MASK}
-        drawn = decoder(INPUTS, MEMORY, **arguments, return_attention_scores=True, return_state=True)
+        arguments |= {"return_attention_scores": True, "return_logits": True, "return_state": True}
+        drawn = decoder(INPUTS, MEMORY, **arguments)
         memory = decoder.prepare_memory(MEMORY, MEMORY_MASK)
         noise = decoder.draw_noise(BATCH, STEPS, memory)
     assert set(noise["attention"]) == {"context"}
-    mean = decoder(INPUTS, MEMORY, **arguments, return_attention_scores=True, return_state=True)
+    mean = decoder(INPUTS, MEMORY, **arguments)
     for expected, noise_of in ((mean, None), (drawn, noise)):
         state = decoder.start(BATCH, memory, initial)
         for t in range(STEPS):
             slices = None if noise_of is None else keras.tree.map_structure(lambda x, t=t: x[:, t], noise_of)
             outputs, state = decoder.step(INPUTS[:, t], state, memory, slices)
-            assert set(outputs) == {"hidden", "context", "weights"}
+            assert set(outputs) == {"hidden", "context", "weights", "query", "logits"}
             for name, output in outputs.items():
                 np.testing.assert_allclose(output, expected[name][:, t], atol=1e-5)
         for one, two in zip(state["cells"], expected["state"], strict=True):

@@ -1,0 +1,91 @@
+import keras
+
+from keras_vattn.alignments import LogNormal, Weibull
+from keras_vattn.layers.attention import Attention
+from keras_vattn.validation import one_of, refuse
+
+FIXED = ("alignment", "context")
+DISTRIBUTIONS = ("weibull", "lognormal")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class BayesianAttention(Attention):
+    """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
+
+    `Attention(alignment=Weibull(k) or LogNormal(sigma), prior=...)` under its own name; the paper's rows are
+    distribution "lognormal" or "weibull" with prior "fixed" (LF, WF), "contextual" (LC, WC) or `None`. The KL is that
+    of the weights before normalisation, summed over valid queries and keys (section 3.3).
+
+    Args:
+        distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
+        score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
+        prior: `"contextual"`, `"fixed"`, `None` or a `Prior`. Defaults to `"contextual"`.
+        k: Shape of the Weibull. Defaults to 10.0.
+        sigma: Standard deviation of log S of the lognormal. Defaults to 0.5.
+        parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
+        kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (the published code). Defaults to `"sum"`.
+        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
+        seed: Integer or `None`. Defaults to `None`.
+
+    What beta and the prior's sigma do is said at `keras_vattn.ContextualPrior`; give an instance to choose them.
+
+    Call arguments:
+        The same as `keras_vattn.Attention`.
+
+    Returns:
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+
+    Raises:
+        ValueError: As `keras_vattn.Attention` and the alignments.
+
+    Example:
+
+    >>> layer = keras_vattn.BayesianAttention(prior=keras_vattn.ContextualPrior(beta=10.0), k=20.0)
+    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 3, 4]), 1)
+    """
+
+    def __init__(
+        self,
+        distribution="weibull",
+        score="dot_product",
+        prior="contextual",
+        k=10.0,
+        sigma=0.5,
+        parameterization="normalized",
+        kl_estimator="analytic",
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
+        refuse("BayesianAttention", kwargs, FIXED)
+        one_of("distribution", distribution, DISTRIBUTIONS)
+        weibull = Weibull(k, parameterization, kl_estimator)
+        log_normal = LogNormal(sigma, parameterization, kl_estimator)
+        super().__init__(
+            score=score,
+            alignment=weibull if distribution == "weibull" else log_normal,
+            prior=prior,
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            dropout=dropout,
+            seed=seed,
+            **kwargs,
+        )
+        self.distribution = distribution
+        self.k, self.sigma = weibull.k, log_normal.sigma
+        self.parameterization, self.kl_estimator = parameterization, kl_estimator
+
+    def get_config(self):
+        config = super().get_config()
+        for name in FIXED:
+            del config[name]
+        names = ("distribution", "k", "sigma", "parameterization", "kl_estimator")
+        return {**config, **{name: getattr(self, name) for name in names}}

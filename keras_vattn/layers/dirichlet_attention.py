@@ -1,0 +1,89 @@
+import keras
+
+from keras_vattn.alignments import Dirichlet
+from keras_vattn.layers.attention import Attention
+from keras_vattn.validation import refuse
+
+FIXED = ("alignment", "context")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class DirichletAttention(Attention):
+    """Relaxed latent alignment of Deng et al. 2018: the weights are a Dirichlet draw.
+
+    `Attention(alignment=Dirichlet())` under its own name. With posterior logits this is the paper's variational relaxed
+    attention (algorithm 2): p = Dirichlet(exp(scores)), q = Dirichlet(exp(posterior_logits)), KL(q || p) through
+    `add_loss`, prediction from p. The paper trains the Jensen bound E_p[log p(y | z)] first, because a random start
+    falls into uniform weights: `warm_start` is the number of training calls that do so.
+
+    Args:
+        score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
+        prior: `None`, `"fixed"`, `"contextual"` or a `Prior`, where no posterior logits are passed. Defaults to `None`.
+        min_log_concentration: Lower end of log alpha. Defaults to -10.0.
+        max_log_concentration: Upper end of log alpha. Defaults to 10.0.
+        warm_start: Number of training calls that draw from p, without a KL. Defaults to 0.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
+        dropout: Rate of dropout on the weights in training. Defaults to 0.0.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        The same as `keras_vattn.Attention`.
+
+    Returns:
+        The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+
+    Raises:
+        ValueError: As `keras_vattn.Attention` and `keras_vattn.Dirichlet`.
+
+    Example:
+
+    >>> layer = keras_vattn.DirichletAttention(warm_start=1000)
+    >>> inputs = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
+    >>> layer(*inputs, posterior_logits=keras.ops.zeros((2, 3, 5)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 3, 4]), 1)
+    """
+
+    def __init__(
+        self,
+        score="dot_product",
+        prior=None,
+        min_log_concentration=-10.0,
+        max_log_concentration=10.0,
+        warm_start=0,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
+        refuse("DirichletAttention", kwargs, FIXED)
+        super().__init__(
+            score=score,
+            alignment=Dirichlet(min_log_concentration, max_log_concentration),
+            prior=prior,
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            dropout=dropout,
+            warm_start=warm_start,
+            seed=seed,
+            **kwargs,
+        )
+
+    @property
+    def min_log_concentration(self):
+        return self.alignment.min_log_concentration
+
+    @property
+    def max_log_concentration(self):
+        return self.alignment.max_log_concentration
+
+    def get_config(self):
+        config = super().get_config()
+        for name in FIXED:
+            del config[name]
+        names = ("min_log_concentration", "max_log_concentration")
+        return {**config, **{name: getattr(self, name) for name in names}}

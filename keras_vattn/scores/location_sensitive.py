@@ -1,0 +1,102 @@
+import keras
+from keras import ops
+
+from keras_vattn.scores.additive import Additive
+from keras_vattn.validation import one_of, positive_integer
+
+LOCATIONS = ("previous", "cumulative")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LocationSensitive(Additive):
+    """Location-sensitive score: content, and where the decoder looked before.
+
+    logits[t, s] = v^T tanh(W1 query[t] + W2 key[s] + U f[t, s] + b), f[t] = F * alpha, a convolution over the positions
+    of the source (Chorowski et al. 2015, eqs. 8 and 9). alpha is the alignment of step t - 1 (`location="previous"`, as
+    printed) or the sum of all before (`"cumulative"`, common in speech synthesis); zeros before the first step.
+
+    The alignment of the step before is a state that only `keras_vattn.AttentionDecoder` carries; in
+    `keras_vattn.Attention` the score is an error.
+
+    Args:
+        units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
+        filters: Number of filters of the convolution. Defaults to 10.
+        kernel_size: Their width in source positions, centred. Defaults to 31.
+        location: `"previous"` or `"cumulative"`. Defaults to `"previous"`.
+        use_bias: Whether b is there. Defaults to `True`.
+        kernel_initializer: Initializer of the matrices and filters. Defaults to `"glorot_uniform"`.
+
+    Call arguments:
+        query: (B, T, Dq).
+        key: (B, S, Dk).
+
+    Returns:
+        Logits (B, T, S); called for itself it scores against an alignment of zeros, the state before the first step.
+
+    Raises:
+        ValueError: If `units`, `filters` or `kernel_size` is not a positive integer or `location` unknown.
+
+    Example:
+
+    >>> attention = keras_vattn.Attention(score=keras_vattn.LocationSensitive(filters=4, kernel_size=5))
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, query="previous")
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 9, 6)))["context"].shape
+    TensorShape([2, 4, 6])
+    """
+
+    keeps_state = True
+
+    def __init__(
+        self,
+        units=None,
+        filters=10,
+        kernel_size=31,
+        location="previous",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(units=units, use_bias=use_bias, kernel_initializer=kernel_initializer, **kwargs)
+        self.filters = positive_integer("filters", filters)
+        self.kernel_size = positive_integer("kernel_size", kernel_size)
+        self.location = one_of("location", location, LOCATIONS)
+
+    def build(self, query_shape, key_shape):
+        super().build(query_shape, key_shape)
+        self.location_filters = self.add_weight(
+            name="location_filters",
+            shape=(self.kernel_size, self.filters),
+            initializer=self.kernel_initializer,
+        )
+        self.location_kernel = self.add_weight(
+            name="location_kernel",
+            shape=(self.filters, self.query_kernel.shape[-1]),
+            initializer=self.kernel_initializer,
+        )
+
+    def initial_state(self, batch_size, num_keys):
+        """Return the alignment before the first step, zeros (B, S)."""
+        return ops.zeros((batch_size, num_keys), self.compute_dtype)
+
+    def next_state(self, state, weights):
+        """Return the state after a step that attended with weights (B, S)."""
+        return weights if self.location == "previous" else state + weights
+
+    def score(self, query, projected_keys, state=None):
+        if state is not None:
+            projected_keys = projected_keys + self._location(state)
+        return super().score(query, projected_keys)
+
+    def _location(self, state):
+        dtype = self.compute_dtype
+        # F and U are one filter bank: (kernel_size, filters) x (filters, units).
+        kernel = ops.matmul(ops.cast(self.location_filters, dtype), ops.cast(self.location_kernel, dtype))
+        return ops.conv(state[..., None], kernel[:, None, :], padding="same")  # (B, S, units)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "location": self.location,
+        }

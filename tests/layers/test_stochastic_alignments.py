@@ -1,0 +1,333 @@
+"""Attention and its decoder with a stochastic alignment: whose KL it is, who draws, and what stays finite."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from log_laplace import LogLaplace
+
+import keras_vattn
+from keras_vattn import (
+    Attention,
+    AttentionDecoder,
+    BayesianAttention,
+    ContextualPrior,
+    DirichletAttention,
+    FixedPrior,
+    LocationSensitive,
+    Weibull,
+)
+
+generator = np.random.default_rng(0)
+B, T, S, D = 4, 3, 5, 6
+QUERY = tf.constant(generator.normal(size=(B, T, D)), tf.float32)
+VALUE = tf.constant(generator.normal(size=(B, S, D)), tf.float32)
+POSTERIOR = tf.constant(generator.normal(size=(B, T, S)), tf.float32)
+STOCHASTIC = ["weibull", "lognormal", "dirichlet", "gumbel_softmax"]
+
+
+def loss_of(layer, *arguments, **options):
+    layer(*arguments, **options)
+    return float(layer.losses[0])
+
+
+def test_lemma_1_semi_analytic_equals_joint():
+    """Two stacked layers, the second attending over what the first drew: mean of the layers' KLs = KL of the joint."""
+    num_samples = 20_000
+    prior = ContextualPrior(beta=2.0)
+    first, second = (BayesianAttention(k=2.0, prior=prior.from_config(prior.get_config()), seed=i) for i in (1, 2))
+    query, value = (tf.repeat(x[:1], num_samples, axis=0) for x in (QUERY, VALUE))
+    drawn = first(query, value, training=True)
+    second(drawn, drawn, training=True)
+    assert len(first.losses) == len(second.losses) == 1
+    semi_analytic = float(first.losses[0] + second.losses[0])
+
+    def joint(layer, *arguments):
+        q, p = layer.posterior_distribution(*arguments), layer.prior_distribution(*arguments)
+        weights = q.sample(seed=(3, layer.seed))
+        ratio = tf.reduce_sum(q.log_prob(weights) - p.log_prob(weights), axis=(1, 2))
+        normalised = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
+        return ratio, normalised @ arguments[1]
+
+    one, drawn = joint(first, query, value)
+    two, _ = joint(second, drawn, drawn)
+    total = (one + two).numpy()
+    error = total.std() / np.sqrt(num_samples)
+    assert abs(total.mean() - semi_analytic) < 4 * error
+    assert loss_of(first, query, value, training=True) == pytest.approx(float(first.losses[0]))
+
+
+@pytest.mark.parametrize("alignment", STOCHASTIC)
+def test_posterior_logits_draw_and_the_scores_predict(alignment):
+    layer = Attention(alignment=alignment, seed=1)
+    deterministic = Attention()(QUERY, VALUE)
+    tolerance = 1e-2 if alignment == "dirichlet" else 1e-5
+    np.testing.assert_allclose(layer(QUERY, VALUE), deterministic, atol=tolerance)
+    assert not layer.losses
+    context, weights = layer(QUERY, VALUE, posterior_logits=POSTERIOR, return_attention_scores=True)
+    np.testing.assert_allclose(weights, tf.nn.softmax(POSTERIOR), atol=tolerance)
+    np.testing.assert_allclose(context, weights @ VALUE, rtol=1e-4, atol=1e-5)
+    assert len(layer.losses) == 1
+    scores = QUERY @ tf.transpose(VALUE, (0, 2, 1))
+    expected = layer.alignment.divergence(POSTERIOR, {"logits": scores}, keras_vattn.DenseKeys())
+    assert float(layer.losses[0]) == pytest.approx(float(tf.reduce_sum(expected)) / B, rel=1e-5)
+    same = layer(QUERY, VALUE, posterior_logits=scores)
+    np.testing.assert_allclose(same, deterministic, atol=tolerance)
+    assert float(layer.losses[0]) == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("alignment", STOCHASTIC)
+def test_gradient_of_the_divergence_reaches_q_and_p(alignment):
+    layer = Attention("bilinear", alignment=alignment)
+    layer(QUERY, VALUE)
+    posterior = tf.Variable(POSTERIOR)
+    with tf.GradientTape() as tape:
+        layer(QUERY, VALUE, posterior_logits=posterior)
+        loss = layer.losses[0]
+    for gradient in tape.gradient(loss, [posterior, layer.score.kernel.value]):
+        assert np.abs(gradient).max() > 1e-3
+
+
+def test_the_log_shows_the_divergence_once_there_is_one():
+    def model(with_posterior):
+        query, value = keras.Input((T, D)), keras.Input((S, D))
+        posterior = keras.Input((T, S)) if with_posterior else None
+        layer = Attention(alignment="weibull", name="attend")
+        outputs = keras.layers.Dense(1)(layer(query, value, posterior_logits=posterior))
+        model = keras.Model([query, value, *([posterior] if with_posterior else [])], outputs)
+        model.compile("sgd", "mse")
+        return model
+
+    inputs, targets = [QUERY, VALUE, POSTERIOR], np.zeros((B, T, 1))
+    history = model(True).fit(inputs, targets, verbose=0).history
+    assert set(history) == {"loss", "attend_kl"}
+    assert history["attend_kl"][0] > 0
+    assert set(model(False).fit(inputs[:2], targets, verbose=0).history) == {"loss"}
+
+
+@pytest.mark.parametrize("alignment", STOCHASTIC)
+def test_warm_start_draws_from_p_without_a_divergence(alignment):
+    layer = Attention(alignment=alignment, warm_start=2, seed=1)
+    uniform = tf.zeros((B, T, S))
+    spike = tf.constant([[[0.0, 0.0, 0.0, 0.0, 9.0]]]) + uniform
+    query, value = tf.linalg.diag(tf.ones((B, S)))[:, :1] * 9.0, tf.linalg.diag(tf.ones((B, S)))
+    query = tf.repeat(query, T, axis=1)
+    for call in range(4):
+        _, weights = layer(query, value, posterior_logits=spike, return_attention_scores=True, training=True)
+        chosen = 0 if call < 2 else S - 1
+        assert (np.argmax(weights, axis=-1) == chosen).all()
+        assert (float(layer.losses[0]) < 1e-4) == (call < 2)
+    assert int(layer.training_calls) == 4
+    _, weights = layer(query, value, posterior_logits=spike, return_attention_scores=True, training=False)
+    assert (np.argmax(weights, axis=-1) == S - 1).all()
+
+
+def test_divergence_and_context_divergence_add_up():
+    both = Attention(alignment="weibull", prior="contextual", context="gaussian", kl_reduction="mean")
+    loss = loss_of(both, QUERY, VALUE)
+    alone = Attention(alignment="weibull", prior="contextual")
+    alone(QUERY, VALUE)
+    alone.prior.set_weights(both.prior.get_weights())
+    gaussian = Attention(context="gaussian")
+    gaussian(QUERY, VALUE)
+    gaussian.context.set_weights(both.context.get_weights())
+    total = loss_of(alone, QUERY, VALUE) + loss_of(gaussian, QUERY, VALUE)
+    assert loss == pytest.approx(total * B / (B * T * (S + D)), rel=1e-5)
+
+
+def test_reductions_count_valid_query_key_pairs():
+    query_mask = np.arange(T) < np.array([3, 2, 1, 3])[:, None]
+    value_mask = np.arange(S) < np.array([5, 4, 1, 2])[:, None]
+    totals = {}
+    for kl_reduction in ("sum", "query_mean", "mean"):
+        layer = BayesianAttention(prior="fixed", kl_reduction=kl_reduction)
+        totals[kl_reduction] = loss_of(layer, QUERY, VALUE, query_mask=query_mask, value_mask=value_mask)
+    pairs = (query_mask.sum(1) * value_mask.sum(1)).sum()
+    assert totals["query_mean"] == pytest.approx(totals["sum"] * B / query_mask.sum(), rel=1e-5)
+    assert totals["mean"] == pytest.approx(totals["sum"] * B / pairs, rel=1e-5)
+
+
+def test_the_prior_is_normalised_over_what_each_query_sees():
+    layer = BayesianAttention(prior="contextual")
+    layer(QUERY[:, :T], VALUE[:, :T])
+    p = layer.prior_distribution(QUERY, VALUE[:, :T], use_causal_mask=True)
+    means = np.where(np.tril(np.ones((T, T))), p.mean(), 0.0)
+    np.testing.assert_allclose(means.sum(-1), 1.0, rtol=1e-5)
+    masked = layer.prior_distribution(QUERY, VALUE, value_mask=np.arange(S) < np.array([5, 4, 1, 2])[:, None])
+    means = np.where(np.arange(S) < np.array([5, 4, 1, 2])[:, None, None], masked.mean(), 0.0)
+    np.testing.assert_allclose(means.sum(-1), 1.0, rtol=1e-5)
+
+
+def test_alignment_statistics():
+    noisy, quiet = BayesianAttention(k=1.0), BayesianAttention(k=1e5)
+    for layer in (noisy, quiet):
+        layer(QUERY, VALUE)
+    statistics = noisy.alignment_statistics(QUERY, VALUE, num_samples=64)
+    weights = tf.nn.softmax(QUERY @ tf.transpose(VALUE, (0, 2, 1)))
+    entropy = -np.sum(weights * np.log(weights), axis=-1)
+    np.testing.assert_allclose(statistics["posterior_entropy"], entropy, rtol=1e-4)
+    assert statistics["prior_entropy"].shape == (B, 1)
+    assert (statistics["prior_entropy"] <= np.log(S) + 1e-5).numpy().all()
+    assert (statistics["weights_sd"] > 1e-2).numpy().any()
+    assert (quiet.alignment_statistics(QUERY, VALUE)["weights_sd"] < 1e-3).numpy().all()
+    repeated = [noisy.alignment_statistics(QUERY, VALUE, sample_seed=seed)["weights_sd"] for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(repeated[0], repeated[1])
+    assert np.any(repeated[0] != repeated[2])
+    fixed = BayesianAttention(prior="fixed")
+    fixed(QUERY, VALUE)
+    assert "prior_entropy" not in fixed.alignment_statistics(QUERY, VALUE)
+
+
+def test_errors():
+    for options, message in (
+        ({"prior": "contextual"}, "stochastic alignment.*Received: prior='contextual', alignment=Softmax"),
+        ({"alignment": "weibul"}, '"weibull".*"gumbel_softmax".*Received: alignment="weibul"'),
+        ({"alignment": "weibull", "prior": "uniform"}, '"fixed", "contextual".*Received: prior="uniform"'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Attention(**options)
+    with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
+        Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
+    with pytest.raises(ValueError, match=r"need a stochastic alignment.*Received: alignment=Softmax"):
+        Attention()(QUERY, VALUE, posterior_logits=POSTERIOR)
+    for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
+        with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
+            Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)
+    with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
+        Attention(score="location_sensitive")(QUERY, VALUE)
+    layer = Attention(alignment="weibull")
+    layer(QUERY, VALUE)
+    with pytest.raises(ValueError, match=r"no prior.*Received: alignment=Weibull, prior=None"):
+        layer.prior_distribution(QUERY, VALUE)
+    with pytest.raises(ValueError, match=r"compute in one dtype.*Received: score.compute_dtype=bfloat16"):
+        Attention(score=keras_vattn.DotProduct(dtype="mixed_bfloat16"))
+
+
+def test_ten_thousand_random_cases_are_finite():
+    """Shapes, masks, logits up to 1e4, policies, one key and rows without a valid key; an example is a case."""
+    generator, cases = np.random.default_rng(1), 0
+    alignments = [*STOCHASTIC, Weibull(1.0, "raw"), LogLaplace()]
+    priors = [None, "fixed", ContextualPrior(beta=10.0, sigma=0.1), "posterior"]
+    for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
+        for alignment in alignments:
+            for prior in priors:
+                # float16 ends at 65504, which the gradient of a KL over such distances passes.
+                largest = 0.0 if policy == "mixed_float16" else 4.0
+                batch, steps, keys = 144, generator.integers(1, 4), generator.integers(1, 9)
+                given = prior if isinstance(prior, (str, type(None))) else prior.from_config(prior.get_config())
+                layer = Attention(alignment=alignment, prior=None if prior == "posterior" else given, dtype=policy)
+                scale = 10.0 ** generator.uniform(-2, largest, size=(batch, 1, 1))
+                query = tf.constant(generator.normal(size=(batch, steps, 1)) * scale, tf.float32)
+                value = tf.constant(np.clip(generator.normal(size=(batch, keys, 1)), -1, 1), tf.float32)
+                mask = tf.constant(generator.uniform(size=(batch, steps, keys)) < generator.uniform(0.1, 1.2))
+                logits = tf.constant(
+                    np.clip(generator.normal(size=(batch, steps, keys)) * scale, -1e4, 1e4), tf.float32
+                )
+                options = {"posterior_logits": tf.constant(logits, tf.float32)} if prior == "posterior" else {}
+                with tf.GradientTape() as tape:
+                    tape.watch([query, value])
+                    context = layer(query, value, attention_mask=mask, training=True, **options)
+                    total = tf.reduce_mean(tf.cast(context, tf.float32)) + sum(layer.losses)
+                results = [context, total, *tape.gradient(total, [query, value], unconnected_gradients="zero")]
+                finite = [bool(tf.reduce_all(tf.math.is_finite(tf.cast(x, tf.float32)))) for x in results]
+                assert all(finite), (policy, alignment, prior, finite)
+                cases += batch
+    assert cases >= 10_000
+
+
+def decoder_inputs():
+    return (
+        tf.constant(generator.normal(size=(B, 4, 3)), tf.float32),
+        tf.constant(generator.normal(size=(B, 7, D)), tf.float32),
+        tf.constant(np.arange(7) < np.array([7, 5, 3, 6])[:, None]),
+    )
+
+
+@pytest.mark.parametrize("query", ["current", "previous"])
+def test_expected_feeding_keeps_the_posterior_out_of_the_states(query):
+    """Deng et al. 2018 feed the context expected under p: neither q nor a draw may reach a later step."""
+    inputs, memory, mask = decoder_inputs()
+    decoder = AttentionDecoder(5, DirichletAttention("additive", seed=1), query=query, feeding="expected")
+    results = [
+        decoder(inputs, memory, memory_mask=mask, posterior_logits=posterior, training=True, return_logits=True)
+        for posterior in (tf.zeros((B, 4, 7)), 5.0 * tf.constant(generator.normal(size=(B, 4, 7)), tf.float32))
+    ]
+    for name in ("hidden", "query", "logits"):
+        np.testing.assert_array_equal(results[0][name], results[1][name])
+    assert np.any(results[0]["context"] != results[1]["context"])
+    sampled = AttentionDecoder(5, DirichletAttention("additive", seed=1), query=query, feeding="sampled")
+    one, two = (
+        sampled(inputs, memory, memory_mask=mask, posterior_logits=posterior, training=True)["hidden"]
+        for posterior in (tf.zeros((B, 4, 7)), 5.0 * tf.ones((B, 4, 7)) * tf.range(7.0))
+    )
+    assert np.any(one != two)
+
+
+@pytest.mark.parametrize("feeding", ["expected", "off"])
+def test_the_decoder_accounts_for_the_alignment_as_the_layer_does(feeding):
+    inputs, memory, mask = decoder_inputs()
+    posterior = tf.constant(generator.normal(size=(B, 4, 7)), tf.float32)
+    inputs_mask = np.arange(4) < np.array([4, 2, 3, 1])[:, None]
+    decoder = AttentionDecoder(5, Attention("additive", alignment="weibull"), feeding=feeding)
+    result = decoder(
+        inputs, memory, inputs_mask=inputs_mask, memory_mask=mask, posterior_logits=posterior, return_logits=True
+    )
+    loss = float(decoder.losses[0])
+    layer = decoder.attention
+    expected = loss_of(
+        layer, result["query"], memory, query_mask=inputs_mask, value_mask=mask, posterior_logits=posterior
+    )
+    assert loss == pytest.approx(expected, rel=1e-5)
+    valid = np.broadcast_to(mask[:, None], posterior.shape)
+    scores = layer.score(result["query"], memory).numpy()
+    np.testing.assert_allclose(result["logits"].numpy()[valid], scores[valid], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("location", ["previous", "cumulative"])
+@pytest.mark.parametrize("query", ["current", "previous"])
+def test_location_sensitive_score_against_numpy(query, location):
+    """Chorowski et al. 2015, eqs. 8 and 9, step by step, with the queries that the decoder returns."""
+    inputs, memory, mask = decoder_inputs()
+    score = LocationSensitive(units=4, filters=3, kernel_size=5, location=location)
+    attention = keras_vattn.DeterministicAttention(score)
+    decoder = AttentionDecoder(5, attention, query=query)
+    options = {"memory_mask": mask, "return_attention_scores": True, "return_logits": True}
+    decoder(inputs, memory, **options)
+    score.bias.assign(generator.normal(size=4))
+    result = decoder(inputs, memory, **options)
+    w = {name: getattr(score, name).numpy() for name in ("query_kernel", "key_kernel", "bias", "scale")}
+    filters, u = score.location_filters.numpy(), score.location_kernel.numpy()
+    seen = np.where(mask[..., None], memory, 0.0)
+    alpha = np.zeros((B, 7))
+    for t in range(4):
+        windows = np.stack([np.pad(alpha, [(0, 0), (2, 2)])[:, s : s + 5] for s in range(7)], axis=1)
+        hidden = result["query"].numpy()[:, t, None] @ w["query_kernel"] + seen @ w["key_kernel"] + w["bias"]
+        logits = (np.tanh(hidden + windows @ filters @ u) @ w["scale"])[..., 0]
+        np.testing.assert_allclose(result["logits"][:, t], logits, rtol=1e-4, atol=1e-5)
+        weights = np.where(mask, np.exp(logits), 0.0)
+        weights /= weights.sum(-1, keepdims=True)
+        np.testing.assert_allclose(result["weights"][:, t], weights, rtol=1e-4, atol=1e-5)
+        alpha = weights if location == "previous" else alpha + weights
+
+
+def test_step_carries_the_state_of_the_score():
+    inputs, memory, mask = decoder_inputs()
+    score = LocationSensitive(filters=3, kernel_size=4)
+    for feeding in ("sampled", "off"):
+        decoder = AttentionDecoder(5, keras_vattn.DeterministicAttention(score), query="previous", feeding=feeding)
+        expected = decoder(inputs, memory, memory_mask=mask, return_attention_scores=True)
+        prepared = decoder.prepare_memory(memory, mask)
+        state = decoder.start(B, prepared)
+        for t in range(4):
+            outputs, state = decoder.step(inputs[:, t], state, prepared)
+            for name in ("hidden", "context", "weights"):
+                np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
+        score = LocationSensitive(filters=3, kernel_size=4)
+
+
+def test_fixed_prior_values():
+    layer = Attention(alignment="lognormal", prior=FixedPrior(mean=0.3, sigma=2.0))
+    layer(QUERY, VALUE)
+    p = layer.prior_distribution(QUERY, VALUE)
+    assert float(p.loc) == pytest.approx(0.3)
+    assert float(p.scale) == 2.0
