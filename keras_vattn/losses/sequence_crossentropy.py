@@ -1,9 +1,11 @@
 import keras
 from keras import ops
 
+from keras_vattn.losses.sequence_loss import SequenceLoss
+
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class SequenceCrossentropy(keras.losses.Loss):
+class SequenceCrossentropy(SequenceLoss):
     """Negative log-likelihood of whole sequences: summed over time, averaged over the batch.
 
     ```
@@ -52,35 +54,21 @@ class SequenceCrossentropy(keras.losses.Loss):
         reduction="sum_over_batch_size",
         name="sequence_crossentropy",
     ):
-        super().__init__(name=name, reduction=reduction, dtype="float32")
+        super().__init__(name=name, reduction=reduction)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing!r}")
         self.from_logits = from_logits
         self.ignore_class = ignore_class
         self.label_smoothing = label_smoothing
-        self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
-    # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
-    # is silently wrong. Hence the mask is spent here, before the sum over time.
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        with keras.name_scope(self.name):
-            log_likelihood, valid = token_log_likelihood(
-                y_true,
-                y_pred,
-                from_logits=self.from_logits,
-                ignore_class=self.ignore_class,
-                label_smoothing=self.label_smoothing,
-            )
-            sequence_weight = None
-            if sample_weight is not None:
-                sample_weight = ops.convert_to_tensor(sample_weight, "float32")
-                if len(sample_weight.shape) > 1:
-                    _check_step_weight(sample_weight, log_likelihood)
-                    log_likelihood = ops.where(valid, log_likelihood * sample_weight, 0.0)
-                else:
-                    sequence_weight = ops.broadcast_to(sample_weight, ops.shape(log_likelihood)[:1])
-            losses = -ops.sum(log_likelihood, axis=1)
-            return self._batch_reduction(losses, losses, sample_weight=sequence_weight)
+    def log_likelihood(self, y_true, y_pred):
+        return token_log_likelihood(
+            y_true,
+            y_pred,
+            from_logits=self.from_logits,
+            ignore_class=self.ignore_class,
+            label_smoothing=self.label_smoothing,
+        )
 
     def get_config(self):
         return {
@@ -182,23 +170,3 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
 
 # Near the smallest normal float32: the log of a zero probability is -85 nats, with a zero gradient.
 _SMALLEST_PROBABILITY = 1e-37
-
-
-class _PerSequence(keras.losses.Loss):
-    """Reduction of (B,) losses, which scales for replicas as Keras does."""
-
-    def call(self, y_true, y_pred):
-        return y_pred
-
-
-def _check_step_weight(sample_weight, log_likelihood):
-    expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
-    fits = len(received) == 2 and all(
-        a is None or b is None or a == b or (axis == 1 and b == 1)
-        for axis, (a, b) in enumerate(zip(expected, received, strict=True))
-    )
-    if not fits:
-        raise ValueError(
-            "`sample_weight` must be a scalar, (batch,) or (batch, time). "
-            f"Received: sample_weight.shape={received} for losses of shape {expected}"
-        )

@@ -1,0 +1,69 @@
+"""Categorical alignments in log space, float32: probabilities, KL and draws, shared by the layers of the latent
+alignment."""
+
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import random
+
+# In place of log 0: its exp is exactly 0, its product with 0 is 0, and a difference of two of them is 0, not NaN.
+LOG_ZERO = -1e30
+
+
+def log_probabilities(logits, keys):
+    """Return log softmax over the valid keys of each row, float32 (B, T, S), `LOG_ZERO` at the others.
+
+    Args:
+        logits: (B, T, S).
+        keys: A `keras_vattn.DenseKeys`.
+    """
+    values = keys.log_softmax(logits)
+    return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)
+
+
+def is_possible(log_probability):
+    """Boolean of the shape of the argument, whether the probability is not that of a masked key."""
+    return log_probability > 0.5 * LOG_ZERO
+
+
+def without_empty_rows(log_weights):
+    """Return log weights (B, T, K) with equal ones in the rows where no key is valid, whose candidates are all zero."""
+    possible = ops.any(is_possible(log_weights), axis=-1, keepdims=True)
+    return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
+
+
+def categorical_divergence(log_posterior, log_prior):
+    """Return KL(q || p) of each row in nats, (B, T), from log probabilities (B, T, S); never below 0."""
+    divergence = ops.sum(ops.exp(log_posterior) * (log_posterior - log_prior), axis=-1)
+    # Rounding takes it below 0 where q and p are close; the gradient there is still that of the KL.
+    return divergence + ops.stop_gradient(ops.maximum(-divergence, 0.0))
+
+
+def gumbel(shape, seed):
+    """Draw standard Gumbel noise, float32, between -2.9 and 16.7."""
+    return -ops.log(-ops.log(random.uniform(shape, seed)))
+
+
+def draw(log_probability, num_samples, seed):
+    """Return independent draws, int32 (B, T, num_samples), of the categorical distributions (B, T, S) (Gumbel-max)."""
+    batch_size, num_queries, num_keys = ops.shape(log_probability)
+    noise = gumbel((batch_size, num_queries, num_samples, num_keys), seed)
+    return ops.argmax(log_probability[:, :, None] + noise, axis=-1)
+
+
+def at(x, index):
+    """Return the entries (B, T, K) of x (B, T, S) at int32 indices (B, T, K)."""
+    return tf.gather(x, index, batch_dims=2)
+
+
+def most_probable(log_probability, top_k):
+    """Return the indices (B, T, K) of the `top_k` largest entries of (B, T, S), of all where S is smaller."""
+    num_keys = ops.shape(log_probability)[-1]
+    count = min(top_k, num_keys) if isinstance(num_keys, int) else tf.minimum(top_k, num_keys)
+    return tf.math.top_k(log_probability, count).indices
+
+
+def renormalised(log_probability):
+    """Return log probabilities (B, T, K) whose exp sums to 1, `LOG_ZERO` still at masked keys."""
+    total = ops.logsumexp(log_probability, axis=-1, keepdims=True)
+    return ops.where(is_possible(log_probability), log_probability - total, LOG_ZERO)

@@ -1,0 +1,181 @@
+"""An output layer, softmax(inputs W + b) over a vocabulary, where the logits of all rows would not fit in memory.
+
+The logits of one chunk of rows exist at a time. The first chunk keeps its probabilities for the backward pass, so that
+a call of one chunk repeats no matrix product; those of the others are computed again there. Rows without an upstream
+gradient (a baseline, a masked word, a masked key) are left out of the backward pass, as far as whole chunks go.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from keras_vattn.categorical import LOG_ZERO
+
+
+def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
+    """Return log softmax(inputs W + b)[target] of every row, float32 (R,).
+
+    Args:
+        inputs: (R, D), in the dtype of the matrix products.
+        kernel: W, float32 (D, V).
+        bias: b, float32 (V,).
+        targets: int32 (R,), inside the vocabulary.
+        chunk_size: Largest number of rows whose logits exist at a time.
+        counted: Boolean (R,) or `None` for all. The others have value and gradient 0.
+        num_parts: Into how many parts the first chunk is cut in the backward pass, to leave out those whose rows have
+            no gradient.
+    """
+
+    @tf.custom_gradient
+    def function(inputs, kernel, bias):
+        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), targets)
+        num_rows = tf.shape(inputs)[0]
+        num_chunks = tf.maximum(_ceiling(num_rows, chunk_size), 1)
+        size = _ceiling(num_rows, num_chunks)
+        wanted = tf.ones_like(targets, tf.bool) if counted is None else counted
+        chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
+        first_chosen, first_probabilities = output.chosen_and_probabilities(chunks[0])
+
+        def body(chunk, chosen):
+            log_likelihood, _ = output.chosen_and_probabilities(chunks[chunk])
+            return chunk + 1, tf.tensor_scatter_nd_update(chosen, [[chunk]], log_likelihood[None])
+
+        chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
+        (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_wanted, body, 1, chosen)
+        place = tf.argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
+        log_likelihood = tf.where(wanted, tf.gather(tf.reshape(chosen, (-1,)), place), 0.0)
+
+        def backward(upstream):
+            upstream = tf.where(wanted, upstream, 0.0)
+            first = tf.gather(upstream, chunks[0])
+            totals = output.no_gradients()
+            part_size = _ceiling(size, num_parts)
+            for part in range(num_parts):
+                totals = output.add_part(
+                    totals,
+                    *(x[part * part_size : (part + 1) * part_size] for x in (chunks[0], first_probabilities, first)),
+                )
+            return output.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
+
+        return log_likelihood, backward
+
+    return function(*(tf.convert_to_tensor(x) for x in (inputs, kernel, bias)))
+
+
+def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
+    """Return log sum_k exp(log_weights[k]) softmax(inputs[k] W + b), float32 (N, V), over chunks of k.
+
+    Args:
+        inputs: (K, N, D), in the dtype of the matrix products.
+        kernel: W, float32 (D, V).
+        bias: b, float32 (V,).
+        log_weights: Float32 (K, N).
+        chunk_size: Largest number of rows (K times N) whose logits exist at a time; one k at least.
+    """
+    inputs, log_weights = tf.convert_to_tensor(inputs), tf.convert_to_tensor(log_weights)
+    kernel, bias = (tf.cast(x, inputs.dtype) for x in (kernel, bias))
+    count, num_rows, width = tf.shape(inputs)[0], tf.shape(inputs)[1], inputs.shape[2]
+    num_chunks = _ceiling(count, tf.maximum(chunk_size // tf.maximum(num_rows, 1), 1))
+    size = _ceiling(count, num_chunks)
+    padding = [[0, num_chunks * size - count], [0, 0]]
+    inputs = tf.reshape(tf.pad(inputs, [*padding, [0, 0]]), tf.stack([num_chunks, size * num_rows, width]))
+    log_weights = tf.pad(log_weights, padding, constant_values=LOG_ZERO)
+    log_weights = tf.reshape(log_weights, tf.stack([num_chunks, size, num_rows, 1]))
+
+    def body(chunk, total):
+        logits = tf.cast(tf.nn.bias_add(tf.matmul(inputs[chunk], kernel), bias), tf.float32)
+        log_probabilities = tf.reshape(tf.nn.log_softmax(logits), tf.stack([size, num_rows, kernel.shape[1]]))
+        added = tf.reduce_logsumexp(log_probabilities + log_weights[chunk], axis=0)
+        largest = tf.maximum(total, added)
+        return chunk + 1, largest + tf.math.log1p(tf.exp(-tf.abs(total - added)))
+
+    start = tf.fill(tf.stack([num_rows, kernel.shape[1]]), LOG_ZERO)
+    return tf.while_loop(
+        lambda chunk, _: chunk < num_chunks,
+        body,
+        (tf.constant(0), start),
+        parallel_iterations=1,
+        maximum_iterations=num_chunks,
+    )[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype, targets (R,)."""
+
+    inputs: tf.Tensor
+    kernel: tf.Tensor
+    bias: tf.Tensor
+    targets: tf.Tensor
+
+    def chosen_and_probabilities(self, rows):
+        """Return log p of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
+        logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
+        logits = tf.cast(logits, tf.float32)
+        probabilities = tf.nn.softmax(logits)
+        distance = tf.gather(logits, tf.gather(self.targets, rows), batch_dims=1) - tf.reduce_max(logits, axis=1)
+        # The largest probability is at least 1 / V, so that its logarithm loses nothing.
+        log_likelihood = distance + tf.math.log(tf.reduce_max(probabilities, axis=1))
+        return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
+
+    def no_gradients(self):
+        """Return zeros: the gradients by inputs, kernel and bias before any row."""
+        return (
+            tf.zeros_like(self.inputs),
+            tf.zeros_like(self.kernel, tf.float32),
+            tf.zeros_like(self.bias, tf.float32),
+        )
+
+    def add_rows(self, totals, rows, probabilities, upstream):
+        """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
+        by_inputs, by_kernel, by_bias = totals
+        upstream = tf.cast(upstream, probabilities.dtype)
+        targets = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.targets, rows)], axis=1)
+        by_logits = tf.tensor_scatter_nd_add(probabilities * -upstream[:, None], targets, upstream)
+        by_rows = tf.matmul(by_logits, self.kernel, transpose_b=True)
+        return (
+            tf.tensor_scatter_nd_add(by_inputs, rows[:, None], by_rows),
+            by_kernel + tf.cast(tf.matmul(tf.gather(self.inputs, rows), by_logits, transpose_a=True), tf.float32),
+            by_bias + tf.reduce_sum(tf.cast(by_logits, tf.float32), axis=0),
+        )
+
+    def add_part(self, totals, rows, probabilities, upstream):
+        """As `add_rows`, unless no row has an upstream gradient."""
+        return tf.cond(
+            tf.reduce_any(tf.not_equal(upstream, 0.0)),
+            lambda: self.add_rows(totals, rows, probabilities, upstream),
+            lambda: totals,
+        )
+
+    def add_others(self, totals, upstream, num_chunks, size):
+        """Add the gradients of all rows whose upstream gradient (R,) is not 0, their probabilities computed again."""
+        wanted = tf.not_equal(upstream, 0.0)
+        chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
+
+        def body(chunk, *totals):
+            rows = chunks[chunk]
+            _, probabilities = self.chosen_and_probabilities(rows)
+            return chunk + 1, *self.add_rows(totals, rows, probabilities, tf.gather(upstream, rows))
+
+        return _loop(num_chunks > 1, lambda chunk, *_: chunk * size < num_wanted, body, 0, *totals)
+
+
+def _wanted_first(wanted, num_chunks, size):
+    """Return the indices of all rows, the wanted ones first, filled up with row 0 to chunks (n, size), and the number
+    of wanted ones."""
+    order = tf.argsort(tf.where(wanted, 0, 1), stable=True)
+    order = tf.pad(order, [[0, num_chunks * size - tf.shape(order)[0]]])
+    return tf.reshape(order, tf.stack([num_chunks, size])), tf.reduce_sum(tf.cast(wanted, tf.int32))
+
+
+def _loop(enter, condition, body, start, *variables):
+    """`tf.while_loop`, entered only where `enter` holds: XLA copies what goes into a loop, even one of no iteration."""
+    return tf.cond(
+        enter,
+        lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),
+        lambda: tuple(variables),
+    )
+
+
+def _ceiling(number, divisor):
+    return -(-number // divisor)

@@ -1,0 +1,353 @@
+import inspect
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import _tfp, random, scores
+from keras_vattn.alignments import DenseKeys
+from keras_vattn.categorical import (
+    at,
+    categorical_divergence,
+    draw,
+    gumbel,
+    is_possible,
+    log_probabilities,
+    most_probable,
+    renormalised,
+)
+from keras_vattn.layers.latent_objective import resolve_objective
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.masks import check_mask, check_shape, combine_masks
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class CategoricalAttention(StochasticLayer):
+    """Latent categorical alignment of Deng et al. 2018: candidate contexts, and how probable each of them is.
+
+    p(z_t = s) = softmax_s(score(query_t, key_s)), q(z_t = s) = softmax_s(posterior_logits_ts). A one-hot alignment has
+    no pathwise gradient, so the likelihood of the target must be seen under several contexts. This layer returns them;
+    an emission of your own turns each into a likelihood, with `keras_vattn.TokenLogLikelihood` at its end, and
+    `keras_vattn.LatentLogLikelihood` with the same `objective` makes one value of them:
+
+    ```
+    latent = CategoricalAttention("additive", objective)(query, value, posterior_logits=posterior_logits)
+    hidden = tanh(Dense(query)[:, :, None] + latent["candidates"])  # value = Dense(memory)
+    log_likelihood = TokenLogLikelihood(vocabulary_size)(hidden, targets)
+    bound = LatentLogLikelihood(objective)(log_likelihood, latent["log_prior"], latent["log_posterior"])
+    ```
+
+    The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable ones, of `num_samples`
+    draws from q (from p for `"hard"`), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
+    value_s with Gumbel noise g (`"gumbel"`). Sampling with the soft baseline has one entry more, E_p[value], the last.
+    Dropout after it should be shared by the candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+
+    With `"elbo"` KL(q || p) = sum_s q_s (log q_s - log p_s) arrives through `add_loss`, in nats.
+
+    Args:
+        score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score` without a state. Not used, and not built, where
+            `logits` are passed. Defaults to `"dot_product"`.
+        objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (over valid query-key pairs), as in `keras_vattn.Attention`.
+            Defaults to `"sum"`.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
+        value: (B, S, D).
+        key: (B, S, Dk), `value` where it is `None`.
+        query_mask: Boolean (B, T). A masked query adds no KL.
+        value_mask: Boolean (B, S). A masked key has probability, gradient and KL exactly 0, and its candidate is 0.
+        key_mask: Boolean (B, S), combined with `value_mask`.
+        attention_mask: Boolean (B, T, S), combined with the others.
+        training: Whether the pair of training is computed; at inference the one of evaluation, except that
+            `keras_vattn.posterior_draws` makes a sampled objective draw.
+        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
+        posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
+        logits: (B, T, S), what a decoder has scored already, or `None` to score here.
+
+    Returns:
+        A dictionary: `"candidates"` (B, T, K, D), or (B, T, K + 1, D) with the soft baseline; `"log_prior"` and
+        `"log_posterior"`, float32 (B, T, K), log p and log q of the candidates in nats, -1e30 at masked keys and 0 for
+        a mixture. Objectives without a posterior have q = p; where posterior logits would be needed and are not passed
+        there is no `"log_posterior"`. A row without a valid key has candidates of zeros.
+
+    Raises:
+        ValueError: For unknown names, inputs, masks or logits of the wrong shape, posterior logits for an objective
+            that has no posterior, and training without them where the objective has one.
+
+    Example:
+
+    >>> layer = keras_vattn.CategoricalAttention("additive", "elbo/sample", seed=1)
+    >>> inputs = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))
+    >>> latent = layer(*inputs, posterior_logits=keras.ops.zeros((2, 3, 5)), training=True)
+    >>> {name: tuple(x.shape) for name, x in latent.items()}
+    {'candidates': (2, 3, 2, 6), 'log_prior': (2, 3, 1), 'log_posterior': (2, 3, 1)}
+    """
+
+    def __init__(
+        self,
+        score="dot_product",
+        objective="elbo",
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        seed=None,
+        **kwargs,
+    ):
+        objective = resolve_objective(objective)
+        # Without autocast: logits keep the precision that they come in.
+        super().__init__(
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            seed=seed,
+            draws_noise=objective.draws,
+            autocast=False,
+            **kwargs,
+        )
+        self.objective = objective
+        self.score = scores.get(score, dtype=self.dtype_policy, name="score")
+        if self.score.compute_dtype != self.compute_dtype:
+            raise ValueError(
+                "An attention and its score must compute in one dtype: give both the same `dtype`. "
+                f"Received: score.compute_dtype={self.score.compute_dtype}, dtype={self.compute_dtype}"
+            )
+        self.supports_masking = True
+        if self.has_divergence:
+            self.track_divergence(shown=self.objective.objective == "elbo")
+
+    @property
+    def has_divergence(self):
+        """Whether a call may add a KL."""
+        return "elbo" in (self.objective.in_training.objective, self.objective.at_inference.objective)
+
+    @property
+    def is_stochastic(self):
+        return self.objective.draws
+
+    def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None):
+        key_shape = value_shape if key_shape is None else key_shape
+        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
+            if len(shape) != 3:
+                raise ValueError(
+                    f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
+                )
+        _check_equal_axes("value", value_shape, "query", query_shape, axes=1)
+        _check_equal_axes("key", key_shape, "value", value_shape, axes=2)
+        if logits_shape is None:
+            if self.score.keeps_state:
+                raise ValueError(
+                    "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder, which returns "
+                    f"the `logits` that this layer takes. Received: score={type(self.score).__name__}, logits=None"
+                )
+            if not self.score.built:
+                self.score.build(query_shape, key_shape)
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        training=None,
+        use_causal_mask=False,
+        posterior_logits=None,
+        logits=None,
+    ):
+        self._check(query, value, query_mask, posterior_logits, logits)
+        pair = self.objective.pair(training, self.draws is not None, posterior_logits is not None)
+        mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
+        alignment = self._alignment(query, value, key, mask, posterior_logits, logits)
+        if pair.objective == "elbo":
+            self._add_alignment_divergence(alignment, query_mask, training)
+        candidates, log_prior, log_posterior = self._candidates(pair, alignment, training)
+        result = {"candidates": candidates, "log_prior": log_prior}
+        if self._returns_posterior(posterior_logits is not None):
+            result["log_posterior"] = log_prior if log_posterior is None else log_posterior
+        # `LatentLogLikelihood` looks at it, so that the two cannot be given different objectives unseen.
+        result["log_prior"].latent_objective = self.objective
+        return result
+
+    def _check(self, query, value, query_mask, posterior_logits, logits):
+        expected = (query.shape[0], query.shape[1], value.shape[1])
+        check_mask("query_mask", query_mask, expected[:2], "(B, T)")
+        for name, x in (("posterior_logits", posterior_logits), ("logits", logits)):
+            if x is not None:
+                check_shape(name, x, expected, "(B, T, S)")
+        if posterior_logits is not None and not self.objective.uses_posterior:
+            raise ValueError(
+                f"{self.objective.in_training}, and {self.objective.at_inference} at evaluation, have no posterior. "
+                f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}"
+            )
+        if logits is None and not self.score.built:
+            raise ValueError("This layer was built for the logits of a decoder. Received: logits=None")
+
+    def _returns_posterior(self, has_posterior):
+        return has_posterior or not self.objective.uses_posterior
+
+    def _alignment(self, query, value, key, mask, posterior_logits, logits):
+        """Return a dictionary: value (B, S, D), keys, and log_prior and log_posterior (B, T, S) or `None`."""
+        query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
+        keys = DenseKeys(mask)
+        if mask is not None:
+            # What no query sees may be anything, NaN too, and a product with a zero weight would let it through.
+            seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
+            value = ops.where(seen, value, ops.zeros_like(value))
+            key = None if key is None else ops.where(seen, key, ops.zeros_like(key))
+        if logits is None:
+            logits = self.score(query, value if key is None else key)
+        return {
+            "value": value,
+            "keys": keys,
+            "log_prior": log_probabilities(logits, keys),
+            "log_posterior": None if posterior_logits is None else log_probabilities(posterior_logits, keys),
+        }
+
+    def _add_alignment_divergence(self, alignment, query_mask, training):
+        keys, log_prior = alignment["keys"], alignment["log_prior"]
+        divergence = categorical_divergence(
+            alignment["log_posterior"], ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior
+        )
+        valid = keys.any_valid()
+        if query_mask is not None:
+            query_mask = ops.cast(query_mask, "bool")
+            valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
+        self.add_divergence(divergence, valid, entries=keys.sum(ops.ones_like(log_prior))[..., 0], training=training)
+
+    def _candidates(self, pair, alignment, training):
+        """Return candidates (B, T, K, D), log p and log q of them (B, T, K), `None` for q = p."""
+        value, keys, log_prior, log_posterior = alignment.values()
+        if pair.estimator == "expected":
+            return _mixture(ops.exp(log_prior), value)
+        if pair.estimator == "gumbel":
+            noise = gumbel(ops.shape(log_posterior), self._seed(training))
+            return _mixture(keys.softmax((log_posterior + noise) / self.objective.tau), value)
+        if pair.estimator == "enumerate":
+            return _all_values(value, keys.mask, ops.shape(log_prior)), log_prior, log_posterior
+        if pair.estimator == "top_k":
+            index = most_probable(log_prior, self.objective.top_k)
+        else:
+            source = log_prior if pair.objective == "hard" else log_posterior
+            index = draw(source, self.objective.num_samples, self._seed(training))
+        candidates, chosen_prior = _values_at(value, index), at(log_prior, index)
+        if keys.mask is not None:
+            candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
+        if self.objective.has_baseline_entry(pair):
+            soft, _, _ = _mixture(ops.exp(log_prior), value)
+            candidates = ops.concatenate([candidates, soft], axis=2)
+        chosen_prior = renormalised(chosen_prior) if pair.estimator == "top_k" else chosen_prior
+        return candidates, chosen_prior, None if log_posterior is None else at(log_posterior, index)
+
+    def _seed(self, training):
+        seed = self.noise_seed(training)
+        # `inference="importance_weighted/sample"` draws wherever it is evaluated.
+        return random.draw_seed(self.seed_generator) if seed is None else seed
+
+    def prior_distribution(self, *arguments, **options):
+        """Return p(z), a TensorFlow Probability categorical distribution over the keys, of batch shape (B, T), for the
+        arguments of a call; the layer must be built."""
+        return _tfp.Categorical(logits=self._of_a_call(arguments, options)["log_prior"])
+
+    def posterior_distribution(self, *arguments, **options):
+        """Return q(z), as `prior_distribution` does p(z); p(z) where no posterior logits are given."""
+        alignment = self._of_a_call(arguments, options)
+        log_posterior = alignment["log_posterior"]
+        return _tfp.Categorical(logits=alignment["log_prior"] if log_posterior is None else log_posterior)
+
+    def _of_a_call(self, arguments, options):
+        self.require_built()
+        given = self._bind(arguments, options)
+        masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
+        mask = combine_masks(given["query"], given["value"], *masks)
+        names = ("query", "value", "key", "posterior_logits", "logits")
+        query, value, key, posterior_logits, logits = (
+            None if given[name] is None else ops.convert_to_tensor(given[name]) for name in names
+        )
+        self._check(query, value, None, posterior_logits, logits)
+        return self._alignment(query, value, key, mask, posterior_logits, logits)
+
+    def _bind(self, arguments, options):
+        bound = inspect.signature(self.call).bind(*arguments, **options)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def compute_output_shape(
+        self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
+    ):
+        num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
+        pairs = {self.objective.pair(training=False, marked=False, has_posterior=has_posterior)}
+        if has_posterior or not self.objective.in_training.needs_posterior:
+            pairs.add(self.objective.in_training)
+        num_candidates = {self._num_entries(pair, num_keys) for pair in pairs}
+        num_contexts = {self._num_entries(pair, num_keys, contexts=True) for pair in pairs}
+        # Unknown where training and evaluation differ.
+        shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
+        contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None, value_shape[-1])
+        shapes = {"candidates": contexts, "log_prior": shape}
+        return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
+
+    def _num_entries(self, pair, num_keys, contexts=False):
+        if pair.estimator == "enumerate":
+            return num_keys
+        if pair.estimator == "top_k":
+            return None if num_keys is None else min(self.objective.top_k, num_keys)
+        count = self.objective.num_samples if pair.estimator == "sample" else 1
+        return count + 1 if contexts and self.objective.has_baseline_entry(pair) else count
+
+    def compute_output_spec(self, *arguments, **options):
+        given = self._bind(arguments, options)
+        names = ("query", "value", "key", "posterior_logits", "logits")
+        shapes = self.compute_output_shape(*(None if given[name] is None else given[name].shape for name in names))
+        spec = {
+            name: keras.KerasTensor(shape, dtype=self.compute_dtype if name == "candidates" else "float32")
+            for name, shape in shapes.items()
+        }
+        spec["log_prior"].latent_objective = self.objective
+        return spec
+
+    def compute_mask(self, query, previous_mask=None):
+        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return None if mask is None else {"candidates": mask, "log_prior": mask, "log_posterior": mask}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "score": keras.saving.serialize_keras_object(self.score),
+            "objective": keras.saving.serialize_keras_object(self.objective),
+        }
+
+
+def _mixture(weights, value):
+    """Return the one candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
+    weights = ops.cast(weights, value.dtype)
+    return ops.matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
+
+
+def _all_values(value, mask, shape):
+    """Return the values of all keys, (B, T, S, D), zeros at masked ones."""
+    if mask is not None and mask.shape[1] != 1:
+        value = ops.where(mask[..., None], value[:, None], ops.zeros_like(value[:, None]))
+    else:
+        value = value[:, None]
+    return ops.broadcast_to(value, (*shape, value.shape[-1]))
+
+
+def _values_at(value, index):
+    """Return the values (B, T, K, D) of the keys at index (B, T, K)."""
+    return tf.gather(value, index, batch_dims=1)
+
+
+def _check_equal_axes(name, shape, other_name, other, axes):
+    if any(None not in pair and pair[0] != pair[1] for pair in zip(shape[:axes], other[:axes])):
+        what = "batch sizes" if axes == 1 else "batch sizes and lengths"
+        raise ValueError(
+            f"`{name}` and `{other_name}` must have equal {what}. "
+            f"Received: {name}.shape={tuple(shape)}, {other_name}.shape={tuple(other)}"
+        )

@@ -1,0 +1,169 @@
+import keras
+from keras import ops
+
+from keras_vattn import estimators
+from keras_vattn.layers.latent_objective import resolve_objective
+from keras_vattn.masks import check_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LatentLogLikelihood(keras.layers.Layer):
+    """One value of a word, in nats, from the log-likelihoods of the candidates of its alignment.
+
+    The objectives of Deng et al. 2018, sections 2 to 4, and their values are listed at `keras_vattn.LatentObjective`.
+    Where the gradient is not that of the value, because the draws depend on q, a term whose value is 0 carries it:
+
+        log p(y | z) + sg(log p(y | z) - b) (log q(z) - sg(log q(z)))
+
+    for a draw z from q with the baseline b has in expectation the gradient of E_q log p(y | z) (eq. 1; sg stops the
+    gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. A KL
+    is no part of it: `keras_vattn.CategoricalAttention` adds that one to the losses.
+
+    Args:
+        objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` whose candidates these
+            are. Defaults to `"elbo"`.
+
+    Call arguments:
+        log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
+            1) with the soft baseline in training.
+        log_prior: (B, T, K) of the `CategoricalAttention`.
+        log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal.
+        log_likelihood_mask: Boolean (B, T), and
+        log_prior_mask: Boolean (B, T), usually the masks that Keras propagates: words outside of either do not count in
+            the moving average, and the result carries the mask on to the loss.
+        training: Whether the pair of training is computed, as in the attention.
+
+    Returns:
+        Float32 (B, T), in nats.
+
+    Raises:
+        ValueError: If the number of candidates is not what the objective makes, or another objective made them.
+
+    Example:
+
+    >>> objective = keras_vattn.LatentObjective("marginal")
+    >>> log_prior = keras.ops.log(keras.ops.convert_to_tensor([[[0.6, 0.3, 0.1]]]))
+    >>> log_likelihood = keras.ops.log(keras.ops.convert_to_tensor([[[0.5, 0.1, 0.9]]]))
+    >>> bound = keras_vattn.LatentLogLikelihood(objective)(log_likelihood, log_prior)
+    >>> round(float(keras.ops.exp(bound[0, 0])), 3)
+    0.42
+    """
+
+    def __init__(self, objective="elbo", **kwargs):
+        # Log-likelihoods stay float32.
+        super().__init__(autocast=False, **kwargs)
+        self.objective = resolve_objective(objective)
+        # Set by `keras_vattn.posterior_draws`, as in the attention.
+        self.draws = None
+        self.supports_masking = True
+
+    @property
+    def is_stochastic(self):
+        """Whether the candidates may be draws; the layer itself draws nothing."""
+        return self.objective.draws
+
+    def build(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
+        self.average = None
+        if self.objective.baseline == "moving_average" and self.objective.in_training.takes_baseline:
+            # The sum of decayed values, and that of their weights: their quotient has no bias towards 0.
+            self.average = self.add_weight(
+                name="average",
+                shape=(2,),
+                initializer="zeros",
+                trainable=False,
+                autocast=False,
+                dtype="float32",
+                aggregation="mean",
+            )
+
+    def call(
+        self,
+        log_likelihood,
+        log_prior,
+        log_posterior=None,
+        log_likelihood_mask=None,
+        log_prior_mask=None,
+        training=None,
+    ):
+        pair = self._pair(log_likelihood, log_prior, log_posterior, training)
+        mask = _both(log_likelihood_mask, log_prior_mask)
+        log_likelihood, log_prior, log_posterior = (
+            None if x is None else ops.cast(x, "float32") for x in (log_likelihood, log_prior, log_posterior)
+        )
+        value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
+        if mask is not None:
+            # Keras itself would pass on the mask of the log-likelihood alone.
+            value._keras_mask = mask
+        return value
+
+    def _value(self, pair, log_likelihood, log_prior, log_posterior, mask, training):
+        if pair.objective == "soft" or pair.estimator == "gumbel":
+            return log_likelihood[..., 0]
+        if pair.objective == "marginal":
+            return estimators.marginal(log_likelihood, log_prior)
+        if pair.objective == "importance_weighted":
+            return estimators.importance_weighted(log_likelihood, log_prior, log_posterior)
+        if pair.objective == "wake_sleep":
+            return estimators.wake_sleep(log_likelihood, log_prior, log_posterior)
+        log_probability = log_prior if pair.objective == "hard" else log_posterior
+        if pair.estimator == "enumerate":
+            return estimators.expectation(log_likelihood, log_probability)
+        draws = log_likelihood[..., : log_prior.shape[-1]]
+        return estimators.score_function(draws, log_probability, self._baseline(log_likelihood, draws, mask, training))
+
+    def _baseline(self, log_likelihood, draws, mask, training):
+        baseline = self.objective.baseline
+        if baseline is None:
+            return 0.0
+        if callable(baseline):
+            return baseline(draws)
+        if baseline == "soft":
+            return log_likelihood[..., -1:]
+        total, weight = self.average[0], self.average[1]
+        if training:
+            self._update_average(ops.mean(ops.stop_gradient(draws), axis=-1), mask)
+        return ops.divide_no_nan(total, weight)
+
+    def _update_average(self, values, mask):
+        counted = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
+        number = ops.sum(counted)
+        new = ops.stack([ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number), ops.ones(())])
+        decay = self.objective.baseline_decay
+        # A batch of nothing but padding changes nothing.
+        self.average.assign(ops.where(number > 0, decay * self.average + (1.0 - decay) * new, self.average))
+
+    def _pair(self, log_likelihood, log_prior, log_posterior, training):
+        """Return the pair that the call computes, after a look at what it was given."""
+        self._check_objective(log_prior)
+        pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
+        if log_posterior is not None:
+            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), "(B, T, K)")
+        expected = list(log_prior.shape)
+        if len(expected) == 3 and expected[-1] is not None:
+            expected[-1] += self.objective.has_baseline_entry(pair)
+        check_shape("log_likelihood", log_likelihood, tuple(expected), f"(B, T, K) of {pair}")
+        return pair
+
+    def _check_objective(self, log_prior):
+        made_for = getattr(log_prior, "latent_objective", self.objective)
+        if made_for != self.objective:
+            raise ValueError(
+                "CategoricalAttention and LatentLogLikelihood must have the same objective. "
+                f"Received: {made_for} there, {self.objective} here"
+            )
+
+    def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
+        return tuple(log_likelihood_shape[:2])
+
+    def compute_output_spec(self, log_likelihood, log_prior, log_posterior=None, **kwargs):
+        self._check_objective(log_prior)
+        return keras.KerasTensor(self.compute_output_shape(log_likelihood.shape), dtype="float32")
+
+    def get_config(self):
+        return {**super().get_config(), "objective": keras.saving.serialize_keras_object(self.objective)}
+
+
+def _both(first, second):
+    if first is None or second is None:
+        return second if first is None else first
+    return ops.logical_and(first, second)

@@ -1,0 +1,169 @@
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn.categorical import without_empty_rows
+from keras_vattn.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
+from keras_vattn.masks import check_shape
+from keras_vattn.validation import positive_integer
+
+# Logits of a chunk by default: 32 MB in float32.
+CHUNK_ENTRIES = 2**23
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class TokenLogLikelihood(keras.layers.Layer):
+    """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
+
+    log p(y_t | z_k) = log softmax(W^T inputs[t, k] + b)[y_t] (the emission f of Deng et al. 2018, section 2.1). With
+    targets only the words of the target leave the layer, (B, T, K); the logits (B, T, K, V) never exist as a whole:
+    they are computed in chunks of rows, and again in the backward pass. Rows whose gradient is 0, such as that of the
+    soft baseline, are left out there. The products of the matrices are in the compute dtype, all else is float32.
+
+    Args:
+        vocabulary_size: V.
+        ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Defaults to `None`.
+        chunk_size: Largest number of rows (B times T times K) whose logits exist at a time; `None` for as many as have
+            2**23 logits, 32 MB. Larger is faster, and up to this number of rows nothing is computed twice. Defaults to
+            `None`.
+        use_bias: Whether b is there. Defaults to `True`.
+        kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of b. Defaults to `"zeros"`.
+
+    Call arguments:
+        inputs: (B, T, K, D), the emission's hidden state of each candidate.
+        targets: Integers (B, T) in [0, V), or `None`.
+        log_prior: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
+
+    Returns:
+        Float32, in nats. With targets log p(y_t | z_k), (B, T, K). With `log_prior` the prediction log sum_k p(z_k)
+        p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact where all keys are enumerated, K-max
+        where the most probable ones are given. With neither log p(v | z_k), (B, T, K, V).
+
+    Raises:
+        ValueError: For sizes that are not positive, inputs, targets or `log_prior` of the wrong shape, and targets
+            beside `log_prior`.
+
+    Example:
+
+    >>> layer = keras_vattn.TokenLogLikelihood(10, kernel_initializer="zeros")
+    >>> hidden, targets = keras.ops.ones((2, 3, 5, 8)), keras.ops.ones((2, 3), "int32")
+    >>> log_likelihood = layer(hidden, targets)
+    >>> log_likelihood.shape, round(float(log_likelihood[0, 0, 0]), 4)  # -log(10)
+    (TensorShape([2, 3, 5]), -2.3026)
+    >>> layer(hidden, log_prior=keras.ops.log(keras.ops.ones((2, 3, 5)) / 5)).shape
+    TensorShape([2, 3, 10])
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        ignore_class=None,
+        chunk_size=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        # `log_prior` stays float32.
+        super().__init__(autocast=False, **kwargs)
+        self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
+        self.ignore_class = ignore_class
+        self.chunk_size = positive_integer("chunk_size", chunk_size, optional=True)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
+
+    def build(self, inputs_shape, targets_shape=None, log_prior_shape=None):
+        if len(inputs_shape) != 4 or inputs_shape[-1] is None:
+            raise ValueError(
+                "`inputs` must have shape (batch, steps, candidates, width). "
+                f"Received: inputs.shape={tuple(inputs_shape)}"
+            )
+        # Read in float32: the gradient of the kernel is summed over chunks.
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(inputs_shape[-1], self.vocabulary_size),
+            initializer=self.kernel_initializer,
+            autocast=False,
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.vocabulary_size,), initializer=self.bias_initializer, autocast=False
+            )
+
+    def call(self, inputs, targets=None, log_prior=None):
+        self._check(inputs, targets, log_prior)
+        inputs = ops.cast(inputs, self.compute_dtype)
+        batch_size, num_steps, num_candidates, width = ops.shape(inputs)
+        if targets is None and log_prior is None:
+            logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
+            return tf.nn.log_softmax(ops.cast(logits, "float32"))
+        chunk_size = self.chunk_size or max(CHUNK_ENTRIES // self.vocabulary_size, 1)
+        num_parts = 1 if inputs.shape[2] == 1 else 2
+        # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
+        inputs = ops.transpose(inputs, (2, 0, 1, 3))
+        if targets is None:
+            log_weights = ops.transpose(without_empty_rows(ops.cast(log_prior, "float32")), (2, 0, 1))
+            rows = ops.reshape(inputs, (num_candidates, batch_size * num_steps, width))
+            log_weights = ops.reshape(log_weights, (num_candidates, batch_size * num_steps))
+            result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
+            return ops.reshape(result, (batch_size, num_steps, self.vocabulary_size))
+        targets = ops.cast(targets, "int32")
+        counted = None
+        if self.ignore_class is not None:
+            counted = ops.not_equal(targets, self.ignore_class)
+            # What stands at the others may be anything, NaN too.
+            targets = ops.where(counted, targets, 0)
+            inputs = ops.where(counted[None, ..., None], inputs, ops.zeros_like(inputs))
+        rows, targets, counted = (
+            None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
+            for x in (inputs, _repeated(targets, num_candidates), _repeated(counted, num_candidates))
+        )
+        result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, counted, num_parts)
+        return ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
+
+    def _bias(self):
+        return ops.zeros((self.vocabulary_size,)) if self.bias is None else self.bias.value
+
+    def _check(self, inputs, targets, log_prior):
+        if targets is not None and log_prior is not None:
+            raise ValueError(
+                "A call has targets, or a `log_prior` to predict with, not both. "
+                f"Received: targets.shape={tuple(targets.shape)}, log_prior.shape={tuple(log_prior.shape)}"
+            )
+        if targets is not None:
+            check_shape("targets", targets, tuple(inputs.shape[:2]), "(B, T)")
+        if log_prior is not None:
+            check_shape("log_prior", log_prior, tuple(inputs.shape[:3]), "(B, T, K)")
+
+    def compute_output_shape(self, inputs_shape, targets_shape=None, log_prior_shape=None):
+        if targets_shape is not None:
+            return tuple(inputs_shape[:3])
+        return (*inputs_shape[: 3 if log_prior_shape is None else 2], self.vocabulary_size)
+
+    def compute_output_spec(self, inputs, targets=None, log_prior=None):
+        self._check(inputs, targets, log_prior)
+        shapes = (None if x is None else x.shape for x in (inputs, targets, log_prior))
+        return keras.KerasTensor(self.compute_output_shape(*shapes), dtype="float32")
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "ignore_class": self.ignore_class,
+            "chunk_size": self.chunk_size,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+
+def _repeated(x, count):
+    """Return x (B, T) as (count, B, T)."""
+    return None if x is None else ops.broadcast_to(x[None], (count, *ops.shape(x)))

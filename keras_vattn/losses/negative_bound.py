@@ -1,0 +1,64 @@
+import keras
+from keras import ops
+
+from keras_vattn.losses.sequence_loss import SequenceLoss
+from keras_vattn.masks import check_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class NegativeBound(SequenceLoss):
+    """Loss of a model whose output is a log-likelihood, or a bound of it: summed over time, averaged over the batch.
+
+    ```
+    loss = -1/B sum_b sum_t mask_bt * weight_bt * bound_bt
+    ```
+
+    For models that end in `keras_vattn.LatentLogLikelihood`, to which the targets are an input. Beside the KL that
+    `keras_vattn.CategoricalAttention` adds, the sum is the negative ELBO in nats (Deng et al. 2018, section 3).
+
+    The Keras mask of `y_pred` removes steps, and so does `ignore_class`; they cost nothing and have no gradient.
+
+    Args:
+        ignore_class: int or None. Label in `y_true` whose steps are removed, for instance the padding.
+        reduction: as in `keras.losses.Loss`, over the batch. `None` returns one value per sequence.
+        name: str. Defaults to "negative_bound".
+
+    Call arguments:
+        y_true: integer labels, (B, T); with `ignore_class=None` its values are not looked at.
+        y_pred: the bound of each step, (B, T), in nats.
+        sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
+
+    Returns:
+        float32 scalar in nats under every dtype policy; (B,) if `reduction` is None.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = keras_vattn.NegativeBound(ignore_class=0)
+    >>> float(loss(np.array([[4, 2, 0]]), np.array([[-1.0, -2.0, -3.0]])))
+    3.0
+    """
+
+    def __init__(self, ignore_class=None, reduction="sum_over_batch_size", name="negative_bound"):
+        super().__init__(name=name, reduction=reduction)
+        self.ignore_class = ignore_class
+
+    def log_likelihood(self, y_true, y_pred):
+        # Keras keeps a mask in this attribute and has no public accessor.
+        mask = getattr(y_pred, "_keras_mask", None)
+        bound = ops.cast(ops.convert_to_tensor(y_pred), "float32")
+        if len(bound.shape) != 2:
+            raise ValueError(f"Expected a bound of shape (batch, time). Received: y_pred.shape={tuple(bound.shape)}")
+        valid = ops.ones_like(bound, dtype="bool") if mask is None else ops.cast(mask, "bool")
+        check_shape("mask", valid, tuple(bound.shape), "(batch, time)")
+        if self.ignore_class is not None:
+            labels = ops.convert_to_tensor(y_true)
+            check_shape("y_true", labels, tuple(bound.shape), "(batch, time)")
+            valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int32"), self.ignore_class))
+        return ops.where(valid, bound, 0.0), valid
+
+    def get_config(self):
+        return {**super().get_config(), "ignore_class": self.ignore_class}

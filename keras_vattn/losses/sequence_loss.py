@@ -1,0 +1,58 @@
+import keras
+from keras import ops
+
+
+class SequenceLoss(keras.losses.Loss):
+    """Base class of the losses of whole sequences: summed over time, reduced over the batch.
+
+    A subclass gives the log-likelihood of the steps, and says which of them count.
+
+    Args:
+        reduction: As in `keras.losses.Loss`, over the batch.
+        name: Name of the loss.
+    """
+
+    def __init__(self, reduction, name):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+        self._batch_reduction = _PerSequence(name=name, reduction=reduction)
+
+    def log_likelihood(self, y_true, y_pred):
+        """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and a boolean (B, T),
+        whether it counts."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
+
+    # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
+    # is silently wrong. Hence the mask is spent here, before the sum over time.
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        with keras.name_scope(self.name):
+            log_likelihood, valid = self.log_likelihood(y_true, y_pred)
+            sequence_weight = None
+            if sample_weight is not None:
+                sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+                if len(sample_weight.shape) > 1:
+                    _check_step_weight(sample_weight, log_likelihood)
+                    log_likelihood = ops.where(valid, log_likelihood * sample_weight, 0.0)
+                else:
+                    sequence_weight = ops.broadcast_to(sample_weight, ops.shape(log_likelihood)[:1])
+            losses = -ops.sum(log_likelihood, axis=1)
+            return self._batch_reduction(losses, losses, sample_weight=sequence_weight)
+
+
+class _PerSequence(keras.losses.Loss):
+    """Reduction of (B,) losses, which scales for replicas as Keras does."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def _check_step_weight(sample_weight, log_likelihood):
+    expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
+    fits = len(received) == 2 and all(
+        a is None or b is None or a == b or (axis == 1 and b == 1)
+        for axis, (a, b) in enumerate(zip(expected, received, strict=True))
+    )
+    if not fits:
+        raise ValueError(
+            "`sample_weight` must be a scalar, (batch,) or (batch, time). "
+            f"Received: sample_weight.shape={received} for losses of shape {expected}"
+        )

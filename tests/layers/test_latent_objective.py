@@ -1,0 +1,150 @@
+import json
+
+import keras
+import pytest
+import tensorflow as tf
+from latent_cases import OBJECTIVES
+
+import keras_vattn
+from keras_vattn import LatentObjective
+from keras_vattn.layers.latent_objective import LEGAL, Pair
+
+PAIRS = [(objective, estimator) for objective, estimators in LEGAL.items() for estimator in estimators]
+OPTIONS = {"top_k": {"top_k": 3}, "wake_sleep": {"num_samples": 2}}
+
+
+@keras.saving.register_keras_serializable(package="test_latent_objective")
+def others(log_likelihood):
+    total = tf.reduce_sum(log_likelihood, axis=-1, keepdims=True)
+    return (total - log_likelihood) / (log_likelihood.shape[-1] - 1)
+
+
+def options(objective, estimator):
+    return {**OPTIONS.get(objective, {}), **OPTIONS.get(estimator, {})}
+
+
+def test_the_legal_pairs():
+    assert {f"{objective}/{estimator}" for objective, estimator in PAIRS} == {
+        "soft/expected",
+        "marginal/enumerate",
+        "marginal/top_k",
+        "elbo/enumerate",
+        "elbo/sample",
+        "elbo/gumbel",
+        "hard/enumerate",
+        "hard/sample",
+        "importance_weighted/sample",
+        "wake_sleep/sample",
+    }
+
+
+@pytest.mark.parametrize("objective", list(LEGAL))
+@pytest.mark.parametrize("estimator", ["expected", "enumerate", "top_k", "sample", "gumbel", "exact"])
+def test_every_other_pair_is_an_error_that_lists_them(objective, estimator):
+    if (objective, estimator) in PAIRS:
+        made = LatentObjective(objective, estimator, **options(objective, estimator))
+        assert made == LatentObjective(f"{objective}/{estimator}", **options(objective, estimator))
+        assert str(made.in_training) == f"{objective}/{estimator}"
+        return
+    for arguments in ((objective, estimator), (f"{objective}/{estimator}",)):
+        with pytest.raises(ValueError, match=f"Received: objective='{objective}/{estimator}'") as error:
+            LatentObjective(*arguments, top_k=2, num_samples=2)
+        assert all(f"{one}/{other}" in str(error.value) for one, other in PAIRS)
+
+
+def test_default_estimators():
+    defaults = {objective: LatentObjective(objective, num_samples=2).estimator for objective in LEGAL}
+    assert defaults == {
+        "soft": "expected",
+        "marginal": "enumerate",
+        "elbo": "sample",
+        "hard": "sample",
+        "importance_weighted": "sample",
+        "wake_sleep": "sample",
+    }
+
+
+def test_pairs_at_evaluation():
+    at_inference = {name: str(objective.at_inference) for name, objective in OBJECTIVES.items()}
+    assert at_inference == {
+        "soft": "soft/expected",
+        "marginal": "marginal/enumerate",
+        "top_k": "marginal/top_k",
+        "elbo-sample": "elbo/enumerate",
+        "elbo-sample-3": "elbo/enumerate",
+        "elbo-moving-average": "elbo/enumerate",
+        "elbo-enumerate": "elbo/enumerate",
+        "elbo-gumbel": "elbo/enumerate",
+        "hard-sample": "hard/enumerate",
+        "hard-enumerate": "marginal/enumerate",
+        "importance-weighted": "elbo/enumerate",
+        "wake-sleep": "marginal/enumerate",
+    }
+    assert str(LatentObjective("wake_sleep", num_samples=2, top_k=4).at_inference) == "marginal/top_k"
+
+
+def test_the_pair_of_a_call():
+    objective = LatentObjective("elbo/sample")
+    pair = lambda **call: str(objective.pair(**{"marked": False, "has_posterior": True, **call}))  # noqa: E731
+    assert pair(training=True) == "elbo/sample"
+    assert pair(training=False) == pair(training=None) == "elbo/enumerate"
+    assert pair(training=False, marked=True) == "elbo/sample"
+    assert pair(training=False, has_posterior=False) == "marginal/enumerate"
+    assert pair(training=False, marked=True, has_posterior=False) == "marginal/enumerate"
+    with pytest.raises(
+        ValueError, match=r"elbo/sample needs posterior logits in training.*Received: posterior_logits=None"
+    ):
+        pair(training=True, has_posterior=False)
+    enumerated = LatentObjective("elbo/enumerate")
+    assert enumerated.pair(False, True, True) == Pair("elbo", "enumerate")
+    hard = LatentObjective("hard/sample")
+    assert hard.pair(True, False, False) == Pair("hard", "sample")
+
+
+def test_round_trip():
+    objectives = [*OBJECTIVES.values(), LatentObjective("hard", num_samples=2, baseline=others, detach_prior=True)]
+    for objective in objectives:
+        read = json.loads(json.dumps(keras.saving.serialize_keras_object(objective)))
+        copy = keras.saving.deserialize_keras_object(read)
+        assert isinstance(copy, LatentObjective)
+        assert copy == objective
+    assert copy.baseline is others
+    assert len(set(OBJECTIVES.values())) == len(OBJECTIVES)
+
+
+def test_it_does_not_change():
+    with pytest.raises(AttributeError):
+        LatentObjective("soft").objective = "hard"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        ({"objective": "exact"}, "objective='exact'"),
+        ({"objective": 3}, "objective=3"),
+        ({"objective": "marginal/top_k"}, "top_k=None"),
+        ({"objective": "soft", "inference": "marginal/top_k"}, "top_k=None"),
+        ({"objective": "marginal/top_k", "top_k": 0}, "top_k=0"),
+        ({"objective": "elbo", "num_samples": 0}, "num_samples=0"),
+        ({"objective": "elbo", "num_samples": 1.5}, r"num_samples=1\.5"),
+        ({"objective": "wake_sleep"}, "num_samples=1"),
+        ({"objective": "elbo/gumbel", "num_samples": 2}, "num_samples=2"),
+        ({"objective": "elbo/gumbel", "tau": 0.0}, r"tau=0\.0"),
+        ({"objective": "elbo/gumbel", "tau": -1.0}, r"tau=-1\.0"),
+        ({"baseline": "mean"}, "baseline='mean'"),
+        ({"baseline_decay": 1.0}, r"baseline_decay=1\.0"),
+        ({"inference": "elbo/exact"}, "inference='elbo/exact'"),
+        ({"objective": "elbo", "inference": "wake_sleep"}, "num_samples=1"),
+    ],
+)
+def test_errors(arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        LatentObjective(**arguments)
+
+
+def test_the_layers_take_it_as_words_or_as_a_configuration():
+    config = keras.saving.serialize_keras_object(LatentObjective("marginal"))
+    for layer in (keras_vattn.CategoricalAttention, keras_vattn.LatentLogLikelihood):
+        assert layer(objective="marginal").objective == layer(objective=config).objective == LatentObjective("marginal")
+        with pytest.raises(ValueError, match="Received: objective=None"):
+            layer(objective=None)

@@ -1,0 +1,257 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn
+from keras_vattn import TokenLogLikelihood, chunked_softmax
+
+BATCH, STEPS, CANDIDATES, WIDTH, VOCABULARY = 3, 4, 5, 6, 9
+GENERATOR = np.random.default_rng(2)
+INPUTS = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES, WIDTH)).astype("float32")
+TARGETS = GENERATOR.integers(0, VOCABULARY, size=(BATCH, STEPS)).astype("int32")
+IGNORED = 7  # 4 of the 12 words
+UPSTREAM = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES)).astype("float32")
+UPSTREAM[:, :, -1] = 0.0
+UPSTREAM[1, 2:] = 0.0
+CHUNK_SIZES = (1, 7, 30, 60, 1000)
+
+
+def built(**options):
+    layer = TokenLogLikelihood(VOCABULARY, **options)
+    layer.build(INPUTS.shape)
+    keras.utils.set_random_seed(0)
+    layer.set_weights([np.random.default_rng(5).normal(size=w.shape) for w in layer.weights])
+    return layer
+
+
+def value_and_gradients(layer, inputs=INPUTS, targets=TARGETS, upstream=UPSTREAM):
+    inputs = tf.convert_to_tensor(inputs)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = layer(inputs, targets)
+    return [value, *tape.gradient(value, [inputs, *[w.value for w in layer.weights]], tf.convert_to_tensor(upstream))]
+
+
+def reference(layer, ignore_class=None):
+    """The same by a log-softmax over all words."""
+    inputs, variables = tf.constant(INPUTS), [w.value for w in layer.weights]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        log_words = tf.nn.log_softmax(inputs @ variables[0] + (variables[1] if len(variables) > 1 else 0.0))
+        value = tf.einsum("btkv,btv->btk", log_words, tf.one_hot(TARGETS, VOCABULARY))
+        if ignore_class is not None:
+            value = tf.where((ignore_class != TARGETS)[..., None], value, 0.0)
+    return [value, *tape.gradient(value, [inputs, *variables], tf.constant(UPSTREAM))]
+
+
+def assert_close(found, expected, **tolerance):
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
+
+
+@pytest.mark.parametrize("chunk_size", [None, *CHUNK_SIZES])
+@pytest.mark.parametrize("ignore_class", [None, IGNORED])
+def test_value_and_gradients(chunk_size, ignore_class):
+    layer = built(chunk_size=chunk_size, ignore_class=ignore_class)
+    assert_close(value_and_gradients(layer), reference(layer, ignore_class))
+
+
+def test_without_a_bias():
+    layer = built(use_bias=False, chunk_size=7)
+    assert len(layer.weights) == 1
+    assert_close(value_and_gradients(layer), reference(layer))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("chunk_size", [None, 7])
+def test_in_graph_with_unknown_axes(chunk_size, jit_compile):
+    layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
+    signature = [
+        tf.TensorSpec((None, None, None, WIDTH)),
+        tf.TensorSpec((None, None), tf.int32),
+        tf.TensorSpec((None, None, None)),
+    ]
+    compiled = tf.function(
+        lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature, jit_compile=jit_compile
+    )
+    expected = reference(layer, IGNORED)
+    assert_close(compiled(INPUTS, TARGETS, UPSTREAM), expected)
+    one = compiled(INPUTS[:1, :1, :1], TARGETS[:1, :1], UPSTREAM[:1, :1, :1])
+    np.testing.assert_allclose(one[0], expected[0][:1, :1, :1], rtol=1e-4, atol=1e-5)
+
+
+def test_an_empty_batch():
+    layer = built()
+    assert layer(INPUTS[:0], TARGETS[:0]).shape == (0, STEPS, CANDIDATES)
+
+
+def test_no_more_rows_than_a_chunk_at_a_time_and_none_without_a_gradient(monkeypatch):
+    """Rows of every matrix product: forward all, backward those with a gradient, twice where they were let go of."""
+    sizes = {"forward": [], "by inputs": [], "by kernel": []}
+
+    def matmul(a, b, transpose_a=False, transpose_b=False):
+        kind = "by kernel" if transpose_a else "by inputs" if transpose_b else "forward"
+        sizes[kind].append(int(a.shape[0]))
+        return real(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
+    real = tf.matmul
+    monkeypatch.setattr(chunked_softmax.tf, "matmul", matmul)
+    rows, with_gradient = UPSTREAM.size, int((UPSTREAM != 0).sum())  # 60, 40
+    value_and_gradients(built(chunk_size=15))
+    assert sizes["forward"][:4] == [15] * 4
+    assert all(max(rows) == 15 for rows in sizes.values())
+    again, backward = sum(sizes["forward"][4:]), sum(sizes["by inputs"])
+    assert sizes["by inputs"] == sizes["by kernel"]
+    assert with_gradient <= backward <= with_gradient + 15 < rows
+    assert again == backward - 15  # the first chunk is kept
+
+    for kind in sizes:
+        sizes[kind].clear()
+    draws_and_baseline = built()
+    value_and_gradients(draws_and_baseline, INPUTS[:, :, -2:], TARGETS, UPSTREAM[:, :, -2:])
+    assert sizes == {"forward": [24], "by inputs": [12], "by kernel": [12]}
+
+
+def test_words_that_do_not_count():
+    """Value and gradient 0, whatever stands there."""
+    targets = TARGETS.copy()
+    targets[0, 1:] = -1
+    inputs = INPUTS.copy()
+    layer = built(ignore_class=-1, chunk_size=20)
+    value, by_inputs, by_kernel, by_bias = value_and_gradients(layer, inputs, targets)
+    assert (value.numpy()[0, 1:] == 0).all() and (by_inputs.numpy()[0, 1:] == 0).all()
+    inputs[0, 1:] = np.nan
+    moved = value_and_gradients(layer, inputs, targets)
+    np.testing.assert_array_equal(moved[0], value)
+    np.testing.assert_allclose(moved[2], by_kernel, rtol=1e-5, atol=1e-6)
+    only = UPSTREAM.copy()
+    only[targets == -1] = 0.0
+    np.testing.assert_allclose(value_and_gradients(layer, inputs, targets, only)[3], by_bias, rtol=1e-5, atol=1e-6)
+
+
+def test_extreme_logits():
+    for scale in (1e4, -1e4):
+        layer = TokenLogLikelihood(2, kernel_initializer="identity")
+        inputs = tf.constant([[[[scale, 0.0], [0.0, scale]]]])
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = layer(inputs, np.zeros((1, 1), "int32"))
+        expected = [0.0, -1e4] if scale > 0 else [-1e4, 0.0]
+        np.testing.assert_allclose(value[0, 0], expected)
+        assert np.isfinite(tape.gradient(value, inputs)).all()
+
+
+def test_a_large_constant_changes_nothing():
+    """Differences of logits near 1e4 keep their precision."""
+    layer = TokenLogLikelihood(3, kernel_initializer="identity")
+    near, far = np.float32([[[[1.0, 2.0, 3.0]]]]), np.float32([[[[10001.0, 10002.0, 10003.0]]]])
+    targets = np.zeros((1, 1), "int32")
+    np.testing.assert_allclose(layer(far, targets), layer(near, targets), rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    expected = reference(built())
+    layer = built(dtype=policy, chunk_size=25)
+    found = value_and_gradients(layer)
+    assert [x.dtype for x in found] == [tf.float32] * 4
+    assert all(w.dtype == "float32" for w in layer.weights)
+    assert_close(found, expected, rtol=0.05, atol=0.1)
+    assert layer(INPUTS, log_prior=np.zeros((BATCH, STEPS, CANDIDATES), "float32")).dtype == tf.float32
+
+
+def test_all_words():
+    layer = built()
+    log_words = layer(INPUTS)
+    assert log_words.shape == (BATCH, STEPS, CANDIDATES, VOCABULARY)
+    np.testing.assert_allclose(ops.logsumexp(log_words, axis=-1), np.zeros((BATCH, STEPS, CANDIDATES)), atol=1e-5)
+    chosen = np.take_along_axis(log_words.numpy(), TARGETS[:, :, None, None], axis=-1)[..., 0]
+    np.testing.assert_allclose(chosen, layer(INPUTS, TARGETS), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("chunk_size", [None, 1, 24, 36])
+def test_the_marginal_of_all_words(chunk_size, jit_compile):
+    """log sum_k p(z_k) p(v | z_k), with the gradient of plain TensorFlow; a masked key does not enter."""
+    layer = built(chunk_size=chunk_size)
+    keys = keras_vattn.DenseKeys(np.arange(CANDIDATES) < np.array([5, 3, 0])[:, None, None])
+    logits = tf.constant(np.random.default_rng(4).normal(size=(BATCH, STEPS, CANDIDATES), scale=2), tf.float32)
+    log_prior = keras_vattn.categorical.log_probabilities(logits, keys)
+    kernel = layer.kernel.value
+
+    def found(inputs, log_prior):
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, log_prior])
+            value = layer(inputs, log_prior=log_prior)
+            total = tf.reduce_sum(value * tf.cos(value))
+        return [value, *tape.gradient(total, [inputs, log_prior, kernel])]
+
+    inputs = tf.constant(INPUTS)
+    with tf.GradientTape() as tape:
+        tape.watch([inputs, log_prior])
+        log_words = tf.nn.log_softmax(inputs @ kernel + layer.bias.value)
+        # Without a valid key every candidate is the empty context.
+        weights = tf.concat([log_prior[:2], tf.fill((1, STEPS, CANDIDATES), -np.log(5.0).astype("float32"))], axis=0)
+        value = tf.reduce_logsumexp(log_words + weights[..., None], axis=2)
+        total = tf.reduce_sum(value * tf.cos(value))
+    expected = [value, *tape.gradient(total, [inputs, log_prior, kernel])]
+    signature = [tf.TensorSpec((None, None, None, WIDTH)), tf.TensorSpec((None, None, None))]
+    compiled = tf.function(found, input_signature=signature, jit_compile=jit_compile)
+    assert_close(compiled(inputs, log_prior), expected)
+    np.testing.assert_allclose(ops.logsumexp(value, axis=-1), np.zeros((BATCH, STEPS)), atol=1e-5)
+
+
+def test_config_and_shapes(tmp_path):
+    layer = TokenLogLikelihood(VOCABULARY, 0, 12, False, "zeros", "ones")
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    copy = keras.saving.deserialize_keras_object(config)
+    assert copy.get_config() == layer.get_config()
+    inputs = keras.Input((None, None, WIDTH)), keras.Input((None,), dtype="int32"), keras.Input((None, None))
+    outputs = {
+        "words": built()(inputs[0]),
+        "targets": built()(inputs[0], inputs[1]),
+        "marginal": built()(inputs[0], log_prior=inputs[2]),
+    }
+    assert {name: x.shape for name, x in outputs.items()} == {
+        "words": (None, None, None, VOCABULARY),
+        "targets": (None, None, None),
+        "marginal": (None, None, VOCABULARY),
+    }
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    arrays = [INPUTS, TARGETS, np.log(np.full((BATCH, STEPS, CANDIDATES), 0.2, "float32"))]
+    for name, x in model(arrays).items():
+        np.testing.assert_array_equal(loaded(arrays)[name], x)
+        assert x.shape == tuple(a if b is None else b for a, b in zip(x.shape, outputs[name].shape, strict=True))
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    served = exported.serve(tuple(tf.constant(x) for x in arrays))
+    np.testing.assert_allclose(served["marginal"], model(arrays)["marginal"], rtol=1e-5)
+
+
+def test_the_mask_goes_on():
+    layer = built()
+    inputs = tf.constant(INPUTS)
+    inputs._keras_mask = tf.constant(np.arange(STEPS) < np.array([[4], [2], [1]]))
+    np.testing.assert_array_equal(layer(inputs, TARGETS)._keras_mask, inputs._keras_mask)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="Received: vocabulary_size=0"):
+        TokenLogLikelihood(0)
+    with pytest.raises(ValueError, match="Received: chunk_size=0"):
+        TokenLogLikelihood(3, chunk_size=0)
+    with pytest.raises(ValueError, match=r"Received: inputs.shape=\(3, 4, 5\)"):
+        TokenLogLikelihood(3)(INPUTS[..., 0])
+    layer = built()
+    with pytest.raises(ValueError, match=r"Received: targets.shape=\(3, 3\)"):
+        layer(INPUTS, TARGETS[:, :3])
+    with pytest.raises(ValueError, match=r"Received: log_prior.shape=\(3, 4\)"):
+        layer(INPUTS, log_prior=UPSTREAM[..., 0])
+    with pytest.raises(ValueError, match=r"not both. Received: targets.shape=\(3, 4\)"):
+        layer(INPUTS, TARGETS, log_prior=UPSTREAM)

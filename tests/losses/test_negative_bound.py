@@ -1,0 +1,98 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vattn import NegativeBound
+
+BATCH = TIME = 4
+LENGTHS = (4, 2, 1, 0)
+GENERATOR = np.random.default_rng(3)
+BOUND = GENERATOR.normal(size=(BATCH, TIME), loc=-3.0).astype("float32")
+LABELS = GENERATOR.integers(1, 9, size=(BATCH, TIME))
+MASK = np.arange(TIME) < np.array(LENGTHS)[:, None]
+
+
+def masked(bound, mask):
+    bound = tf.constant(bound)
+    bound._keras_mask = tf.constant(mask)
+    return bound
+
+
+def test_value():
+    expected = -BOUND.sum(axis=1)
+    np.testing.assert_allclose(NegativeBound()(LABELS, BOUND), expected.mean(), rtol=1e-6)
+    np.testing.assert_allclose(NegativeBound(reduction="sum")(LABELS, BOUND), expected.sum(), rtol=1e-6)
+    np.testing.assert_allclose(NegativeBound(reduction=None)(LABELS, BOUND), expected, rtol=1e-6)
+
+
+def test_mask_where_batch_and_time_have_the_same_size():
+    """The trap: (B,) losses beside a (B, T) mask broadcast without an error when B == T."""
+    expected = -(BOUND * MASK).sum(axis=1)
+    loss = NegativeBound()
+    np.testing.assert_allclose(loss(LABELS, masked(BOUND, MASK)), expected.mean(), rtol=1e-6)
+
+    class SummedInCall(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return -keras.ops.sum(y_pred, axis=1)
+
+    assert abs(float(SummedInCall()(LABELS, masked(BOUND, MASK))) - expected.mean()) > 0.5
+    per_sequence = NegativeBound(reduction=None)(LABELS, masked(BOUND, MASK))
+    np.testing.assert_allclose(per_sequence, expected, rtol=1e-6)
+    assert float(per_sequence[3]) == 0.0
+
+
+def test_ignore_class():
+    padded = np.where(MASK, LABELS, 0)
+    expected = -(BOUND * MASK).sum(axis=1).mean()
+    np.testing.assert_allclose(NegativeBound(ignore_class=0)(padded, BOUND), expected, rtol=1e-6)
+    first = np.ones_like(MASK)
+    first[:, 0] = False
+    both = -(BOUND * MASK * first).sum(axis=1).mean()
+    np.testing.assert_allclose(NegativeBound(ignore_class=0)(padded, masked(BOUND, first)), both, rtol=1e-6)
+
+
+def test_masked_steps_have_no_gradient_whatever_stands_there():
+    variable = tf.Variable(np.where(MASK, BOUND, -np.inf))
+    with tf.GradientTape() as tape:
+        loss = NegativeBound(ignore_class=0)(np.where(MASK, LABELS, 0), tf.identity(variable))
+    assert np.isfinite(loss)
+    np.testing.assert_allclose(tape.gradient(loss, variable), np.where(MASK, -1.0 / BATCH, 0.0))
+
+
+def test_sample_weights():
+    per_sequence, per_step = np.array([0.0, 1.0, 2.0, 3.0]), GENERATOR.random((BATCH, TIME))
+    loss, bound = NegativeBound(), masked(BOUND, MASK)
+    costs = -BOUND * MASK
+    np.testing.assert_allclose(loss(LABELS, bound, per_sequence), (costs.sum(1) * per_sequence).mean(), rtol=1e-6)
+    np.testing.assert_allclose(loss(LABELS, bound, per_step), (costs * per_step).sum(1).mean(), rtol=1e-6)
+    np.testing.assert_allclose(loss(LABELS, bound, 2.0), 2 * costs.sum(1).mean(), rtol=1e-6)
+
+
+def test_labels_are_not_looked_at_without_an_ignored_class():
+    np.testing.assert_allclose(NegativeBound()(np.zeros(BATCH), BOUND), -BOUND.sum(axis=1).mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_it_is_float32(dtype):
+    value = NegativeBound()(LABELS, tf.cast(BOUND, dtype))
+    assert value.dtype == tf.float32
+    np.testing.assert_allclose(value, -BOUND.sum(axis=1).mean(), rtol=1e-2)
+
+
+def test_config_round_trip():
+    loss = NegativeBound(ignore_class=2, reduction="sum", name="bound")
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert isinstance(copy, NegativeBound)
+    assert copy.get_config() == loss.get_config()
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"Received: y_pred.shape=\(4, 4, 1\)"):
+        NegativeBound()(LABELS, BOUND[..., None])
+    with pytest.raises(ValueError, match=r"Received: y_true.shape=\(4,\)"):
+        NegativeBound(ignore_class=0)(LABELS[:, 0], BOUND)
+    with pytest.raises(ValueError, match=r"Received: sample_weight\.shape=\(4, 3\)"):
+        NegativeBound()(LABELS, BOUND, np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"Received: mask.shape=\(4, 3\)"):
+        NegativeBound()(LABELS, masked(BOUND, MASK[:, :3]))
