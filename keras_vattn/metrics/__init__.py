@@ -1,3 +1,23 @@
+from keras_vattn.metrics.pavpu import PavpuResult, pavpu
 from keras_vattn.metrics.perplexity import Perplexity, predictive_log_likelihood
+from keras_vattn.metrics.uncertainty import (
+    brier_score,
+    expected_calibration_error,
+    mutual_information,
+    negative_log_likelihood,
+    predictive_entropy,
+    risk_coverage_area,
+)
 
-__all__ = ["Perplexity", "predictive_log_likelihood"]
+__all__ = [
+    "PavpuResult",
+    "Perplexity",
+    "brier_score",
+    "expected_calibration_error",
+    "mutual_information",
+    "negative_log_likelihood",
+    "pavpu",
+    "predictive_entropy",
+    "predictive_log_likelihood",
+    "risk_coverage_area",
+]

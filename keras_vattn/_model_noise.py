@@ -1,0 +1,181 @@
+"""All the noise of a model as a function of one seed, or of a stack of seeds with one for each part of the batch."""
+
+import contextlib
+import functools
+import inspect
+import itertools
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from keras_vattn import random
+from keras_vattn.alignments import GumbelSoftmax, LogNormal, Softmax, Weibull
+from keras_vattn.contexts import GaussianContext, WeightedSum
+from keras_vattn.inference import posterior_draws
+from keras_vattn.layers import Attention, AttentionDecoder, GaussianLatent, MultiHeadAttention, WordDropout
+
+RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
+KERAS_DROPOUTS = (layers.Dropout, layers.GaussianDropout, layers.AlphaDropout)
+# These draw through `keras_vattn.random` alone, which takes stacks of seeds, with the batch on the first axis.
+STACKING_LAYERS = (Attention, AttentionDecoder, GaussianLatent, MultiHeadAttention, WordDropout)
+STACKING_PARTS = (GumbelSoftmax, LogNormal, Softmax, Weibull, GaussianContext, WeightedSum)
+
+
+class ModelNoise:
+    """Which layers of a model draw and drop, and how to make them draw from given seeds.
+
+    Args:
+        model: A `keras.Model` or layer.
+        dropout: Whether layers drop.
+
+    Raises:
+        ValueError: If nothing in the model would be random.
+    """
+
+    def __init__(self, model, dropout):
+        self.model = model
+        self.layers = model._flatten_layers()
+        self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
+        self.is_stochastic = any(getattr(layer, "is_stochastic", False) for layer in self.layers)
+        if not self.is_stochastic and not self.dropping:
+            raise ValueError(
+                "`posterior_predictive` needs a model with a stochastic layer, or with dropout and dropout=True. "
+                f"Received: model={model}, dropout={dropout}"
+            )
+
+    @property
+    def takes_stacks(self):
+        """Whether a stack of seeds gives every part of the batch the very noise that its seed alone would give."""
+        return all(takes_stacks(layer, layer in self.dropping) for layer in self.layers)
+
+    @contextlib.contextmanager
+    def drawn_from(self, seeds):
+        """Make every call of the model draw from these seeds, and change none of its variables.
+
+        Args:
+            seeds: int32 tensor of shape (2,), or a stack (K, 2) for a batch whose K-th parts are K draws.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(keras.StatelessScope(collect_losses=True, initialize_variables=False))
+            if self.is_stochastic:
+                # Without a seed of its own every layer asks its generator.
+                stack.enter_context(posterior_draws(self.model))
+            stacked, count = len(seeds.shape) == 2, itertools.count()
+            for layer in self.layers:
+                # Keras makes the masks of a recurrent layer at inference too, and leaves them unused.
+                idle = stacked and is_of_keras(layer) and layer not in self.dropping
+                next_seed = seed_sequence(seeds[0] if idle else seeds, count)
+                for generator in layer._seed_generators:
+                    stack.enter_context(replaced(generator, "next", next_seed))
+            for layer in self.layers:
+                if isinstance(layer, layers.BatchNormalization):
+                    stack.enter_context(replaced(layer, "call", with_training(layer.call, False)))
+            for layer in self.dropping:
+                stack.enter_context(replaced(layer, *dropping_method(layer, stacked)))
+            yield
+
+
+def has_dropout(layer):
+    """Return whether the layer itself, or the cell that it runs, drops in training."""
+    owners = [x for x in (layer, getattr(layer, "cell", None)) if getattr(x, "_seed_generators", None)]
+    rates = [getattr(owner, name, None) for owner in owners for name in RATES]
+    return any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
+
+
+def is_of_keras(layer):
+    """Return whether this is a layer of Keras itself; those draw in training only."""
+    return type(layer).__module__.startswith("keras.")
+
+
+def takes_stacks(layer, drops):
+    """Return whether what the layer draws is right with a stack of seeds."""
+    if not layer._seed_generators:
+        return True
+    if type(layer).__module__.startswith("keras_vattn."):
+        parts = [getattr(layer, name, None) for name in ("alignment", "context")]
+        return isinstance(layer, STACKING_LAYERS) and all(x is None or type(x) in STACKING_PARTS for x in parts)
+    return is_of_keras(layer) and (not drops or isinstance(layer, KERAS_DROPOUTS))
+
+
+def seed_sequence(seeds, count):
+    """Return what `SeedGenerator.next` does, with new seeds of `seeds` at every call."""
+
+    def next_seed(ordered=True):
+        return tf.bitcast(random.fold_in(seeds, next(count)), tf.uint32)
+
+    return next_seed
+
+
+def dropping_method(layer, stacked):
+    """Return the name of the method of a layer that decides on dropout, and one that drops."""
+    if hasattr(layer, "draw_noise"):
+        return "draw_noise", with_dropout_noise(layer.draw_noise)
+    dropping = with_training(layer.call, True)
+    if stacked and isinstance(layer, KERAS_DROPOUTS):
+        return "call", part_by_part(dropping, layer.seed_generator)
+    return "call", dropping
+
+
+def with_training(call, training):
+    """Return a call of a layer whose `training`, if it takes one, is fixed."""
+    if "training" not in inspect.signature(call).parameters:
+        return call
+
+    @functools.wraps(call)
+    def fixed(*args, **kwargs):
+        return call(*args, **{**kwargs, "training": training})
+
+    return fixed
+
+
+def with_dropout_noise(draw_noise):
+    """Return the `draw_noise` of an attention layer or decoder with the dropout, and nothing else, of training."""
+
+    @functools.wraps(draw_noise)
+    def dropping(*args, **kwargs):
+        noise = draw_noise(*args, **kwargs)
+        arguments = inspect.signature(draw_noise).bind(*args, **kwargs).arguments
+        in_training = draw_noise(**{**arguments, "training": True})
+        return {**noise, "dropout": in_training["dropout"]} if "dropout" in in_training else noise
+
+    return dropping
+
+
+def part_by_part(call, generator):
+    """Return the call of a Keras dropout layer that takes a stack of seeds: one call for each part of the batch."""
+
+    @functools.wraps(call)
+    def split(inputs, *args, **kwargs):
+        seeds = tf.bitcast(generator.next(), tf.int32)
+        shape = tf.shape(inputs)
+        count = tf.shape(seeds)[0]
+        parts = tf.reshape(inputs, tf.concat([[count, shape[0] // count], shape[1:]], axis=0))
+        parts.set_shape([None, None, *inputs.shape[1:]])
+
+        def one(part_and_seed):
+            part, seed = part_and_seed
+            with replaced(generator, "next", lambda ordered=True: tf.bitcast(seed, tf.uint32)):
+                return call(part, *args, **kwargs)
+
+        return tf.ensure_shape(
+            tf.reshape(tf.map_fn(one, (parts, seeds), fn_output_signature=inputs.dtype), shape), inputs.shape
+        )
+
+    return split
+
+
+@contextlib.contextmanager
+def replaced(owner, name, method):
+    """Give one instance another method; Keras tracks nothing of it."""
+    attributes = vars(owner)
+    missing = object()
+    previous = attributes.get(name, missing)
+    attributes[name] = method
+    try:
+        yield
+    finally:
+        if previous is missing:
+            del attributes[name]
+        else:
+            attributes[name] = previous

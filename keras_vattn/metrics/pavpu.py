@@ -1,0 +1,179 @@
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vattn.metrics import _draws
+from keras_vattn.validation import one_of
+
+TESTS = ("welch", "paired")
+QUANTITIES = ("probabilities", "log_probabilities")
+# The smallest normal float32.
+SMALLEST = 2.0**-126
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PavpuResult:
+    """What `keras_vattn.metrics.pavpu` returns.
+
+    Attributes:
+        n_ac: Accurate and certain examples; a sum of accuracies, so not whole for accuracies between 0 and 1.
+        n_au: Accurate and uncertain.
+        n_ic: Inaccurate and certain.
+        n_iu: Inaccurate and uncertain.
+        p_values: (N,), of the test of the two best classes.
+        certain: Boolean (N,), Cer_i.
+        predictions: (N,), the best class.
+        num_draws: Number of draws: only results of equal numbers compare.
+
+    Example:
+
+    >>> result = keras_vattn.metrics.PavpuResult(6.0, 1.0, 1.0, 2.0, None, None, None, 20)
+    >>> result.pavpu
+    0.8
+    """
+
+    n_ac: float
+    n_au: float
+    n_ic: float
+    n_iu: float
+    p_values: np.ndarray
+    certain: np.ndarray
+    predictions: np.ndarray
+    num_draws: int
+
+    @property
+    def pavpu(self):
+        """(n_ac + n_iu) / (n_ac + n_au + n_ic + n_iu), in [0, 1]."""
+        return (self.n_ac + self.n_iu) / (self.n_ac + self.n_au + self.n_ic + self.n_iu)
+
+
+def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities", accuracies=None):
+    """Return the accuracy versus uncertainty of predictions: is the model certain where it is right?
+
+    A prediction is certain if its two best classes, by the mean of the draws, differ in a two-sided t-test
+    over the draws with p < significance.
+
+    ```
+    PAvPU = (n_ac + n_iu) / (n_ac + n_au + n_ic + n_iu)
+    n_ac = sum_i Acc_i Cer_i            n_au = sum_i Acc_i (1 - Cer_i)
+    n_ic = sum_i (1 - Acc_i) Cer_i      n_iu = sum_i (1 - Acc_i) (1 - Cer_i)
+    ```
+
+    **Only results of the same number of draws compare.** The test asks whether the two *means* differ, and more draws
+    find ever smaller differences: certainty grows with the number of draws by construction. Two draws, the default of
+    the published code, test next to nothing; use 20 or more.
+
+    - `test="welch"` is the two-sample t-test of the paper, variances not assumed equal; it takes the draws of the two
+      classes as unrelated. `test="paired"` is that of their differences, draw by draw.
+    - `on="log_probabilities"` tests logarithms. The normaliser cancels in a difference, so with `test="paired"` this is
+      the paired test on *logits* of the published code (which reads the classes off the mean probabilities too).
+      Probabilities below 2^-126, the smallest normal float32, count as that.
+    - Where nothing varies there is no t: if both classes (for "paired": their difference) are the same in every draw, p
+      is 0 where the means differ and 1 where they are equal. A deterministic model is certain of everything but a tie.
+    - Where classes tie for best or second best, the one of lower index goes first; two best that tie are uncertain.
+
+    Args:
+        draws: Probabilities (num_samples, N, C), for instance of `keras_vattn.posterior_predictive`; at least 2 draws.
+        labels: Integers (N,), or `None` with `accuracies`.
+        significance: The threshold of p, in (0, 1). Defaults to 0.05.
+        test: `"welch"` or `"paired"`. Defaults to `"welch"`.
+        on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
+        accuracies: In place of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
+            that of the prediction is taken. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+
+    Returns:
+        A `PavpuResult`: `pavpu`, the four counts, p-values, certainties and predictions.
+
+    Raises:
+        ValueError: If the draws are no probabilities, or fewer than 2; for labels outside the classes, accuracies
+            outside [0, 1], both or neither of them; for an unknown test or quantity, a significance outside (0, 1).
+
+    Reference:
+        Fan et al. 2020, appendix B.2.1; Mukhoti and Gal 2018, https://arxiv.org/abs/1811.12709.
+
+    Example:
+
+    >>> import numpy as np
+    >>> sure = [[0.9, 0.1], [0.8, 0.2], [0.85, 0.15]]  # three draws
+    >>> unsure = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
+    >>> result = keras_vattn.metrics.pavpu(np.stack([sure, unsure], axis=1), labels=[0, 1])
+    >>> result.pavpu, result.n_ac, result.n_iu, result.p_values.round(4).tolist()
+    (1.0, 1.0, 1.0, [0.0001, 0.6661])
+    """
+    one_of("test", test, TESTS)
+    one_of("on", on, QUANTITIES)
+    if isinstance(significance, bool) or not isinstance(significance, (int, float)) or not 0 < significance < 1:
+        raise ValueError(f"`significance` must lie in (0, 1). Received: significance={significance!r}")
+    if (labels is None) == (accuracies is None):
+        raise ValueError(f"Give `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
+    draws = _draws.probabilities(draws, min_draws=2)
+    num_draws, num_examples, num_classes = draws.shape
+    mean = draws.mean(axis=0)
+    order = np.argsort(-mean, axis=-1, kind="stable")
+    predictions = order[:, 0]
+    if labels is None:
+        accuracy = _accuracy(accuracies, predictions, num_examples, num_classes)
+    else:
+        accuracy = (_draws.class_labels(labels, num_examples, num_classes) == predictions).astype("float64")
+    first, second = (draws[:, np.arange(num_examples), order[:, rank]] for rank in (0, 1))  # (M, N)
+    if on == "log_probabilities":
+        first, second = (np.log(np.maximum(x, SMALLEST)) for x in (first, second))
+    p_values = _welch(first, second) if test == "welch" else _paired(first, second)
+    certain = p_values < significance
+    return PavpuResult(
+        n_ac=float(np.sum(accuracy * certain)),
+        n_au=float(np.sum(accuracy * ~certain)),
+        n_ic=float(np.sum((1.0 - accuracy) * certain)),
+        n_iu=float(np.sum((1.0 - accuracy) * ~certain)),
+        p_values=p_values,
+        certain=certain,
+        predictions=predictions,
+        num_draws=num_draws,
+    )
+
+
+def _accuracy(accuracies, predictions, num_examples, num_classes):
+    accuracies = np.asarray(accuracies, "float64")
+    if accuracies.shape not in ((num_examples,), (num_examples, num_classes)):
+        raise ValueError(
+            f"`accuracies` must have shape ({num_examples},) or ({num_examples}, {num_classes}). "
+            f"Received: accuracies.shape={accuracies.shape}"
+        )
+    if not ((accuracies >= 0) & (accuracies <= 1)).all():
+        raise ValueError(
+            f"`accuracies` must lie in [0, 1]. Received: values from {accuracies.min()} to {accuracies.max()}"
+        )
+    return accuracies if accuracies.ndim == 1 else accuracies[np.arange(num_examples), predictions]
+
+
+def _welch(first, second):
+    """Return the p-values of `scipy.stats.ttest_ind(first, second, equal_var=False)` over the first axis."""
+    variances = [_variance(x) for x in (first, second)]
+    total = variances[0] + variances[1]
+    share = variances[0] / np.where(total > 0, total, 1.0)
+    # From the shares, because squares of small variances underflow.
+    freedom = (len(first) - 1) / (share**2 + (1.0 - share) ** 2)
+    return _p_value(first.mean(axis=0) - second.mean(axis=0), total, len(first), freedom)
+
+
+def _paired(first, second):
+    """Return the p-values of `scipy.stats.ttest_rel(first, second)` over the first axis."""
+    difference = first - second
+    freedom = np.full(difference.shape[1], len(difference) - 1.0)
+    return _p_value(difference.mean(axis=0), _variance(difference), len(difference), freedom)
+
+
+def _variance(x):
+    # Exactly 0 for equal draws, of which the mean may be rounded.
+    return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
+
+
+def _p_value(difference, variance, num_draws, freedom):
+    """Return P(|T| > |t|), t = difference / sqrt(variance / num_draws), T of Student's distribution."""
+    scale = np.sqrt(variance / num_draws)
+    varies = scale > 0
+    with np.errstate(over="ignore"):
+        t = difference / np.where(varies, scale, 1.0)
+        p_values = tf.math.betainc(freedom / 2, np.full_like(freedom, 0.5), 1.0 / (1.0 + t**2 / freedom)).numpy()
+    return np.where(varies, p_values, np.where(difference == 0, 1.0, 0.0))

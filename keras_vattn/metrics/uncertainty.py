@@ -1,0 +1,221 @@
+"""Likelihood, calibration and uncertainty of predictions from draws of their probabilities."""
+
+import numpy as np
+
+from keras_vattn.metrics import _draws
+from keras_vattn.metrics.perplexity import predictive_log_likelihood
+from keras_vattn.validation import positive_integer
+
+
+def negative_log_likelihood(draws, labels):
+    """Return the mean negative log-likelihood of the labels under the mean of the draws, in nats.
+
+    ```
+    - 1/N sum_i log 1/M sum_m p_m(y_i | x_i)
+    ```
+
+    It is infinite where every draw gives a label probability 0. `keras_vattn.metrics.predictive_log_likelihood` is the
+    same for sequences, from log-likelihoods.
+
+    Args:
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        labels: Integers (N,).
+
+    Returns:
+        A float, in nats.
+
+    Raises:
+        ValueError: If the draws are no probabilities or the labels lie outside the classes.
+
+    Reference:
+        Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4: predict by the mean over draws.
+
+    Example:
+
+    >>> draws = [[[0.5, 0.5]], [[0.25, 0.75]]]  # two draws of one example
+    >>> round(keras_vattn.metrics.negative_log_likelihood(draws, [0]), 4)  # -log(0.375)
+    0.9808
+    """
+    draws, labels = _labelled(draws, labels)
+    with np.errstate(divide="ignore"):
+        log_likelihoods = np.log(draws[:, np.arange(len(labels)), labels])
+    return float(-np.mean(predictive_log_likelihood(log_likelihoods).numpy()))
+
+
+def brier_score(draws, labels):
+    """Return the Brier score of the mean of the draws: 1/N sum_i sum_c (p(c | x_i) - [c = y_i])^2, from 0 to 2.
+
+    For two classes this is twice the score of the positive class alone.
+
+    Args:
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        labels: Integers (N,).
+
+    Returns:
+        A float, no unit.
+
+    Raises:
+        ValueError: If the draws are no probabilities or the labels lie outside the classes.
+
+    Reference:
+        Brier 1950, Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
+
+    Example:
+
+    >>> keras_vattn.metrics.brier_score([[[0.5, 0.5], [1.0, 0.0]]], [0, 0])
+    0.25
+    """
+    draws, labels = _labelled(draws, labels)
+    error = draws.mean(axis=0)
+    error[np.arange(len(labels)), labels] -= 1.0
+    return float(np.mean(np.sum(error**2, axis=-1)))
+
+
+def expected_calibration_error(draws, labels, num_bins=15):
+    """Return the gap between confidence and accuracy of the predicted class, averaged over bins of the confidence.
+
+    ```
+    sum_b n_b / N |accuracy of bin b - mean confidence of bin b|
+    ```
+
+    The confidence is the largest mean probability; bin b holds the confidences in ((b - 1) / num_bins, b / num_bins].
+
+    Args:
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+        labels: Integers (N,).
+        num_bins: Number of bins of equal width. The error depends on it. Defaults to 15.
+
+    Returns:
+        A float in [0, 1].
+
+    Raises:
+        ValueError: If the draws are no probabilities, the labels lie outside the classes or `num_bins` is not positive.
+
+    Reference:
+        Guo et al. 2017, https://arxiv.org/abs/1706.04599, eq. 3.
+
+    Example:
+
+    >>> draws = [[[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]]]
+    >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # right in 2 of 4, confident 0.75
+    0.25
+    """
+    positive_integer("num_bins", num_bins)
+    draws, labels = _labelled(draws, labels)
+    confidence, errors = _confidence(draws, labels)
+    bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
+    gaps = np.bincount(bins, weights=1.0 - errors - confidence, minlength=num_bins)
+    return float(np.sum(np.abs(gaps)) / len(labels))
+
+
+def predictive_entropy(draws):
+    """Return the entropy of the mean of the draws of each example: the whole uncertainty of a prediction.
+
+    Args:
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None].
+
+    Returns:
+        (N,), in nats, from 0 to log C.
+
+    Raises:
+        ValueError: If the draws are no probabilities.
+
+    Reference:
+        Gal et al. 2017, https://arxiv.org/abs/1703.02910.
+
+    Example:
+
+    >>> keras_vattn.metrics.predictive_entropy([[[1.0, 0.0]], [[0.0, 1.0]]]).round(4).tolist()  # log 2
+    [0.6931]
+    """
+    return _entropy(_draws.probabilities(draws).mean(axis=0))
+
+
+def mutual_information(draws):
+    """Return the mutual information of each example's class and the draw (BALD): the disagreement of the draws.
+
+    It is the predictive entropy less the mean entropy of the draws: 0 where all draws agree, however unsure each of
+    them is, and the whole predictive entropy where each draw is certain.
+
+    Args:
+        draws: Probabilities (num_samples, N, C).
+
+    Returns:
+        (N,), in nats, from 0 to the predictive entropy.
+
+    Raises:
+        ValueError: If the draws are no probabilities.
+
+    Reference:
+        Houlsby et al. 2011, https://arxiv.org/abs/1112.5745, eq. 2.
+
+    Example:
+
+    >>> draws = [[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]
+    >>> keras_vattn.metrics.mutual_information(draws).round(4).tolist()
+    [0.6931, 0.0]
+    """
+    draws = _draws.probabilities(draws)
+    return np.maximum(_entropy(draws.mean(axis=0)) - _entropy(draws).mean(axis=0), 0.0)
+
+
+def risk_coverage_area(draws, labels, uncertainty=None):
+    """Return the area under the risk-coverage curve: does the uncertainty put the mistakes last?
+
+    The examples are accepted from the least uncertain on. The risk at coverage k / N is the share of mistakes among the
+    first k; the area is the mean of the N risks. Constant uncertainty gives the error rate.
+
+    Among examples of equal uncertainty no order is better than another: the area is the mean over all their orders, for
+    which each mistake among j tied examples counts as 1 / j of a mistake at each of them.
+
+    Args:
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None]. The prediction is the best class of their
+            mean.
+        labels: Integers (N,).
+        uncertainty: (N,), larger for what is less certain, such as the `p_values` of `keras_vattn.metrics.pavpu`,
+            `predictive_entropy` or `mutual_information`. Defaults to minus the largest mean probability.
+
+    Returns:
+        A float in [0, 1]; less is better.
+
+    Raises:
+        ValueError: If the draws are no probabilities, the labels lie outside the classes, or the uncertainty has
+            another length or holds NaN.
+
+    Reference:
+        Geifman et al. 2019, https://arxiv.org/abs/1805.08206.
+
+    Example:
+
+    >>> draws = [[[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]]
+    >>> round(keras_vattn.metrics.risk_coverage_area(draws, [0, 0, 0]), 4)  # (0 + 0 + 1/3) / 3
+    0.1111
+    """
+    draws, labels = _labelled(draws, labels)
+    confidence, errors = _confidence(draws, labels)
+    uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")
+    if uncertainty.shape != labels.shape or np.isnan(uncertainty).any():
+        raise ValueError(
+            f"`uncertainty` must have shape ({len(labels)},) and no NaN. "
+            f"Received: uncertainty.shape={uncertainty.shape}, {np.isnan(uncertainty).sum()} NaN"
+        )
+    _, level, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
+    expected_errors = np.repeat(np.bincount(level, weights=errors) / counts, counts)
+    return float(np.mean(np.cumsum(expected_errors) / np.arange(1, len(labels) + 1)))
+
+
+def _labelled(draws, labels):
+    draws = _draws.probabilities(draws)
+    return draws, _draws.class_labels(labels, *draws.shape[1:])
+
+
+def _confidence(draws, labels):
+    """Return the largest mean probability (N,), and 1.0 where its class, the first of equals, is wrong."""
+    mean = draws.mean(axis=0)
+    return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")
+
+
+def _entropy(probabilities):
+    """Return the entropy over the last axis, in nats; 0 log 0 is 0."""
+    positive = np.where(probabilities > 0, probabilities, 1.0)
+    return -np.sum(probabilities * np.log(positive), axis=-1) + 0.0

@@ -1,0 +1,174 @@
+"""Draws from the posterior predictive distribution."""
+
+import secrets
+
+import numpy as np
+import tensorflow as tf
+from keras import config, tree, utils
+
+from keras_vattn import random
+from keras_vattn._model_noise import ModelNoise
+from keras_vattn.validation import positive_integer
+
+
+def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256):
+    """Return draws of a model's outputs from the posterior predictive distribution.
+
+    Every draw is one pass through the model under fresh noise: every stochastic layer draws from its posterior, and
+    with `dropout=True` every dropout drops as well (MC dropout, Gal and Ghahramani 2016; Fan et al. 2020, section 4.2,
+    use it alone for the deterministic rows and beside the posterior for the others).
+
+    Draws of the attention weights are draws of a model whose output holds them: `keras.Model(model.inputs,
+    [model.output, weights])`.
+
+    `dropout=True` is not `training=True`. The model runs as at inference, batch normalisation with its moving
+    averages; only the layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout` or `dropout_rate`
+    above 0 and a seed generator) drop as in training, `keras_vattn.WordDropout` among them. No variable of the model
+    changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and seed
+    generators are left as they were.
+
+    The noise of a draw depends on the seed, the number of its batch and its own number; `max_rows` does not change it
+    (the outputs up to the rounding of another batch size), `batch_size` does. Several draws of a batch go through the
+    model together, repeated on the first axis, as far as `max_rows` allows. One draw at a time goes through a model
+    with a Dirichlet alignment or categorical attention, an alignment or context of your own, a layer outside Keras and
+    this library that has a seed generator, and, with `dropout=True`, a Keras layer with a dropout inside, such as
+    LSTM(dropout=0.2).
+
+    Args:
+        model: A built `keras.Model`.
+        inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
+            (x, y, weights), whose x counts and whose batches are taken as they are.
+        num_samples: Number of draws.
+        dropout: Whether dropout is on. Defaults to `False`.
+        seed: `None` (fresh draws each time), an integer or an int32 tensor of shape () or (2,). Defaults to `None`.
+        batch_size: Number of examples in a batch; a dataset has its own. Defaults to 32.
+        max_rows: The memory limit: the most rows (examples times draws) that go through the model together, one draw of
+            a batch at least. 1 means one draw at a time. Defaults to 256.
+
+    Returns:
+        NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...). All of them are in memory.
+
+    Raises:
+        ValueError: If the model is not built, or has no stochastic layer and no dropout that is on; if a number is
+            not a positive integer; if the inputs are empty or differ in length (a graph, whose inputs have no common
+            first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give outputs
+            of different shapes.
+
+    Example:
+
+    >>> x = keras.random.normal((5, 3))
+    >>> inputs = keras.Input((3,))
+    >>> model = keras.Model(inputs, keras.layers.Softmax()(keras_vattn.GaussianLatent(4)(inputs)))
+    >>> draws = keras_vattn.posterior_predictive(model, x, num_samples=20, seed=1)
+    >>> draws.shape, bool((draws == keras_vattn.posterior_predictive(model, x, num_samples=20, seed=1)).all())
+    ((20, 5, 4), True)
+    >>> keras_vattn.metrics.predictive_entropy(draws).shape
+    (5,)
+    """
+    for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
+        positive_integer(name, value)
+    if not model.built:
+        raise ValueError(
+            f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
+        )
+    noise = ModelNoise(model, dropout)
+    seed = random.as_seed(secrets.randbits(32) if seed is None else seed)
+    batches, spec = _batches(inputs, batch_size)
+    draw, results = None, []
+    for index, batch in enumerate(batches):
+        if draw is None:
+            stacked = noise.takes_stacks and _draws_together(batch, num_samples, max_rows) > 1
+            draw = _draw_function(model, noise, spec, stacked)
+        together = _draws_together(batch, num_samples, max_rows) if stacked else 1
+        numbers = [np.arange(num_samples, dtype="int32")[i : i + together] for i in range(0, num_samples, together)]
+        draws = [draw(batch, seed, index, some) for some in numbers]
+        results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
+    if not results:
+        raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
+    return tree.map_structure(_join, *results)
+
+
+def _batches(inputs, batch_size):
+    """Return an iterable of batches and their `tf.TensorSpec`, of any number of rows."""
+    if isinstance(inputs, tf.data.Dataset):
+        spec = utils.unpack_x_y_sample_weight(inputs.element_spec)[0]
+        return (utils.unpack_x_y_sample_weight(x)[0] for x in inputs), tree.map_structure(_any_rows, spec)
+    arrays = tree.map_structure(_as_array, inputs)
+    shapes = [x.shape for x in tree.flatten(arrays)]
+    lengths = {shape[0] if shape else None for shape in shapes}
+    if len(lengths) != 1 or lengths & {None, 0}:
+        raise ValueError(
+            "`inputs` must be arrays of one length, at least 1, on their first axis. Pass inputs without a common "
+            f"first axis, such as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
+        )
+    (length,) = lengths
+    starts = range(0, length, batch_size)
+    spec = tree.map_structure(lambda x: tf.TensorSpec((None, *x.shape[1:]), tf.as_dtype(x.dtype)), arrays)
+    return (tree.map_structure(lambda x: x[i : i + batch_size], arrays) for i in starts), spec  # noqa: B023
+
+
+def _as_array(x):
+    x = np.asarray(x)
+    # As `predict` does.
+    return x.astype(config.floatx()) if np.issubdtype(x.dtype, np.floating) else x
+
+
+def _any_rows(spec):
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        return spec
+    return tf.TensorSpec((None, *spec.shape[1:]), spec.dtype)
+
+
+def _draws_together(batch, num_samples, max_rows):
+    """Return how many draws of a batch go through the model together."""
+    leaves = tree.flatten(batch)
+    if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
+        return 1
+    rows = [x.shape[0] if x.shape else 0 for x in leaves]
+    together = min(num_samples, max_rows // max(1, *rows))
+    if together > 1 and min(rows) != max(rows):
+        raise ValueError(
+            "Draws go through the model together, repeated on the first axis, which the inputs of a batch must have in "
+            f"common; without one, as in a graph, give max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
+        )
+    return max(1, together)
+
+
+def _draw_function(model, noise, spec, stacked):
+    """Return the function of a batch, the seed, the number of the batch and those of the draws, that draws."""
+
+    def draw(inputs, seed, index, numbers):
+        seed = random.fold_in(seed, index)
+        count = tf.shape(numbers)[0]
+        if stacked:
+            seeds = tf.map_fn(lambda number: random.fold_in(seed, number), numbers)
+            rows = tf.shape(tree.flatten(inputs)[0])[0]
+            inputs = tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
+        else:
+            seeds, rows = random.fold_in(seed, numbers[0]), None
+        with noise.drawn_from(seeds):
+            outputs = model(inputs, training=False)
+        return tree.map_structure(lambda x: _by_draw(x, count, rows), outputs)
+
+    scalar = tf.TensorSpec((), tf.int32)
+    return tf.function(
+        draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), scalar, tf.TensorSpec((None,), tf.int32)]
+    )
+
+
+def _by_draw(x, count, rows):
+    """Return (K, B, ...) from (K * B, ...), or (1, B, ...) from (B, ...) where the number of rows is `None`."""
+    if not len(x.shape):
+        raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
+    return x[None] if rows is None else tf.reshape(x, tf.concat([[count, rows], tf.shape(x)[1:]], axis=0))
+
+
+def _join(*batches):
+    """Return the batches along the second axis."""
+    shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
+            f"Received: {sorted(set(shapes))}"
+        )
+    return np.concatenate(batches, axis=1)
