@@ -7,18 +7,27 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
-from tensorflow_probability.python.distributions import kl_divergence
+from log_laplace import LogLaplace
+from tensorflow_probability.python.distributions import Categorical, kl_divergence
 
 from keras_vattn import (
     Additive,
     Attention,
     AttentionDecoder,
+    BayesianAttention,
     Bilinear,
+    ContextualPrior,
     DeterministicAttention,
+    DirichletAttention,
     DotProduct,
+    FixedPrior,
     GaussianAttention,
     GaussianContext,
     GaussianLatent,
+    GumbelSoftmax,
+    LocationSensitive,
+    LogNormal,
+    Weibull,
     WeightedSum,
     WordDropout,
 )
@@ -38,6 +47,7 @@ class Case:
         divergence: Whether a call adds a KL.
         draws: Whether a call in training is random.
         noise_in_attention: Whether the noise of a decoder is that of its attention, not dropout between its layers.
+        tempered: Whether a draw at temperature 0 is the mean; only Gaussians have a temperature.
         dropout: Whether some of the randomness is dropout, so that training with Gaussian noise 0 is not inference.
         bad_options: Options that the constructor refuses.
     """
@@ -48,6 +58,7 @@ class Case:
     divergence: bool = False
     draws: bool = False
     dropout: bool = False
+    tempered: bool = True
     noise_in_attention: bool = True
     bad_options: tuple = ()
 
@@ -77,7 +88,9 @@ class Case:
 
     def built(self, **options):
         layer = self.make(**options)
-        layer.build(*(x.shape for x in self.arrays().values()))
+        shapes = {name: x.shape for name, x in self.arrays().items()}
+        posterior = shapes.pop("posterior_logits", None)
+        layer.build(*shapes.values(), **({} if posterior is None else {"posterior_logits_shape": posterior}))
         return layer
 
     def outputs(self, result):
@@ -132,7 +145,14 @@ class AttentionCase(Case):
         valid = masks.pop("query_mask", True)
         posterior = layer.posterior_distribution(**arrays, **masks)
         prior = layer.prior_distribution(**arrays, **masks)
-        divergences = np.where(valid, kl_divergence(posterior, prior), 0.0)
+        if isinstance(layer.alignment, GumbelSoftmax):
+            # Its KL is that of the categoricals underneath.
+            posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
+        divergences = kl_divergence(posterior, prior).numpy()
+        if divergences.ndim == 3:
+            valid_keys = np.asarray(masks.get("value_mask", np.ones(divergences.shape[::2], bool)))
+            divergences = np.where(valid_keys[:, None], divergences, 0.0).sum(axis=-1)
+        divergences = np.where(valid, divergences, 0.0)
         if "value_mask" in masks:
             divergences = np.where(np.any(masks["value_mask"], axis=1)[:, None], divergences, 0.0)
         return divergences
@@ -173,6 +193,8 @@ class DecoderCase(Case):
         if "memory_mask" in masks:
             inner["value_mask"] = masks["memory_mask"]
         inner_arrays = {"query": queries, "value": arrays["memory"]}
+        if "posterior_logits" in arrays:
+            inner_arrays["posterior_logits"] = arrays["posterior_logits"]
         return AttentionCase.expected_divergences(self, layer.attention, inner_arrays, inner)
 
     @property
@@ -242,14 +264,18 @@ def _decoder(attention=None, units=6, **options):
     return make
 
 
-def _decoder_case(name, attention=None, memory=5, divergence=False, **options):
+def _decoder_case(name, attention=None, memory=5, divergence=False, posterior=False, tempered=True, **options):
     dropout = bool(options.get("dropout")) or (attention is not None and bool(attention(seed=0).dropout))
+    widths = {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory}
+    if posterior:
+        widths["posterior_logits"] = SOURCE
     return DecoderCase(
         f"decoder-{name}",
         _decoder(attention, **options),
-        {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory},
+        widths,
         divergence=divergence,
         draws=divergence or dropout,
+        tempered=tempered,
         dropout=dropout,
         noise_in_attention=not options.get("dropout"),
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
@@ -262,9 +288,108 @@ MEAN_CONTEXT = {
     "config": {"prior": "mean"},
     "registered_name": "keras_vattn>GaussianContext",
 }
+TAU = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
 KL_OPTIONS = ({"kl_weight": -1.0}, {"kl_annealing": 0.5}, {"kl_reduction": "max"})
 SHARED = {"query": 4, "value": 4}
 APART = {"query": 4, "value": 6}
+WITH_POSTERIOR = {**APART, "posterior_logits": SOURCE}
+
+
+def _alignment_case(name, widths=APART, divergence=True, layer=Attention, bad_options=(), **options):
+    return AttentionCase(
+        name,
+        partial(layer, **{"score": "bilinear", **options}),
+        widths,
+        divergence=divergence,
+        draws=True,
+        tempered=False,
+        bad_options=bad_options,
+    )
+
+
+def _location_sensitive(location, seed=None):
+    score = LocationSensitive(filters=3, kernel_size=4, location=location)
+    return DeterministicAttention(score, dropout=0.25, seed=seed)
+
+
+ALIGNMENT_CASES = [
+    _alignment_case(
+        "weibull-contextual",
+        alignment="weibull",
+        prior="contextual",
+        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start": -1}),
+    ),
+    _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=FixedPrior(0.5, 2.0)),
+    _alignment_case("weibull-no-prior", alignment="weibull", divergence=False),
+    _alignment_case("weibull-sampled-kl", alignment=Weibull(kl_estimator="sampled"), prior="contextual"),
+    _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0)),
+    _alignment_case("lognormal-paper", alignment="lognormal", prior=ContextualPrior(scale="paper", num_heads=None)),
+    _alignment_case("lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive"),
+    _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=FixedPrior(0.5)),
+    _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
+    _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
+    _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
+    _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
+    _alignment_case(
+        "bayesian-attention",
+        layer=BayesianAttention,
+        distribution="lognormal",
+        bad_options=(
+            {"distribution": "gamma"},
+            {"k": 0.0},
+            {"sigma": -1.0},
+            {"parameterization": "log"},
+            {"kl_estimator": "monte_carlo"},
+        ),
+    ),
+    _alignment_case(
+        "dirichlet-attention",
+        WITH_POSTERIOR,
+        layer=DirichletAttention,
+        bad_options=({"min_log_concentration": 11.0}, {"warm_start": 0.5}),
+    ),
+    _decoder_case(
+        "lstm-weibull-current-sampled",
+        partial(BayesianAttention, score="additive"),
+        divergence=True,
+        tempered=False,
+    ),
+    _decoder_case(
+        "gru-dirichlet-posterior-previous-expected",
+        partial(DirichletAttention, score="bilinear"),
+        divergence=True,
+        posterior=True,
+        tempered=False,
+        cell="gru",
+        query="previous",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-gumbel-previous-sampled",
+        partial(Attention, score="bilinear", alignment="gumbel_softmax", prior="fixed"),
+        divergence=True,
+        tempered=False,
+        query="previous",
+    ),
+    _decoder_case(
+        "lstm-log-laplace-off",
+        partial(Attention, score="bilinear", alignment=LogLaplace(), prior="contextual"),
+        divergence=True,
+        tempered=False,
+        feeding="off",
+    ),
+    _decoder_case(
+        "lstm-location-sensitive-off",
+        partial(_location_sensitive, "previous"),
+        query="previous",
+        feeding="off",
+    ),
+    _decoder_case(
+        "gru-location-sensitive-cumulative",
+        partial(_location_sensitive, "cumulative"),
+        cell="gru",
+    ),
+]
 
 CASES = [
     ScoreCase("dot-product", partial(DotProduct), {"query": 4, "key": 4}),
@@ -413,6 +538,13 @@ CASES = [
         bad_options=({"rate": 1.5},),
     ),
 ]
+
+
+CASES += ALIGNMENT_CASES
+
+from battery_multi_head import MULTI_HEAD_CASES  # noqa: E402  (it uses the classes above)
+
+CASES += MULTI_HEAD_CASES
 
 
 def model_inputs(case, with_masks=True):

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from battery_cases import BATCH, CASES, SOURCE, DecoderCase, VectorLatentCase, WordsCase, build_model
 from keras import ops, tree
+from log_laplace import LogLaplace
 
 import keras_vattn
 
@@ -34,7 +35,9 @@ rows_with_training = rows(takes_training)
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    """Normals are 0 and uniforms 0.75: Gaussian draws are their mean and dropout keeps every entry."""
+    """Normals are 0, uniforms 0.75, alignments without noise: draws are their mean and dropout keeps every entry."""
+    for alignment in (*keras_vattn.alignments.ALIGNMENTS.values(), LogLaplace):
+        monkeypatch.setattr(alignment, "noise", lambda self, shape, seed: None)
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.zeros(shape))
     monkeypatch.setattr(keras_vattn.random, "uniform", lambda shape, seed: tf.fill(shape, 0.75))
 
@@ -97,7 +100,8 @@ def training_argument(case, training):
 def test_config(case):
     layer = case.make()
     config = layer.get_config()
-    arguments = set(inspect.signature(type(layer)).parameters) - set(inspect.signature(keras.layers.Layer).parameters)
+    keras_class = next(x for x in type(layer).__mro__ if x.__module__.startswith("keras."))
+    arguments = set(inspect.signature(type(layer)).parameters) - set(inspect.signature(keras_class).parameters)
     for name in arguments - {"kwargs"}:
         assert name in config, name
         assert hasattr(layer, name), name
@@ -157,7 +161,7 @@ def test_symbolic_eager_and_graph_calls_agree(case):
         assert len(specified.shape) == actual.shape.rank
         assert all(a is None or a == b for a, b in zip(specified.shape, actual.shape))
         assert specified.shape[0] is None
-    shapes = [tuple(x.shape) for x in case.arrays().values()]
+    shapes = [tuple(x.shape) for name, x in case.arrays().items() if name != "posterior_logits"]
     computed = layer.compute_output_shape(*shapes)
     computed = list(computed.values()) if isinstance(computed, dict) else [computed]
     assert [tuple(shape) for shape in computed] == [tuple(x.shape) for x in case.outputs(eager)]
@@ -244,7 +248,8 @@ def test_masked_keys_have_no_weight_and_the_rest_sums_to_one(case):
     arrays, masks = case.arrays(), case.masks()
     result = case.built()(**arrays, **masks, return_attention_scores=True)
     weights = result["weights"] if isinstance(result, dict) else result[1]
-    masked = np.broadcast_to(~masks[case.key_mask].numpy()[:, None], weights.shape)
+    masked = np.expand_dims(~masks[case.key_mask].numpy(), tuple(range(1, len(weights.shape) - 1)))
+    masked = np.broadcast_to(masked, weights.shape)
     assert (weights.numpy()[masked] == 0.0).all()
     assert (weights.numpy()[~masked] > 0.0).all()
     np.testing.assert_allclose(ops.sum(weights, axis=-1), 1.0, rtol=1e-6)
@@ -359,7 +364,9 @@ def test_noise_differs_between_steps(case):
     """Where all steps see the same, only the noise can make their outputs differ."""
     layer = case.built(seed=3)
     steps = 4
-    arrays = {name: x[:1, :1] + tf.zeros_like(x) for name, x in case.arrays(batch=16, steps=steps).items()}
+    arrays = case.arrays(batch=16, steps=steps)
+    for name, x in arrays.items():
+        arrays[name] = (x[:1] if name in case.source_arguments else x[:1, :1]) + tf.zeros_like(x)
     result = case.noisy(layer(**arrays, training=True))
     for one in range(steps):
         for two in range(one):
@@ -401,8 +408,9 @@ def test_posterior_draws(case):
     assert differ(case, first, second)
     with keras_vattn.posterior_draws(layer, seed=1):
         assert_equal(layer(**arrays), layer(**arrays))
-    with keras_vattn.posterior_draws(layer, temperature=0.0):
-        assert_close(layer(**arrays), mean, rtol=1e-6, atol=1e-7)
+    if case.tempered:
+        with keras_vattn.posterior_draws(layer, temperature=0.0):
+            assert_close(layer(**arrays), mean, rtol=1e-6, atol=1e-7)
     assert_equal(layer(**arrays), mean)
 
 
@@ -462,7 +470,8 @@ def test_two_replicas_draw_differently(case, two_replicas):
     assert np.any(np.asarray(first) != np.asarray(second))
 
 
-# In a dot-product decoder only a large memory gives large logits, and its KL has gradients past float16's 65504.
+# In a dot-product decoder only a large memory gives large logits, and its KL has gradients past float16's 65504; so
+# has that of two Weibulls a thousand nats apart.
 @pytest.mark.parametrize(
     ("case", "policy"),
     [
@@ -471,6 +480,7 @@ def test_two_replicas_draw_differently(case, two_replicas):
         for policy in ("float32", *HALF_POLICIES)
         if case.has_logits
         and not (policy == "mixed_float16" and case.name.startswith("decoder") and "dot" in case.name)
+        and not (policy == "mixed_float16" and case.name == "weibull-posterior")
     ],
 )
 def test_extreme_logits_are_finite(case, policy):

@@ -1,0 +1,458 @@
+import inspect
+import math
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import alignments, random
+from keras_vattn.layers.attention_distributions import AlignmentDistributions, logits_of_q
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.masks import check_mask
+
+
+class Sight(NamedTuple):
+    """What a call hands on beside the projected tensors.
+
+    Attributes:
+        mask: Boolean tensor, which query sees which key, or `None`.
+        query_mask: Boolean, of the shape of the query but for its last axis, or `None`.
+        posterior_logits: As in the call.
+    """
+
+    mask: object = None
+    query_mask: object = None
+    posterior_logits: object = None
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.MultiHeadAttention):
+    """`keras.layers.MultiHeadAttention` whose weights can be random variables.
+
+    In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o of
+    the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
+    `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that load
+    in either direction. With another alignment training draws the weights, every head, query and example for itself,
+    and inference takes their mean, which gives the outputs of the Keras layer with the same weights.
+
+    Args:
+        num_heads: Number of heads.
+        key_dim: Width of a head's query and key.
+        value_dim: Width of a head's value, `key_dim` where it is `None`. Defaults to `None`.
+        dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
+        use_bias: As in Keras, like all arguments up to `seed` that are not listed here.
+        flash_attention: As in Keras; it computes no weights, so that only `"softmax"` takes `True`.
+        seed: Integer or `None`, of the draws and of the dropout. Defaults to `None`.
+        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
+            Defaults to `"softmax"`.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected keys of
+            a head. Defaults to `None`.
+        per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: `"sum"`: KL summed over heads, valid queries and valid keys, averaged over the batch, in nats;
+            `"query_mean"`: divided by the number of valid queries; `"mean"`: divided by the number of valid
+            query-key-head entries. Defaults to `"sum"`.
+
+    Call arguments:
+        query: (B, T, Dq), or with more axes (B, ..., Dq), of which `attention_axes` are attended over.
+        value: (B, S, Dv).
+        key: (B, S, Dk), `value` where it is `None`.
+        query_mask: Boolean (B, T). A masked query adds no KL.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, in every head.
+        key_mask: Boolean (B, S), combined with `value_mask`.
+        attention_mask: Boolean (B, T, S), or (B, H, T, S) for a mask of each head, combined with the others.
+        return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
+        training: Whether to draw and to drop out. At inference the weights are their mean, except under
+            `keras_vattn.posterior_draws`.
+        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
+        posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, of an inference network that may see
+            the target, or `None`. Where they are given q = alignment(posterior_logits), p = alignment(logits).
+
+    Returns:
+        The output (B, T, Dq), or (B, T, *output_shape), and with `return_attention_scores=True` the weights (B, H, T,
+        S). A row without a valid key has weights 0.
+
+    Raises:
+        ValueError: As `keras.layers.MultiHeadAttention`; for unknown names, a prior or posterior logits for a
+            deterministic alignment, posterior logits beside a prior or of the wrong shape, a prior for another number
+            of heads, and flash attention with another alignment than softmax.
+
+    Example:
+
+    >>> layer = keras_vattn.MultiHeadAttention(num_heads=2, key_dim=4, alignment="weibull", prior="contextual")
+    >>> query, value = keras.ops.ones((3, 5, 8)), keras.ops.ones((3, 7, 8))
+    >>> output, weights = layer(query, value, return_attention_scores=True, training=True)
+    >>> output.shape, weights.shape, len(layer.losses)
+    (TensorShape([3, 5, 8]), TensorShape([3, 2, 5, 7]), 1)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        attention_axes=None,
+        sliding_window=None,
+        flash_attention=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        use_gate=False,
+        seed=None,
+        alignment="softmax",
+        prior=None,
+        per_head_prior=False,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        **kwargs,
+    ):
+        alignment = alignments.get(alignment)
+        is_softmax = type(alignment) is alignments.Softmax
+        super().__init__(
+            num_heads=num_heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            use_bias=use_bias,
+            output_shape=output_shape,
+            attention_axes=attention_axes,
+            sliding_window=sliding_window,
+            flash_attention=flash_attention,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
+            activity_regularizer=activity_regularizer,
+            kernel_constraint=kernel_constraint,
+            bias_constraint=bias_constraint,
+            use_gate=use_gate,
+            seed=seed,
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            draws_noise=not is_softmax,
+            **kwargs,
+        )
+        if flash_attention and not is_softmax:
+            raise ValueError(
+                'Flash attention computes no weights to draw: use it with alignment="softmax". '
+                f"Received: flash_attention={flash_attention}, alignment={type(alignment).__name__}"
+            )
+        self.alignment = alignment
+        self._is_softmax = is_softmax
+        self.alignment_prior = self._resolve_prior(prior, per_head_prior)
+        self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
+        if self.is_stochastic:
+            self.track_divergence(shown=self.alignment_prior is not None)
+
+    def _resolve_prior(self, prior, per_head_prior):
+        options = {"num_heads": self.num_heads} if per_head_prior and _names_contextual(prior) else {}
+        resolved = alignments.get_prior(prior, dtype=self.dtype_policy, name="prior", **options)
+        if resolved is not None and not self.alignment.is_stochastic:
+            raise ValueError(
+                'A prior needs a stochastic alignment, for instance "weibull". '
+                f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
+            )
+        networks = getattr(resolved, "num_heads", None)
+        if networks not in (None, self.num_heads) or (per_head_prior and networks is None):
+            raise ValueError(
+                'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
+                f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
+                f"num_heads={self.num_heads}"
+            )
+        return resolved
+
+    @property
+    def prior(self):
+        return self.alignment_prior
+
+    @property
+    def is_stochastic(self):
+        return self.alignment.is_stochastic
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        # A prior that comes from a saved configuration is built already.
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build((query_shape[0], self.num_heads, None, self.key_dim))
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        posterior_logits=None,
+    ):
+        self.check_posterior_logits(posterior_logits, query, value)
+        if not self._is_softmax:
+            attention_mask = Sight(attention_mask, query_mask=query_mask, posterior_logits=posterior_logits)
+        return super().call(
+            query,
+            value,
+            key=key,
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
+        )
+
+    def _compute_attention_mask(self, query, value, query_mask=None, attention_mask=None, **masks):
+        if not isinstance(attention_mask, Sight):
+            return super()._compute_attention_mask(query, value, query_mask, attention_mask=attention_mask, **masks)
+        # What Keras's `call` does not know of travels with the mask, which it hands on as it is.
+        sight = attention_mask
+        rank = len(query.shape) + len(self._attention_axes)
+        mask = self._expand_mask(super()._compute_attention_mask(query, value, **masks), rank)
+        if sight.mask is not None:
+            attention_mask = self._expand_mask(sight.mask, rank)
+            mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
+        query_mask = query_mask if sight.query_mask is None else sight.query_mask
+        check_mask("query_mask", query_mask, query.shape[:-1], "(B, T)")
+        return sight._replace(mask=mask, query_mask=query_mask)
+
+    def _expand_mask(self, mask, rank):
+        """Return a mask with axes of length one for what it lacks of the logits' axes, the heads and before them."""
+        if mask is None:
+            return None
+        mask = ops.cast(mask, "bool")
+        for _ in range(rank - len(mask.shape)):
+            mask = ops.expand_dims(mask, -2 * len(self._attention_axes) - 1)
+        return mask
+
+    def _compute_attention(
+        self,
+        query,
+        key,
+        value,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+    ):
+        if self._is_softmax:
+            return super()._compute_attention(
+                query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
+            )
+        view = self._view(query, key, attention_mask)
+        noise = self.draw_noise(ops.shape(view["logits"]), training)
+        weights = self._weights(logits_of_q(view), noise.get("alignment"), view["keys"])
+        self._account(view, noise, attention_mask.query_mask, training)
+        kept = weights * noise["dropout"] if "dropout" in noise else weights
+        context = self._from_heads(ops.matmul(kept, self._by_head(value)[0]), view["shape"])
+        return context, self._unfold(weights, view["shape"])
+
+    def _view(self, query, key, sight):
+        """Return logits (..., H, T, S), several attention axes folded into one, keys, and p, for projected tensors."""
+        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query, shape = self._by_head(query)
+        key, source_shape = self._by_head(key)
+        shape = (*shape, *source_shape[-len(self._attention_axes) :])
+        logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
+        keys = alignments.DenseKeys(self._fold_mask(sight.mask, shape))
+        view = {
+            "shape": shape,
+            "logits": logits,
+            "posterior_logits": self._fold_posterior_logits(sight.posterior_logits, shape),
+            "keys": keys,
+            "prior": None,
+            "log_psi": None,
+        }
+        if self.alignment_prior is not None:
+            view["log_psi"] = self.alignment_prior.log_psi(key, keys)
+            view["prior"] = self.alignment.prior_parameters(self.alignment_prior, view["log_psi"])
+        return view
+
+    def draw_noise(self, shape, training=False):
+        """Return the noise of a call, a dictionary, empty where the call does not draw.
+
+        Args:
+            shape: That of the logits, (..., H, T, S).
+            training: The call's `training`.
+        """
+        seed = self.noise_seed(training)
+        noise = {}
+        if seed is None:
+            return noise
+        drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
+        if drawn is not None:
+            at_step = self.alignment.at_step(0 if self.training_calls is None else self.training_calls.value)
+            noise["alignment"] = {**drawn, **at_step} if at_step else drawn
+        if training and self.dropout:
+            kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
+            noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
+        return noise
+
+    def _weights(self, logits, noise, keys):
+        perturbed = self.alignment.perturb(logits, noise, keys)
+        return ops.cast(self.alignment.normalize(perturbed, noise, keys), self.compute_dtype)
+
+    def _account(self, view, noise, query_mask, training):
+        """Add the KL, if there is one: each query's summed over the heads."""
+        logits, keys = view["logits"], view["keys"]
+        p = view["prior"] if view["posterior_logits"] is None else {"logits": logits}
+        if p is None:
+            self.count_call(training)
+            return
+        divergence = self.alignment.divergence(logits_of_q(view), p, keys, noise.get("alignment"))  # (..., H, T)
+        any_valid = keys.any_valid()
+        if any_valid is None:
+            valid, entries = None, self.num_heads * ops.cast(ops.shape(logits)[-1], "float32")
+        else:
+            num_keys = ops.sum(ops.cast(keys.mask, "float32"), axis=-1)
+            entries = ops.sum(ops.broadcast_to(num_keys, ops.shape(divergence)), axis=-2)
+            divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
+            valid = ops.any(any_valid, axis=-2)
+        if query_mask is not None:
+            query_mask = self._fold_query_mask(ops.cast(query_mask, "bool"))
+            valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
+        self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
+
+    def _by_head(self, x):
+        """Return a projected tensor (..., S, H, D) as (..., H, S, D), and the shape (..., H, S1, S2) of its axes."""
+        order = self._order(len(x.shape))
+        x = ops.transpose(x, order)
+        shape, count = ops.shape(x), len(self._attention_axes)
+        if count > 1:
+            x = ops.reshape(x, (*shape[: -1 - count], math.prod(shape[-1 - count : -1]), shape[-1]))
+        return x, shape[:-1]
+
+    def _from_heads(self, x, shape):
+        """Return (..., T, H, D) from (..., H, T, D) and the shape of the logits, (..., H, T1, T2, S1, S2)."""
+        count = len(self._attention_axes)
+        if count > 1:
+            x = ops.reshape(x, (*shape[:-count], ops.shape(x)[-1]))
+        order = self._order(len(x.shape))
+        return ops.transpose(x, tuple(order.index(axis) for axis in range(len(order))))
+
+    def _order(self, rank):
+        """Return the axes of a projected tensor in the order of the logits: the others, heads, attention, width."""
+        others = [axis for axis in range(rank - 1) if axis not in self._attention_axes]
+        return (*others, *self._attention_axes, rank - 1)
+
+    def _fold(self, x):
+        """Return (..., T, S) from (..., T1, T2, S1, S2)."""
+        count = len(self._attention_axes)
+        if count == 1:
+            return x
+        shape = ops.shape(x)
+        return ops.reshape(x, (*shape[: -2 * count], math.prod(shape[-2 * count : -count]), math.prod(shape[-count:])))
+
+    def _unfold(self, x, shape):
+        return x if len(self._attention_axes) == 1 else ops.reshape(x, shape)
+
+    def _fold_mask(self, mask, shape):
+        count = len(self._attention_axes)
+        if mask is None or count == 1:
+            return mask
+        return self._fold(ops.broadcast_to(mask, (*ops.shape(mask)[: -2 * count], *shape[-2 * count :])))
+
+    def _fold_query_mask(self, query_mask):
+        axes = self._attention_axes
+        if len(query_mask.shape) == 2:
+            return query_mask
+        rest = [axis for axis in range(len(query_mask.shape)) if axis not in axes]
+        query_mask = ops.transpose(query_mask, (*rest, *axes))
+        shape = ops.shape(query_mask)
+        return ops.reshape(query_mask, (*shape[: len(rest)], math.prod(shape[len(rest) :])))
+
+    def _fold_posterior_logits(self, posterior_logits, shape):
+        if posterior_logits is None:
+            return None
+        if len(posterior_logits.shape) < len(shape):
+            posterior_logits = ops.expand_dims(posterior_logits, -2 * len(self._attention_axes) - 1)
+        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
+        return self._fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
+
+    def _at_the_mean(self, arguments, options):
+        given = self._bind(arguments, options)
+        query, value, key = given["query"], given["value"], given["key"]
+        self.check_posterior_logits(given["posterior_logits"], query, value)
+        sight = Sight(given["attention_mask"], posterior_logits=given["posterior_logits"])
+        masks = {name: given[name] for name in ("value_mask", "key_mask", "use_causal_mask")}
+        sight = self._compute_attention_mask(query, value, attention_mask=sight, **masks)
+        return self._view(self.query_dense(query), self.key_dense(value if key is None else key), sight)
+
+    def check_posterior_logits(self, posterior_logits, query, value):
+        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
+        if posterior_logits is None:
+            return
+        self.require_place_for_posterior_logits(posterior_logits)
+        shape, expected = tuple(posterior_logits.shape), self._logits_shape(query.shape, value.shape)
+        head = len(query.shape) - 1 - len(self._axes(len(query.shape)))
+        shared = expected[:head] + expected[head + 1 :]
+        choices = (expected, (*expected[:head], 1, *expected[head + 1 :]), shared)
+        if not any(_fits(shape, choice) for choice in choices):
+            raise ValueError(
+                f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
+                f"all heads. Received: posterior_logits.shape={shape}"
+            )
+
+    def _axes(self, rank):
+        """Return the attention axes of a query of the given rank; `build` resolves them for good."""
+        return tuple(range(1, rank - 1)) if self._attention_axes is None else [a % rank for a in self._attention_axes]
+
+    def _logits_shape(self, query_shape, value_shape):
+        axes = self._axes(len(query_shape))
+        rest = [query_shape[axis] for axis in range(len(query_shape) - 1) if axis not in axes]
+        return (*rest, self.num_heads, *(query_shape[axis] for axis in axes), *(value_shape[axis] for axis in axes))
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        posterior_logits=None,
+    ):
+        self.check_posterior_logits(posterior_logits, query, value)
+        output = super().compute_output_spec(query, value, key)
+        if not return_attention_scores:
+            return output
+        # Keras takes the keys to be as many as the queries.
+        return output, keras.KerasTensor(self._logits_shape(query.shape, value.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        prior = self.alignment_prior
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "alignment": keras.saving.serialize_keras_object(self.alignment),
+            "prior": None if prior is None else keras.saving.serialize_keras_object(prior),
+            "per_head_prior": self.per_head_prior,
+        }
+
+
+def _fits(shape, expected):
+    return len(shape) == len(expected) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(shape, expected, strict=True)
+    )
+
+
+def _names_contextual(prior):
+    return prior == "contextual" or (inspect.isclass(prior) and issubclass(prior, alignments.ContextualPrior))

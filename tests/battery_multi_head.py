@@ -1,0 +1,112 @@
+"""The rows of the battery for MultiHeadAttention; battery_cases.py, whose classes they use, imports them at its end."""
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS, AttentionCase
+from keras import ops
+from log_laplace import LogLaplace
+from tensorflow_probability.python.distributions import Categorical, kl_divergence
+
+from keras_vattn import ContextualPrior, GumbelSoftmax, MultiHeadAttention, Weibull
+
+HEADS = 2
+
+
+class MultiHeadCase(AttentionCase):
+    """A row of MultiHeadAttention: KL and weights have an axis of heads."""
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        arrays = super().arrays(batch, steps, seed)
+        if "posterior_logits" in arrays:
+            logits = np.random.default_rng(seed).normal(size=(batch, HEADS, steps, SOURCE))
+            arrays["posterior_logits"] = tf.constant(logits, tf.float32)
+        return arrays
+
+    def built(self, **options):
+        layer, arrays = self.make(**options), self.arrays()
+        layer.build(arrays["query"].shape, arrays["value"].shape)
+        return layer
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        masks = dict(masks)
+        valid = np.asarray(masks.pop("query_mask", True))
+        posterior = layer.posterior_distribution(**arrays, **masks)
+        prior = layer.prior_distribution(**arrays, **masks)
+        if isinstance(layer.alignment, GumbelSoftmax):
+            # Its KL is that of the categoricals underneath.
+            posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
+        divergences = kl_divergence(posterior, prior).numpy()  # (B, H, T, S) or (B, H, T)
+        valid_keys = np.asarray(masks.get("value_mask", np.ones((divergences.shape[0], SOURCE), bool)))
+        if divergences.ndim == 4:
+            divergences = np.where(valid_keys[:, None, None], divergences, 0.0).sum(axis=-1)
+        return np.where(valid & valid_keys.any(axis=1)[:, None], divergences.sum(axis=1), 0.0)
+
+    def make_extreme(self, layer, arrays):
+        mean = layer._at_the_mean((), arrays)
+        layer.query_dense.kernel.assign(layer.query_dense.kernel * (1e4 / ops.max(ops.abs(mean["logits"]))))
+        return arrays
+
+
+class UnmaskedMultiHeadCase(MultiHeadCase):
+    """A row without a mask of the keys: where no key is valid, Keras's softmax has a behaviour of its own."""
+
+    key_mask = None
+
+
+def _multi_head_case(name, case=MultiHeadCase, widths=SHARED, divergence=True, draws=True, bad_options=(), **options):
+    return case(
+        f"multi-head-{name}",
+        partial(MultiHeadAttention, **{"num_heads": HEADS, "key_dim": 3, **options}),
+        widths,
+        divergence=divergence,
+        draws=draws,
+        tempered=False,
+        dropout=bool(options.get("dropout")),
+        bad_options=bad_options,
+    )
+
+
+MULTI_HEAD_CASES = [
+    _multi_head_case(
+        "softmax",
+        UnmaskedMultiHeadCase,
+        divergence=False,
+        draws=False,
+        bad_options=(
+            {"num_heads": 0},
+            {"alignment": "hardmax"},
+            {"prior": "contextual"},
+            {"per_head_prior": True},
+            *KL_OPTIONS,
+        ),
+    ),
+    _multi_head_case(
+        "weibull-contextual",
+        alignment="weibull",
+        prior="contextual",
+        bad_options=(
+            {"prior": "uniform"},
+            {"alignment": "softmax"},
+            {"flash_attention": True},
+            {"prior": "fixed", "per_head_prior": True},
+            {"prior": ContextualPrior(num_heads=HEADS + 1)},
+        ),
+    ),
+    _multi_head_case(
+        "weibull-per-head-gate-dropout",
+        widths={"query": 4, "value": 6},
+        alignment=Weibull(3.0),
+        prior="contextual",
+        per_head_prior=True,
+        value_dim=5,
+        use_gate=True,
+        dropout=0.25,
+    ),
+    _multi_head_case("weibull-no-prior", alignment="weibull", divergence=False),
+    _multi_head_case("dirichlet-contextual", alignment="dirichlet", prior="contextual"),
+    _multi_head_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
+    _multi_head_case("gumbel-posterior", widths={**SHARED, "posterior_logits": SOURCE}, alignment=GumbelSoftmax(0.5)),
+    _multi_head_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
+]

@@ -1,0 +1,349 @@
+"""What MultiHeadAttention shares with the layer of Keras: all with softmax, otherwise the outputs of inference."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from multi_head_cases import (
+    ATTENTION_MASK,
+    GENERATOR,
+    HEAD_MASK,
+    HEADS,
+    KEY,
+    KEY_MASK,
+    QUERY,
+    VALUE,
+    VALUE_MASK,
+    WIDTH,
+    KerasAttention,
+    assert_close,
+    model_of,
+    pair,
+)
+
+import keras_vattn
+from keras_vattn import MultiHeadAttention
+
+
+@pytest.fixture(params=[KerasAttention, MultiHeadAttention], ids=["keras", "ours"])
+def layer_class(request):
+    return request.param
+
+
+CALLS = {
+    "plain": {},
+    "key": {"key": KEY},
+    "value-mask": {"value_mask": VALUE_MASK},
+    "key-mask": {"key": KEY, "key_mask": KEY_MASK, "value_mask": VALUE_MASK},
+    "attention-mask-2": {"attention_mask": ATTENTION_MASK[0]},
+    "attention-mask-3": {"attention_mask": ATTENTION_MASK},
+    "attention-mask-4": {"attention_mask": HEAD_MASK},
+    "integer-mask": {"attention_mask": ATTENTION_MASK.astype("int32")},
+    "causal": {"use_causal_mask": True},
+    "causal-and-masks": {"use_causal_mask": True, "value_mask": VALUE_MASK, "attention_mask": ATTENTION_MASK},
+}
+OPTIONS = {
+    "default": {},
+    "no-bias": {"use_bias": False},
+    "value-dim": {"value_dim": 5},
+    "output-shape": {"output_shape": (2, 3)},
+    "gate": {"use_gate": True},
+    "window": {"sliding_window": 2},
+    "dropout": {"dropout": 0.3, "seed": 4},
+}
+
+
+@pytest.mark.parametrize("call", list(CALLS))
+@pytest.mark.parametrize("options", list(OPTIONS))
+def test_softmax_gives_the_outputs_scores_and_gradients_of_keras(options, call):
+    arguments = CALLS[call]
+    layers = pair(key=arguments.get("key"), **OPTIONS[options])
+    results = []
+    for layer in layers:
+        query, value = tf.constant(QUERY), tf.constant(VALUE)
+        with tf.GradientTape() as tape:
+            tape.watch([query, value])
+            output = layer(query, value, **arguments, training=True)
+            objective = tf.reduce_sum(output**2)
+        gradients = tape.gradient(objective, [query, value, *layer.trainable_weights])
+        scores = layer(query, value, **arguments, return_attention_scores=True)
+        results.append([output, *gradients, *scores])
+    assert_close(*results, rtol=1e-6)
+    assert not layers[1].losses
+
+
+def test_softmax_has_the_variables_of_keras():
+    for options in ({}, {"dropout": 0.2}, {"use_gate": True, "use_bias": False}):
+        layers = pair(**options)
+        for layer in layers:
+            layer(QUERY, VALUE, training=True)
+        names = [[w.path.split("/", 1)[1] for w in layer.weights] for layer in layers]
+        assert names[0] == names[1]
+        assert [w.shape for w in layers[0].variables] == [w.shape for w in layers[1].variables]
+        assert [w.trainable for w in layers[0].variables] == [w.trainable for w in layers[1].variables]
+        assert not layers[1].metrics
+        assert not layers[1]._seed_generators
+    with pytest.raises(ValueError, match="stochastic layer"), keras_vattn.posterior_draws(layers[1]):
+        pass
+
+
+@pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.1, "use_gate": True}], ids=["default", "gate"])
+def test_saved_weights_load_in_either_direction(options, ending, tmp_path):
+    models = [model_of(KerasAttention(HEADS, WIDTH, **options)), model_of(MultiHeadAttention(HEADS, WIDTH, **options))]
+    for number, (source, target) in enumerate((models, models[::-1])):
+        source.set_weights([w + 0.1 * number for w in source.get_weights()])
+        path = tmp_path / f"{number}{ending}"
+        source.save_weights(path) if ending == ".weights.h5" else source.save(path)
+        assert np.any(np.asarray(source([QUERY, VALUE])) != np.asarray(target([QUERY, VALUE])))
+        target.load_weights(path)
+        assert_close(source([QUERY, VALUE]), target([QUERY, VALUE]), rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_keras_loads_into_a_stochastic_layer(tmp_path):
+    models = [model_of(KerasAttention(HEADS, WIDTH)), model_of(MultiHeadAttention(HEADS, WIDTH, alignment="weibull"))]
+    models[0].save_weights(tmp_path / "keras.weights.h5")
+    with warnings.catch_warnings():
+        # Without a count of training calls in the file Keras warns, also of containers.
+        warnings.simplefilter("ignore", UserWarning)
+        models[1].load_weights(tmp_path / "keras.weights.h5", skip_mismatch=True)
+    assert_close(models[0]([QUERY, VALUE]), models[1]([QUERY, VALUE]))
+
+
+@pytest.mark.parametrize("call", list(CALLS))
+@pytest.mark.parametrize("alignment", ["weibull", "lognormal", "gumbel_softmax"])
+def test_inference_gives_the_outputs_of_keras(alignment, call):
+    arguments = CALLS[call]
+    layers = pair(key=arguments.get("key"), alignment=alignment, prior="contextual", value_dim=5)
+    assert_close(*(layer(QUERY, VALUE, **arguments) for layer in layers))
+    assert_close(*(layer(QUERY, VALUE, **arguments, return_attention_scores=True) for layer in layers))
+
+
+def test_rows_without_a_valid_key_are_those_of_keras():
+    nothing = np.repeat([[True], [False], [True]], 5, axis=1)
+    for scores in (False, True):
+        layers = pair()
+        results = [layer(QUERY, VALUE, value_mask=nothing, return_attention_scores=scores) for layer in layers]
+        assert_close(*results, rtol=1e-6)
+
+
+def test_inference_of_a_dirichlet_is_near_that_of_keras():
+    """It clamps the logits, softly, at -10 and 10."""
+    assert_close(*(layer(QUERY, VALUE) for layer in pair(alignment="dirichlet")), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "trainable", "generators"),
+    [
+        ({}, 8, 0),
+        ({"value_dim": 4, "use_bias": False, "dropout": 0.5}, 4, 1),
+        ({"use_gate": True}, 10, 0),
+        ({"value_dim": 4, "use_bias": False, "dropout": 0.5, "use_gate": True}, 5, 1),
+    ],
+)
+def test_counts(layer_class, options, trainable, generators):
+    layer = layer_class(num_heads=2, key_dim=2, **options)
+    assert layer.supports_masking
+    assert layer(np.ones((2, 8, 16)), np.ones((2, 4, 16))).shape == (2, 8, 16)
+    assert len(layer.trainable_weights) == trainable
+    assert not layer.non_trainable_weights
+    assert len(layer.non_trainable_variables) == generators
+    assert not layer.losses
+
+
+HIGH_RANK = [
+    ((3, 4), (3, 2), (4, 2), (2,)),
+    ((3, 4), (3, 2), (3, 4, 2), (2,)),
+    ((3, 4), (3, 2), (3, 1, 4, 2), (2,)),
+    ((3, 4), (3, 2), (3, 4, 3, 2), (1, 2)),
+    ((3, 4), (3, 2), (3, 4, 3, 2), None),
+    ((5, 3, 4), (5, 3, 2), (3, 4, 3, 2), (2, 3)),
+    ((5, 3, 4), (5, 3, 2), (5, 3, 4, 3, 2), (2, 3)),
+    ((5, 3, 4), (5, 3, 2), None, (-3, -2)),
+]
+
+
+@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+@pytest.mark.parametrize(("queries", "sources", "mask", "axes"), HIGH_RANK)
+def test_several_axes(queries, sources, mask, axes, alignment):
+    query = GENERATOR.normal(size=(3, *queries, 8)).astype("float32")
+    value = GENERATOR.normal(size=(3, *sources, 8)).astype("float32")
+    layers = pair(query, value, attention_axes=axes, use_gate=True, alignment=alignment)
+    arguments = {}
+    if mask is not None:
+        mask = GENERATOR.random((3, *mask)) < 0.7
+        mask[(..., *[0] * (len(axes) if axes else 2))] = True
+        arguments["attention_mask"] = mask
+    assert layers[1](query, value, **arguments).shape == query.shape
+    assert_close(*(layer(query, value, **arguments, return_attention_scores=True) for layer in layers))
+
+
+def test_negative_axes_count_from_the_end(layer_class):
+    x = GENERATOR.normal(size=(2, 3, 8, 4))
+    first, second = (layer_class(num_heads=2, key_dim=4, attention_axes=axis) for axis in (2, -2))
+    first.build(x.shape, x.shape)
+    second.build(x.shape, x.shape)
+    second.set_weights(first.get_weights())
+    assert_close(first(x, x, return_attention_scores=True), second(x, x, return_attention_scores=True))
+
+
+@pytest.mark.parametrize("output_shape", [None, 3, (3, 4)])
+@pytest.mark.parametrize(
+    ("query", "value", "key"),
+    [
+        ((4, 8), (2, 8), None),
+        ((4, 8), (2, 8), (2, 3)),
+        ((4, 2, 3, 8), (1, 1, 5, 8), (1, 1, 5, 2)),
+        ((4, 2, 3, 8), (4, 2, 3, 7), (4, 2, 3, 8)),
+    ],
+)
+def test_output_shape(layer_class, query, value, key, output_shape):
+    layer = layer_class(num_heads=2, key_dim=2, value_dim=2, output_shape=output_shape)
+    shapes = [None if shape is None else (7, *shape) for shape in (query, value, key)]
+    output = layer(*(None if shape is None else np.ones(shape) for shape in shapes))
+    assert layer.compute_output_shape(*shapes) == output.shape
+    assert layer.compute_output_shape(*(None if shape is None else list(shape) for shape in shapes)) == output.shape
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 4, 8), (2, 2, 7), (2,)],
+        [(2, 4, 8), (2, 2, 8), (2, 1, 7)],
+        [(2, 4, 2, 3, 8), (2, 1, 1, 5, 8), (2, 1, 9, 5, 2)],
+    ],
+)
+def test_value_and_key_of_different_lengths(layer_class, shapes):
+    layer = layer_class(num_heads=4, key_dim=2, value_dim=2)
+    with pytest.raises(ValueError, match="must be equal"):
+        layer.compute_output_shape(*shapes)
+    with pytest.raises(ValueError, match="must be equal"):
+        layer(*(np.ones(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({name: bad} for name in ("num_heads", "key_dim", "value_dim") for bad in (0, -2, 1.5)),
+        {"sliding_window": 0},
+        {"output_shape": 8.0},
+        {"attention_axes": "last"},
+        {"flash_attention": True, "dropout": 0.1},
+    ],
+)
+def test_options_that_keras_refuses(layer_class, options):
+    with pytest.raises(ValueError):
+        layer_class(**{"num_heads": 4, "key_dim": 4, **options})
+
+
+def test_initial_kernels_differ(layer_class):
+    layer = layer_class(12, 64, use_gate=True, kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02))
+    layer.build((2, 4, 8), (2, 4, 8))
+    kernels = [layer.query_dense, layer.key_dense, layer.value_dense, layer._gate_dense]
+    for one in range(4):
+        for two in range(one):
+            assert np.any(kernels[one].kernel.numpy() != kernels[two].kernel.numpy())
+
+
+@pytest.mark.parametrize("alignment", [None, "softmax", "weibull"])
+@pytest.mark.parametrize("use_causal_mask", [False, True])
+def test_masks_of_keras_arrive_and_go_on(alignment, use_causal_mask):
+    layer = KerasAttention(2, 2) if alignment is None else MultiHeadAttention(2, 2, alignment=alignment)
+    queries = np.array([[1, 2, 3, 0, 0], [3, 3, 1, 1, 2], [1, 0, 0, 0, 0]])
+    values = np.array([[5, 4, 0], [3, 0, 0], [2, 1, 1]])
+    embedding = keras.layers.Embedding(6, 8, mask_zero=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        output = layer(embedding(queries), embedding(values), use_causal_mask=use_causal_mask)
+    np.testing.assert_array_equal(output._keras_mask, queries > 0)
+    mask = np.broadcast_to((values > 0)[:, None], (3, 5, 3))
+    mask = mask & np.tril(np.ones((5, 3), bool)) if use_causal_mask else mask
+    plain = [tf.constant(embedding(x).numpy()) for x in (queries, values)]
+    expected = layer(*plain, attention_mask=mask)
+    assert_close(tf.boolean_mask(output, queries > 0), tf.boolean_mask(expected, queries > 0))
+
+
+def test_sliding_window(layer_class):
+    layer, x = layer_class(2, 4, sliding_window=3), QUERY[:, :, :4]
+    distance = np.arange(4)[:, None] - np.arange(4)
+    for causal, inside in ((True, (distance >= 0) & (distance < 3)), (False, abs(distance) < 3)):
+        _, scores = layer(x, x, use_causal_mask=causal, return_attention_scores=True)
+        np.testing.assert_array_equal(scores.numpy() > 0, np.broadcast_to(inside, scores.shape))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_causal_mask_is_a_mask(layer_class, dropout):
+    layer, mask = layer_class(2, 4, dropout=dropout), np.tril(np.ones((1, 4, 4), bool))
+    _, scores = layer(QUERY, QUERY, use_causal_mask=True, return_attention_scores=True)
+    assert (scores.numpy()[..., ~mask[0]] == 0.0).all()
+    assert_close(layer(QUERY, QUERY, use_causal_mask=True), layer(QUERY, QUERY, attention_mask=mask))
+    high = GENERATOR.normal(size=(1, 4, 3, 8)).astype("float32")
+    _, scores = layer_class(2, 4, attention_axes=1)(high, high, use_causal_mask=True, return_attention_scores=True)
+    assert (scores.numpy()[..., ~mask[0]] == 0.0).all()
+
+
+def test_constraints(layer_class):
+    layer = layer_class(2, 2, use_gate=True, kernel_constraint="non_neg", bias_constraint="non_neg")
+    layer.build((1, 2, 2), (1, 2, 2))
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer._gate_dense, layer.output_dense):
+        assert isinstance(dense.kernel.constraint, keras.constraints.NonNeg)
+        assert isinstance(dense.bias.constraint, keras.constraints.NonNeg)
+
+
+def test_regularizers(layer_class):
+    layer = layer_class(2, 2, kernel_regularizer="l2", activity_regularizer="l2")
+    layer(QUERY, VALUE)
+    assert len(layer.losses) == 8
+    assert all(loss > 0 for loss in layer.losses)
+
+
+@pytest.mark.parametrize("alignment", [None, "softmax", "weibull"])
+def test_lora(alignment, tmp_path):
+    make = KerasAttention if alignment is None else lambda *a, **o: MultiHeadAttention(*a, alignment=alignment, **o)
+    layer = make(3, 8, use_bias=False)
+    model = model_of(layer)
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense):
+        dense.enable_lora(2)
+    assert len(layer.trainable_weights) == 7
+    model.compile("sgd", "mse")
+    model.fit([QUERY, VALUE], QUERY, verbose=0)
+    model.save(tmp_path / "lora.keras")
+    assert_close(keras.saving.load_model(tmp_path / "lora.keras")([QUERY, VALUE]), model([QUERY, VALUE]))
+    model.save_weights(tmp_path / "lora.weights.h5")
+    merged = model_of(make(3, 8, use_bias=False))
+    merged.load_weights(tmp_path / "lora.weights.h5")
+    assert_close(merged([QUERY, VALUE]), model([QUERY, VALUE]))
+
+
+@pytest.mark.parametrize("alignment", [None, "softmax", "weibull"])
+def test_int8(alignment):
+    layer = KerasAttention(3, 8) if alignment is None else MultiHeadAttention(3, 8, alignment=alignment)
+    expected = layer(QUERY, VALUE)
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
+        dense.quantize("int8")
+        assert dense._kernel.dtype == "int8"
+    assert_close(layer(QUERY, VALUE), expected, atol=0.05)
+
+
+def test_dtype_policy_map(layer_class):
+    policies = keras.dtype_policies.DTypePolicyMap()
+    for name in ("query", "key", "value"):
+        policies[f"attention/{name}"] = keras.dtype_policies.QuantizedDTypePolicy("int8", "float32")
+    layer = layer_class(3, 8, use_bias=False, dtype=policies, name="attention")
+    layer.build((1, 2, 2), (1, 2, 2))
+    assert [dense._kernel.dtype for dense in (layer.query_dense, layer.key_dense, layer.value_dense)] == ["int8"] * 3
+    assert layer.output_dense._kernel.dtype == "float32"
+
+
+def test_shapes_of_a_symbolic_call():
+    for alignment in ("softmax", "weibull"):
+        layer = MultiHeadAttention(4, 2, alignment=alignment)
+        output, scores = layer(keras.Input((5, 6)), keras.Input((None, 7)), return_attention_scores=True)
+        assert (output.shape, scores.shape) == ((None, 5, 6), (None, 4, 5, None))
+        layer = MultiHeadAttention(4, 2, alignment=alignment, attention_axes=(-3, -2))
+        spec = layer.compute_output_spec(
+            keras.KerasTensor((2, 9, 3, 4, 6)), keras.KerasTensor((2, 9, 5, 6, 6)), return_attention_scores=True
+        )
+        assert (spec[0].shape, spec[1].shape) == ((2, 9, 3, 4, 6), (2, 9, 4, 3, 4, 5, 6))

@@ -1,0 +1,52 @@
+"""Inputs, masks and a pair of layers with the same weights, for the tests of MultiHeadAttention."""
+
+import keras
+import numpy as np
+
+from keras_vattn import Dirichlet, GumbelSoftmax, LogNormal, MultiHeadAttention, Weibull
+
+KerasAttention = keras.layers.MultiHeadAttention
+HEADS, WIDTH = 2, 3
+GENERATOR = np.random.default_rng(1)
+QUERY = GENERATOR.normal(size=(3, 4, 6)).astype("float32")
+VALUE = GENERATOR.normal(size=(3, 5, 7)).astype("float32")
+KEY = GENERATOR.normal(size=(3, 5, 8)).astype("float32")
+QUERY_MASK = np.array([[True, True, True, True], [True, True, False, False], [True, True, True, False]])
+VALUE_MASK = np.array([[True, True, True, False, True], [True, False, True, True, True], [True, True] + 3 * [False]])
+KEY_MASK = np.array([[True, True, False, True, True], [True, True, True, True, True], [True, True, True, True, True]])
+# Every row of these two has a valid key, without the other masks.
+ATTENTION_MASK = GENERATOR.random((3, 4, 5)) < 0.8
+HEAD_MASK = GENERATOR.random((3, HEADS, 4, 5)) < 0.7
+ATTENTION_MASK[..., 0] = HEAD_MASK[..., 0] = True
+POSTERIOR = GENERATOR.normal(size=(3, HEADS, 4, 5)).astype("float32")
+
+STOCHASTIC = {"weibull": Weibull, "lognormal": LogNormal, "dirichlet": Dirichlet, "gumbel_softmax": GumbelSoftmax}
+
+
+def copy_keras_weights(layer, source):
+    """Give a built layer the weights of another that the layer of Keras has too."""
+    for name in ("query_dense", "key_dense", "value_dense", "output_dense", "_gate_dense"):
+        if hasattr(source, name):
+            getattr(layer, name).set_weights(getattr(source, name).get_weights())
+
+
+def pair(query=QUERY, value=VALUE, key=None, **options):
+    """The layer of Keras and ours with the same weights, biases that are not zero."""
+    ours = {name: options.pop(name) for name in ("alignment", "prior") if name in options}
+    layers = KerasAttention(HEADS, WIDTH, **options), MultiHeadAttention(HEADS, WIDTH, **options, **ours)
+    for layer in layers:
+        layer.build(*(x.shape for x in (query, value, key) if x is not None))
+    generator = np.random.default_rng(2)
+    layers[0].set_weights([0.5 * generator.normal(size=w.shape) for w in layers[0].get_weights()])
+    copy_keras_weights(layers[1], layers[0])
+    return layers
+
+
+def model_of(layer):
+    inputs = keras.Input((None, 6)), keras.Input((None, 7))
+    return keras.Model(inputs, layer(*inputs))
+
+
+def assert_close(first, second, **tolerance):
+    for one, two in zip(keras.tree.flatten(first), keras.tree.flatten(second), strict=True):
+        np.testing.assert_allclose(one, two, **{"rtol": 1e-5, "atol": 1e-6, **tolerance})
