@@ -4,22 +4,41 @@ from keras_vattn._backend import require_tensorflow
 
 require_tensorflow()
 
-from keras_vattn import decoding, plots, random  # noqa: E402
-from keras_vattn.alignments import Alignment, DenseKeys, Softmax  # noqa: E402
+from keras_vattn import decoding, metrics, plots, random  # noqa: E402
+from keras_vattn.alignments import (  # noqa: E402
+    Alignment,
+    ContextualPrior,
+    DenseKeys,
+    Dirichlet,
+    FixedPrior,
+    GumbelSoftmax,
+    LogNormal,
+    Prior,
+    Softmax,
+    Weibull,
+)
 from keras_vattn.annealing import CyclicalAnnealing, LinearAnnealing, LogisticAnnealing  # noqa: E402
 from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: E402
 from keras_vattn.inference import posterior_draws  # noqa: E402
 from keras_vattn.layers import (  # noqa: E402
     Attention,
     AttentionDecoder,
+    BayesianAttention,
+    CategoricalAttention,
     DeterministicAttention,
+    DirichletAttention,
     GaussianAttention,
     GaussianLatent,
+    LatentLogLikelihood,
+    LatentObjective,
+    MultiHeadAttention,
+    TokenLogLikelihood,
     WordDropout,
 )
-from keras_vattn.losses import SequenceCrossentropy  # noqa: E402
+from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
-from keras_vattn.scores import Additive, Bilinear, DotProduct, Score  # noqa: E402
+from keras_vattn.posterior_predictive import posterior_predictive  # noqa: E402
+from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -28,25 +47,43 @@ __all__ = [
     "Alignment",
     "Attention",
     "AttentionDecoder",
+    "BayesianAttention",
     "Bilinear",
+    "CategoricalAttention",
     "Context",
+    "ContextualPrior",
     "CyclicalAnnealing",
     "DenseKeys",
     "DeterministicAttention",
+    "Dirichlet",
+    "DirichletAttention",
     "DotProduct",
+    "FixedPrior",
     "GaussianAttention",
     "GaussianContext",
     "GaussianLatent",
+    "GumbelSoftmax",
+    "LatentLogLikelihood",
+    "LatentObjective",
     "LinearAnnealing",
+    "LocationSensitive",
+    "LogNormal",
     "LogisticAnnealing",
+    "MultiHeadAttention",
+    "NegativeBound",
     "Perplexity",
+    "Prior",
     "Score",
     "SequenceCrossentropy",
     "Softmax",
+    "TokenLogLikelihood",
+    "Weibull",
     "WeightedSum",
     "WordDropout",
     "decoding",
+    "metrics",
     "plots",
     "posterior_draws",
+    "posterior_predictive",
     "random",
 ]
