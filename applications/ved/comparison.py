@@ -12,11 +12,11 @@ import sys
 import yaml
 
 import keras_vattn
-from applications.common.command_line import read_options
+from applications.common.command_line import find_preset, read_file
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder, write_json, write_text_atomically
 from applications.ved.data import load_splits
-from applications.ved.options import PRESETS, Options, validate
+from applications.ved.options import PRESETS, validate
 from applications.ved.reporting import CURVE_LABELS, CURVES
 from applications.ved.tables import is_stochastic, split_name, table_of
 from applications.ved.training import MAY_DIFFER
@@ -35,8 +35,9 @@ class CompareOptions:
     baseline: str = "ved_dattn"
     """Differences are taken against this row."""
     preset: str = "small"
+    """Preset of `train` for every run."""
     options: str | None = None
-    """YAML file with options of `train` for every run."""
+    """YAML file with options of `train` for every run, as `train --config` reads it."""
     jobs: int = 1
     """Runs trained at the same time; the processor's cores are shared out between them."""
     layout: str = "table_2"
@@ -92,8 +93,9 @@ def _validate(options):
 
 def _run_options(options, name, seed):
     """Return the options of one run; `InputError` if its folder holds a run with others."""
-    arguments = ["--preset", options.preset] + (["--config", options.options] if options.options else [])
-    run_options = read_options("compare", Options, PRESETS, arguments)
+    run_options = find_preset(PRESETS, options.preset)
+    if options.options is not None:
+        run_options = read_file("--options", options.options, run_options)
     row, gamma = split_name(name)
     out = pathlib.Path(options.out) / f"{name.replace(':', '_gamma_')}_seed_{seed}"
     gamma = run_options.gamma_a if gamma is None else gamma
