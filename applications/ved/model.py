@@ -74,8 +74,9 @@ def build(options, source_vocabulary_size, target_vocabulary_size, with_attentio
     encoded = encoder(source)
     inputs = target_embedding(words)
     if row.latent:
-        # z is part of every step's input; adding zeros repeats it over a length that is not known here.
-        repeated = ops.expand_dims(encoded["z"], 1) + ops.zeros_like(inputs[..., :1])
+        # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
+        # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
+        repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(inputs[..., :1])
         inputs = ops.concatenate([inputs, repeated], axis=-1)
     decoder = _decoder(options, row, attention)
     decoded = decoder(
