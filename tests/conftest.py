@@ -3,6 +3,7 @@
 KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 """
 
+import gc
 import os
 
 import pytest
@@ -51,3 +52,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="needs a GPU and KERAS_VATTN_TEST_GPU=1"))
+
+
+def pytest_collection_finish():
+    # What the imports made stays as long as the session: the garbage collector need not look through it in every test.
+    gc.freeze()

@@ -124,7 +124,7 @@ def likelihood_report(generator, models, options, encoded):
     for tracker in trackers:
         tracker.reset_state()
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def drawn_log_likelihood(inputs, target_output, seed):
         # training=False and not None, so that the layers count the KL of this draw.
         with keras_vattn.posterior_draws(models.training, seed=seed):

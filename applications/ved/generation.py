@@ -10,8 +10,14 @@ from keras_vattn.losses import sequence_log_likelihood
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)
+_COUNT = tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([], tf.int32)
 _NUMBER = tf.TensorSpec([], tf.float32)
+
+
+def _in_graph(*signature):
+    # No Python loop or branch here depends on a tensor; AutoGraph would double the time of the first call.
+    return tf.function(input_signature=signature, autograph=False)
 
 
 class Generator(tf.Module):
@@ -33,18 +39,18 @@ class Generator(tf.Module):
         self._models = _Untracked(models)
         self._options = _Untracked(options)
 
-    @tf.function(input_signature=[_TEXTS])
+    @_in_graph(_TEXTS)
     def generate(self, texts):
         """Return the greedy sentence (B,) of each text (B,) at the posterior means ("MAP" in the paper)."""
         return self.target_encoder.decode(self.greedy(self._encode(texts))["ids"])
 
-    @tf.function(input_signature=[_TEXTS, tf.TensorSpec([], tf.int32), _SEED])
+    @_in_graph(_TEXTS, _COUNT, _SEED)
     def sample(self, texts, num_samples, seed):
         """Return (B, num_samples) greedy sentences under new latent draws; one seed always gives the same ones."""
         ids = self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))
         return self.target_encoder.decode(ids)
 
-    @tf.function(input_signature=[_TEXTS, _TEXTS])
+    @_in_graph(_TEXTS, _TEXTS)
     def score(self, texts, targets):
         """Return log p(target | text) in nats at the posterior means, (B,), and the number of tokens with the end."""
         source = self._encode(texts)
@@ -56,13 +62,13 @@ class Generator(tf.Module):
         log_likelihood = self.log_likelihood(source, target_input, target_output)
         return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
 
-    @tf.function(input_signature=[_IDS])
+    @_in_graph(_IDS)
     def greedy(self, source):
         """Return a dictionary of ids (B, L), log_probabilities (B,) and, with attention, weights (B, L, S)."""
         encoded = self._models.value.encoder(source)
         return self._decode(source, encoded, {}, decoding.GreedySampler())
 
-    @tf.function(input_signature=[_IDS, tf.TensorSpec([], tf.int32), _SEED, _NUMBER])
+    @_in_graph(_IDS, _COUNT, _SEED, _NUMBER)
     def draw(self, source, num_samples, seed, temperature):
         """Return ids (B, num_samples, L): greedy words under new draws of z and a; latent temperature 0 is the mean."""
         repeated = tf.repeat(source, num_samples, axis=0)
@@ -74,7 +80,7 @@ class Generator(tf.Module):
                 decoded = self._decode(repeated, encoded, None, decoding.GreedySampler())
         return self._by_source(decoded["ids"], source, num_samples)
 
-    @tf.function(input_signature=[_IDS, tf.TensorSpec([], tf.int32), _SEED, _NUMBER])
+    @_in_graph(_IDS, _COUNT, _SEED, _NUMBER)
     def draw_words(self, source, num_samples, seed, word_temperature):
         """Return ids (B, num_samples, L): words drawn at a temperature above 0, the latents at their means."""
         repeated = tf.repeat(source, num_samples, axis=0)
@@ -82,7 +88,7 @@ class Generator(tf.Module):
         sampler = decoding.RandomSampler(seed, word_temperature)
         return self._by_source(self._decode(repeated, encoded, {}, sampler)["ids"], source, num_samples)
 
-    @tf.function(input_signature=[_IDS, _IDS, _IDS])
+    @_in_graph(_IDS, _IDS, _IDS)
     def log_likelihood(self, source, target_input, target_output):
         """Return log p(y | posterior means), (B,) nats."""
         logits = self._models.value.training({"source": source, "target_input": target_input})
@@ -130,7 +136,8 @@ class _Untracked:
 
 def export(generator, path):
     """Write the SavedModel with the endpoints `generate`, `sample` and `score`."""
-    signatures = {name: getattr(generator, name).get_concrete_function() for name in ("generate", "sample", "score")}
+    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
+    signatures = {name: getattr(generator, name) for name in ("generate", "sample", "score")}
     try:
         tf.saved_model.save(generator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
     except tf.errors.OpError as error:

@@ -69,6 +69,8 @@ def compile_model(models, options, steps_per_epoch):
         metrics=[keras_vattn.Perplexity("plug-in", ignore_class=PAD)],
         jit_compile=options.jit,
     )
+    # Variables that are made while a step is traced have TensorFlow trace it twice.
+    models.training.optimizer.build(models.training.trainable_variables)
 
 
 def load_run(path):
@@ -120,14 +122,13 @@ def train(options):
             f"{name}: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in part.report.items()),
             flush=True,
         )
-    models, rows = _fit(options, folder, codec, splits, encoded, matrices)
+    models, generator, rows = _fit(options, folder, codec, splits, encoded, matrices)
     archive_path = folder.file("model.keras")
     with replacing(archive_path) as temporary:
         models.training.save(temporary)
     # HDF5 ends the process when it closes a file on a full disk; this file is closed by Python.
     with zipfile.ZipFile(archive_path) as archive, replacing(folder.file("model.weights.h5")) as temporary:
         temporary.write_bytes(archive.read("model.weights.h5"))
-    generator = Generator(models, codec, options)
     split = "valid" if splits.test is None else "test"
     report, sentences = evaluate_split(
         generator, models, codec, options, splits.split(split), encoded[split], options.max_test_sources
@@ -177,7 +178,7 @@ def _pretrained(options, codec):
 
 
 def _fit(options, folder, codec, splits, encoded, matrices):
-    """Run the one or two stages and return the models and the history rows."""
+    """Run the one or two stages; return the models, the generator that decoded validation, and the history rows."""
     stages = [(True, options.epochs)]
     if find_row(options.row).two_stages:
         stages.insert(0, (False, options.stage_one_epochs))
@@ -197,8 +198,8 @@ def _fit(options, folder, codec, splits, encoded, matrices):
             print(f"resuming after epoch {first_epoch}", flush=True)
         checkpoint.rows = list(rows)
         history = HistoryWriter(folder.file("history.csv"), rows)
+        generator = Generator(models, codec, options)
         if first_epoch < last_epoch:
-            generator = Generator(models, codec, options)
             models.training.fit(
                 encoded["train"].batches(options, shuffle=True, first_epoch=first_epoch, num_epochs=None),
                 validation_data=encoded["valid"].batches(options),
@@ -218,4 +219,4 @@ def _fit(options, folder, codec, splits, encoded, matrices):
                 ],
             )
         rows, first_epoch, previous = list(history.rows), last_epoch, models
-    return models, rows
+    return models, generator, rows

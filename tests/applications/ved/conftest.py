@@ -1,22 +1,41 @@
-"""One trained run for all tests of the application; what runs in another process is started beside it."""
+"""One trained run for all tests of the application. What runs in a process of its own runs beside the other tests."""
 
-import contextlib
+import concurrent.futures
 import dataclasses
 import json
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 
-import keras
 import pytest
 import tensorflow as tf
-from ved_cases import SOURCES, TARGETS, arguments_of, call, small_options
+from ved_cases import SOURCES, TARGETS, arguments_of, small_options
 
 ROOT = pathlib.Path(__file__).parents[3]
 
-# Dies in the second batch of the second epoch, where the first argument says so.
+# Counts the traces of the training step.
 TRAIN = """
+import sys, keras
+from applications.common.command_line import run
+from applications.ved.__main__ import COMMANDS
+
+traces, train_step = [], keras.Model.train_step
+
+def counting(model, data):
+    traces.append(data)
+    return train_step(model, data)
+
+keras.Model.train_step = counting
+status = run("ved", COMMANDS, sys.argv[1:])
+print(f"RESULT{len(traces)}")
+sys.exit(status)
+"""
+
+# Dies in the second batch of the second epoch.
+KILLED = """
 import os, signal, sys
 from applications.common.command_line import run
 from applications.ved import training
@@ -27,19 +46,8 @@ class Kill(training.StopOnNaN):
         if (self._epoch, batch) == (1, 1):
             os.kill(os.getpid(), signal.SIGKILL)
 
-if sys.argv[1] == "kill":
-    training.StopOnNaN = Kill
-sys.exit(run("ved", COMMANDS, sys.argv[2:]))
-"""
-KILL_AND_RESUME = """
-import json, os, subprocess, sys
-program, out, *arguments = sys.argv[1:]
-train = lambda how, *more: subprocess.run([sys.executable, "-c", program, how, "train", *arguments, *more]).returncode
-status = [train("kill")]
-left = sorted(os.path.relpath(os.path.join(folder, name), out) for folder, _, names in os.walk(out) for name in names)
-os.link(os.path.join(out, "checkpoints", "checkpoint.npz"), os.path.join(os.path.dirname(out), "killed.npz"))
-status.append(train("finish", "--resume"))
-print("RESULT" + json.dumps({"status": status, "left": left}))
+training.StopOnNaN = Kill
+sys.exit(run("ved", COMMANDS, sys.argv[1:]))
 """
 
 # Knows neither Keras models nor this project.
@@ -64,71 +72,115 @@ print("RESULT" + json.dumps(result))
 """
 
 
+class Processes:
+    """Runs Python programs beside the tests, one after the other: the tests need a core too."""
+
+    def __init__(self):
+        self._executor = concurrent.futures.ThreadPoolExecutor(1)
+        self._running = None
+
+    def start(self, *arguments, folder, path=str(ROOT)):
+        """Return the future of the exit status, standard output and standard error."""
+        return self.then(self._run, [sys.executable, *arguments], folder, path)
+
+    def then(self, function, *arguments):
+        """Return the future of a function's result, called when what was started before has ended."""
+        return self._executor.submit(function, *arguments)
+
+    def stop(self):
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._running is not None:
+            self._running.kill()
+
+    def _run(self, command, folder, path):
+        self._running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        output, errors = self._running.communicate()
+        return self._running.returncode, output, errors
+
+
 @dataclasses.dataclass
 class Trained:
+    """A finished run of ved_vattn_mean, with its SavedModel."""
+
     path: pathlib.Path
     options: object
     output: str
-    traces: list
-    killed: object
-    served: object
-    program: object
+    num_traces: int
 
 
-def start(arguments, folder, **options):
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT), **options.pop("environment", {})}
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
+@dataclasses.dataclass
+class Resumed:
+    """The same run, killed in its second epoch and resumed; the files and the checkpoint that the kill left."""
+
+    path: pathlib.Path
+    left: list
+    checkpoint: pathlib.Path
+    output: str
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """A finished run of ved_vattn_mean, with the SavedModel, and the processes that belong to it."""
-    folder = tmp_path_factory.mktemp("ved")
+@pytest.fixture(scope="session", autouse=True)
+def started(request, tmp_path_factory):
+    """Starts the processes with the first test, if a test will need them: the run's options, and futures by name."""
+    if not any("trained" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
+    folder, processes = tmp_path_factory.mktemp("ved"), Processes()
     options = small_options(folder)
-    out = folder / "killed"
-    arguments = arguments_of(dataclasses.replace(options, out=str(out), export=False))
-    killed = start(["-c", KILL_AND_RESUME, TRAIN, str(out), *arguments], ROOT)
-    program = start(["-m", "applications.ved", "train", "--out", "new", "--train-table", "missing.tsv"], folder)
-    traces, train_step = [], keras.Model.train_step
+    killed = dataclasses.replace(options, out=str(folder / "killed"), export=False)
+    texts = json.dumps(SOURCES), json.dumps(TARGETS)
+    futures = {
+        "trained": processes.start("-c", TRAIN, "train", *arguments_of(options), folder=folder),
+        "served": processes.start("-c", SERVED, f"{options.out}/saved_model", *texts, folder=folder, path=""),
+        "killed": processes.start("-c", KILLED, "train", *arguments_of(killed), folder=folder),
+        "left": processes.then(look_at, folder / "killed"),
+        # By the program, as a user calls it.
+        "resumed": processes.start("-m", "applications.ved", "train", *arguments_of(killed), "--resume", folder=folder),
+    }
+    yield options, futures
+    processes.stop()
 
-    def counting(model, data):
-        traces.append(tf.nest.map_structure(lambda x: x.shape, data))
-        return train_step(model, data)
 
-    keras.Model.train_step = counting
-    try:
-        status, output, errors = call("train", *arguments_of(options))
-    finally:
-        keras.Model.train_step = train_step
-        keras.config.set_dtype_policy("float32")
-    assert status == 0, errors
-    path = pathlib.Path(options.out)
-    served = start(
-        ["-c", SERVED, str(path / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
-        folder,
-        environment={"PYTHONPATH": ""},
-    )
-    yield Trained(path, options, output, traces, killed, served, program)
-    for process in (killed, served, program):
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
+def look_at(folder):
+    """Return the files of a killed run, and a copy of its checkpoint."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return files, shutil.copy(folder / "checkpoints" / "checkpoint.npz", folder.with_suffix(".npz"))
 
 
 @pytest.fixture(scope="session")
-def served(trained):
+def trained(started):
+    options, futures = started
+    output, _, num_traces = succeeded(futures["trained"]).partition("RESULT")
+    return Trained(pathlib.Path(options.out), options, output, int(num_traces))
+
+
+@pytest.fixture(scope="session")
+def served(trained, started):
     """What the SavedModel said in a process of its own."""
-    output, errors = trained.served.communicate(timeout=120)
-    assert trained.served.returncode == 0, errors
-    return json.loads(output.partition("RESULT")[2])
+    return json.loads(succeeded(started[1]["served"]).partition("RESULT")[2])
+
+
+@pytest.fixture(scope="session")
+def resumed(trained, started):
+    killed, _, errors = started[1]["killed"].result(timeout=300)
+    assert killed == -signal.SIGKILL, errors
+    left, checkpoint = started[1]["left"].result(timeout=300)
+    output = succeeded(started[1]["resumed"])
+    return Resumed(trained.path.parent / "killed", left, checkpoint, output)
+
+
+def succeeded(future):
+    """Return the standard output of a process."""
+    status, output, errors = future.result(timeout=300)
+    assert status == 0, errors
+    return output
 
 
 @pytest.fixture
@@ -137,3 +189,16 @@ def eagerly():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+def pytest_collection_modifyitems(items):
+    """What waits for a process comes last."""
+    items.sort(key=lambda item: sum(name in getattr(item, "fixturenames", ()) for name in ("trained", "resumed")))
+    for item in items:
+        if "eagerly" in getattr(item, "fixturenames", ()):
+            # Datasets stay graphs where everything else is run step by step.
+            item.add_marker(
+                pytest.mark.filterwarnings(
+                    "ignore:Even though the `tf.config.experimental_run_functions_eagerly`:UserWarning"
+                )
+            )

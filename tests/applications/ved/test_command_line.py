@@ -1,5 +1,7 @@
 import dataclasses
 import io
+import pathlib
+import runpy
 import sys
 import types
 
@@ -8,6 +10,9 @@ import yaml
 from ved_cases import PAIRS, SOURCES, arguments_of, call, small_options, write_table
 
 from applications.ved import training
+from applications.ved.__main__ import COMMANDS
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -101,13 +106,19 @@ def test_unknown_options_and_values_of_another_type(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_presets_and_files_of_options(tmp_path):
-    out = ["--out", tmp_path / "run"]
-    assert_fails(call("train", *out, "--preset", "large"), "--preset: expected one of small, paper")
-    assert_fails(call("train", *out, "--config", tmp_path / "none.yaml"), "none.yaml cannot be read")
-    (tmp_path / "a.yaml").write_text("units: wide\n")
-    assert_fails(call("train", *out, "--config", tmp_path / "a.yaml"), "a.yaml: units: expected int")
+def test_an_unknown_preset(tmp_path):
+    result = call("train", "--out", tmp_path / "run", "--preset", "large")
+    assert_fails(result, "--preset: expected one of small, paper, paper_dialogue. Received: large")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_of_options_that_cannot_be(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    assert_fails(call(command, "--config", "a.yaml"), "--config: a.yaml cannot be read")
+    (tmp_path / "a.yaml").write_text("temperature: 3\n")
+    assert_fails(call(command, "--config", "a.yaml"), "--config: a.yaml names unknown options: temperature. Known: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
 
 
 def test_commands_and_help():
@@ -204,8 +215,11 @@ def test_a_skipped_row_is_counted(tmp_path, monkeypatch):
         call("train", *arguments_of(dataclasses.replace(options, skip_invalid=True)))
 
 
-def test_the_program_as_a_process(trained):
-    _, errors = trained.program.communicate(timeout=120)
-    assert trained.program.returncode == 2
-    assert errors.splitlines()[-1] == "error: missing.tsv: no such file" and "Traceback" not in errors
-    assert not (trained.path.parent / "new").exists()
+def test_the_program_exits_with_the_status(tmp_path, monkeypatch, capsys):
+    arguments = ["train", "--out", str(tmp_path / "new"), "--train-table", "missing.tsv"]
+    monkeypatch.setattr(sys, "argv", ["ved", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "applications" / "ved" / "__main__.py"), run_name="__main__")
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: missing.tsv: no such file\n"
+    assert not (tmp_path / "new").exists()

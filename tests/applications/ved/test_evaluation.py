@@ -56,7 +56,7 @@ def loaded(trained):
     return options, codec, models, Generator(models, codec, options)
 
 
-def test_likelihood_is_that_of_the_logits(trained, loaded):
+def test_likelihood_is_that_of_the_logits(trained, loaded, eagerly):
     options, codec, models, generator = loaded
     encoded = EncodedPairs.encode(options, codec, load_splits(options).valid)
     total, tokens = 0.0, 0
@@ -80,7 +80,7 @@ def test_likelihood_is_that_of_the_logits(trained, loaded):
     assert (divergences.numpy() > 0).all()
 
 
-def test_the_command_and_its_curve(trained):
+def test_the_command_and_its_curve(trained, eagerly):
     arguments = ["--latent-temperatures", 0, 1, "--word-temperatures", 0.5, "--max-sources", 3, "--name", "sweep"]
     status, output, errors = call("evaluate", "--run", trained.path, *arguments)
     try:

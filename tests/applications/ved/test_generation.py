@@ -149,7 +149,7 @@ def test_one_seed_draws_the_same_from_two_loads(served):
     assert [len(row) for row in first] == [3, 3, 3, 3]
 
 
-def test_the_loaded_run_scores_as_the_saved_model(trained, served):
+def test_the_loaded_run_scores_as_the_saved_model(trained, served, eagerly):
     _, options, codec, models = load_run(trained.path)
     generator = Generator(models, codec, options)
     score = generator.score(tf.constant(SOURCES), tf.constant(TARGETS))
@@ -157,13 +157,15 @@ def test_the_loaded_run_scores_as_the_saved_model(trained, served):
     assert score["num_tokens"].numpy().tolist() == served["num_tokens"] == [8, 7, 1, 3]
 
 
-def test_draws_of_the_command(trained, tmp_path, monkeypatch):
+def test_draws_of_the_command(trained, tmp_path, monkeypatch, eagerly):
     def generate(*arguments):
         lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"
         monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(lines.encode())))
-        return call("generate", "--run", trained.path, "--num-samples", 3, *arguments)
+        return call("generate", *arguments)
 
-    status, output, errors = generate("--seed", 1)
+    arguments = ["--run", trained.path, "--num-samples", 3]
+    status, output, errors = generate(*arguments, "--seed", 1)
     assert status == 0 and errors.startswith("1 lines were truncated to 10 tokens")
     assert [len(line.split("\t")) for line in output.splitlines()] == [3, 3, 3]
-    assert generate("--seed", 1)[1] == output != generate("--seed", 2)[1]
+    (tmp_path / "options.yaml").write_text(f"run: {trained.path}\nnum_samples: 3\nseed: 1\n")
+    assert generate("--config", tmp_path / "options.yaml")[1] == output != generate(*arguments, "--seed", 2)[1]

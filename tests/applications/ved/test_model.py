@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -16,17 +17,20 @@ WORDS = 17
 OPTIONS = Options(**{**SMALL, "word_dropout": 0.25})
 
 
-def build(row="ved_vattn_mean", form="code", **changes):
+def build(row="ved_vattn_mean", form="code"):
     keras.utils.set_random_seed(4)
-    options = dataclasses.replace(OPTIONS, row=row, decoder_form=form)
-    return ved_model.build(options, WORDS, WORDS, **changes)
+    return ved_model.build(dataclasses.replace(OPTIONS, row=row, decoder_form=form), WORDS, WORDS)
+
+
+# The models of a row and a form, for the tests that only call them.
+built = functools.cache(build)
 
 
 @pytest.fixture
 def batch():
     generator = np.random.default_rng(3)
-    source, target = generator.integers(4, WORDS, (3, 6)), generator.integers(4, WORDS, (3, 5))
-    source[1, 4:], target[2, 3:] = PAD, PAD
+    source, target = generator.integers(4, WORDS, (3, 4)), generator.integers(4, WORDS, (3, 4))
+    source[1, 3:], target[2, 2:] = PAD, PAD
     inputs = {"source": source.astype("int32"), "target_input": np.insert(target[:, :-1], 0, START, 1).astype("int32")}
     return inputs, target.astype("int32")
 
@@ -61,7 +65,7 @@ def test_parts_and_a_training_step(row, batch):
     assert models.decoder.query == ("previous" if row == "rnnsearch" else "current")
     if attention is not None:
         assert isinstance(attention.score, keras_vattn.Additive if row == "rnnsearch" else keras_vattn.Bilinear)
-    encoded = models.encoder(batch[0]["source"])
+    encoded = models.encoder.output
     states = [name for name in encoded if name.startswith("state_")]
     assert len(states) == (0 if not expected.initial_state else 6 if row == "rnnsearch" else 2)
     assert ("z" in encoded) == expected.latent
@@ -72,14 +76,13 @@ def test_parts_and_a_training_step(row, batch):
     assert np.isfinite(models.training.train_on_batch(*batch)).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    models.training(batch[0], training=True)
     assert len(models.training.losses) == expected.latent + (expected.attention == "gaussian")
 
 
 @pytest.mark.parametrize("form", ["code", "printed"])
 @pytest.mark.parametrize("row", list(ROWS))
 def test_decoding_step_by_step_is_teacher_forcing(row, form, batch):
-    models = build(row, form)
+    models = built(row, form)
     logits = models.training(batch[0]).numpy()
     valid = batch[0]["target_input"] != PAD
     np.testing.assert_allclose(stepwise(models, batch[0])["logits"][valid], logits[valid], atol=2e-6)
@@ -87,7 +90,7 @@ def test_decoding_step_by_step_is_teacher_forcing(row, form, batch):
 
 @pytest.mark.parametrize("row", ["ved_dattn", "ved_vattn_0", "ved_vattn_mean", "vae"])
 def test_the_latent_sees_the_source_only(row, batch):
-    models = build(row)
+    models = built(row, "code")
     assert [tensor.name for tensor in models.encoder.inputs] == ["source"]
     models.training(batch[0], training=False)
     latent = models.training.get_layer("encoder").get_layer("latent")
@@ -101,21 +104,19 @@ def test_the_latent_sees_the_source_only(row, batch):
 
 @pytest.mark.parametrize("row", list(ROWS))
 def test_a_word_does_not_see_the_words_after_it(row, batch):
-    models = build(row)
+    models = built(row, "code")
     inputs = batch[0]
-    later = {
-        **inputs,
-        "target_input": np.concatenate([inputs["target_input"][:, :3], inputs["target_input"][:, :2:-1]], 1),
-    }
-    assert (later["target_input"] != inputs["target_input"]).any()
-    logits, other = models.training(inputs).numpy(), models.training(later).numpy()
-    np.testing.assert_array_equal(logits[:, :3], other[:, :3])
-    assert (logits[:, 3:] != other[:, 3:]).any()
+    later = np.concatenate([inputs["target_input"][:, :2], inputs["target_input"][:, :1:-1]], 1)
+    assert (later != inputs["target_input"]).any()
+    both = {"source": np.tile(inputs["source"], (2, 1)), "target_input": np.append(inputs["target_input"], later, 0)}
+    logits, other = np.split(models.training(both).numpy(), 2)
+    np.testing.assert_array_equal(logits[:, :2], other[:, :2])
+    assert (logits[:, 2:] != other[:, 2:]).any()
 
 
 @pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
 def test_the_form_of_the_code(row, batch):
-    models = build(row)
+    models = built(row, "code")
     outputs = stepwise(models, batch[0])
     memory, mask = models.encoder(batch[0]["source"])["memory"], batch[0]["source"] != PAD
     context, weights = models.decoder.attention(
@@ -134,7 +135,7 @@ def test_the_form_of_the_code(row, batch):
 
 @pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
 def test_the_printed_form(row, batch):
-    models = build(row, "printed")
+    models = built(row, "printed")
     outputs = stepwise(models, batch[0])
     encoded = models.encoder(batch[0]["source"])
     first = encoded.get("state_0_0_hidden", np.zeros((3, 8), "float32"))
@@ -148,10 +149,12 @@ def test_the_printed_form(row, batch):
 
 
 def test_padding_of_the_source_changes_nothing(batch):
-    models = build()
+    models = built("ved_vattn_mean", "code")
     longer = {**batch[0], "source": np.pad(batch[0]["source"], [(0, 0), (0, 4)])}
     np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
+    # One sentence of as many words as z has units, too.
     alone = {name: value[1:2] for name, value in batch[0].items()}
+    assert alone["target_input"].shape == (1, OPTIONS.latent_units)
     np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)
 
 

@@ -4,6 +4,9 @@ import pytest
 
 from applications.common.command_line import read_options
 from applications.common.errors import InputError
+from applications.ved.__main__ import COMMANDS
+from applications.ved.comparison import CompareOptions
+from applications.ved.inference import EvaluateOptions, ExportOptions, GenerateOptions
 from applications.ved.options import PAPER, PRESETS, ROWS, SMALL, Options, find_row, validate
 
 # Section 4.1 of Bahuleyan et al. 2018.
@@ -124,30 +127,24 @@ def test_preset_then_file_then_command_line(tmp_path):
     assert read() == SMALL
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("unit: 3", "names unknown options: unit"),
-        ("units: many", "units: expected int. Received: 'many'"),
-        ("units: 1.5", "units: expected int. Received: 1.5"),
-        ("units: true", "units: expected int. Received: True"),
-        ("learning_rate: fast", "learning_rate: expected float. Received: 'fast'"),
-        ("lowercase: 1", "lowercase: expected bool. Received: 1"),
-        ("train_table: [a]", "train_table: expected str or nothing"),
-        ("- units", "must hold one option per line"),
-        ("units: [", "cannot be read"),
-    ],
-)
-def test_a_file_of_options_that_cannot_be(tmp_path, text, message):
-    file = tmp_path / "options.yaml"
-    file.write_text(text)
-    with pytest.raises(InputError, match=r"^--config: ") as error:
-        read("--config", str(file))
-    assert message in str(error.value) and str(file) in str(error.value)
+FILES_OF_COMMANDS = {
+    "train": ("row: ded\nepochs: 3", dataclasses.replace(SMALL, row="ded", epochs=3)),
+    "evaluate": (
+        "run: a\nsplit: test\nlatent_temperatures: [0, 1.5]\ncurves_only: true",
+        EvaluateOptions("a", split="test", latent_temperatures=(0.0, 1.5), curves_only=True),
+    ),
+    "generate": ("run: a\nnum_samples: 4\ninput: b.txt", GenerateOptions("a", input="b.txt", num_samples=4)),
+    "compare": (
+        "rows: [ded, 'ved_vattn_mean:0.01']\nseeds: 2\npreset: paper\noptions: b.yaml",
+        CompareOptions(rows=("ded", "ved_vattn_mean:0.01"), seeds=2, preset="paper", options="b.yaml"),
+    ),
+    "export": ("run: a\nout: b", ExportOptions("a", out="b")),
+}
 
 
-def test_unknown_preset_and_missing_file(tmp_path):
-    with pytest.raises(InputError, match=r"^--preset: expected one of small, paper, .*Received: large$"):
-        read("--preset", "large")
-    with pytest.raises(InputError, match=r"^--config: .*none.yaml cannot be read"):
-        read("--config", str(tmp_path / "none.yaml"))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_its_options_from_a_file(tmp_path, command):
+    text, expected = FILES_OF_COMMANDS[command]
+    (tmp_path / "options.yaml").write_text(text)
+    _, options_class, presets = COMMANDS[command]
+    assert read_options(command, options_class, presets, ["--config", str(tmp_path / "options.yaml")]) == expected

@@ -1,7 +1,6 @@
 import csv
 import dataclasses
 import errno
-import json
 import os
 import shutil
 
@@ -17,11 +16,6 @@ from applications.ved import training
 from applications.ved.data import Codec, EncodedPairs, load_splits
 from applications.ved.options import Options
 from applications.ved.training import load_run
-
-# Datasets stay graphs where everything else is run step by step.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Even though the `tf.config.experimental_run_functions_eagerly`:UserWarning"
-)
 
 
 class TrainedEnough(Exception):
@@ -47,6 +41,12 @@ def interrupt(monkeypatch, epoch, batch):
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "StopOnNaN", Interrupt)
+
+
+def short_run(folder, **changes):
+    """Return options of a run of one batch of short sentences an epoch, for the tests that run step by step."""
+    lengths = {"max_source_length": 3, "max_target_length": 3}
+    return small_options(folder, **{**lengths, "batch_size": 64, "decode_every": 100, "export": False, **changes})
 
 
 def train(options, *more, ends=TrainedEnough):
@@ -142,8 +142,8 @@ def test_report_and_samples_are_for_reading(trained):
 
 
 def test_no_trace_for_a_new_shape(trained):
-    """The batches of a fit differ in shape; Keras traces the training step of any model twice, and that is all."""
-    assert len(trained.traces) == 2
+    """The batches of a fit differ in shape, and there is one trace for all of them."""
+    assert trained.num_traces == 1
     options = trained.options
     splits = load_splits(options)
     encoded = EncodedPairs.encode(options, Codec.fit(options, splits.train), splits.train)
@@ -176,9 +176,7 @@ def _trainable(weights, models):
 
 
 def test_two_stages_resume_in_either(tmp_path, monkeypatch, weights_only):
-    options = small_options(
-        tmp_path, row="ved_dattn_2stage", epochs=4, stage_one_epochs=2, batch_size=64, decode_every=100, export=False
-    )
+    options = short_run(tmp_path, row="ved_dattn_2stage", epochs=4, stage_one_epochs=2)
     train(options)
     stopped = dataclasses.replace(options, out=str(tmp_path / "stopped"))
     folder = tmp_path / "stopped" / "checkpoints"
@@ -198,7 +196,7 @@ def test_two_stages_resume_in_either(tmp_path, monkeypatch, weights_only):
 
 
 def test_more_epochs_may_be_asked_for_and_fewer_not(tmp_path, weights_only):
-    options = small_options(tmp_path, row="ded", batch_size=64, decode_every=100, export=False)
+    options = short_run(tmp_path, row="ded")
     train(options)
     train(dataclasses.replace(options, epochs=3), "--resume")
     assert [float(row["epoch"]) for row in read_history(tmp_path / "run")] == [1, 2, 3]
@@ -207,7 +205,7 @@ def test_more_epochs_may_be_asked_for_and_fewer_not(tmp_path, weights_only):
 
 
 def test_another_seed_is_another_run(tmp_path, weights_only):
-    options = small_options(tmp_path, row="vae", epochs=1, batch_size=64, decode_every=100, export=False)
+    options = short_run(tmp_path, row="vae", epochs=1)
     rows = []
     for seed in (3, 4):
         train(dataclasses.replace(options, out=str(tmp_path / str(seed)), seed=seed))
@@ -217,7 +215,7 @@ def test_another_seed_is_another_run(tmp_path, weights_only):
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains(tmp_path, weights_only, precision):
-    options = small_options(tmp_path, epochs=1, precision=precision, batch_size=64, decode_every=100, export=False)
+    options = short_run(tmp_path, epochs=1, precision=precision)
     train(options)
     row = read_checkpoint(tmp_path / "run" / "checkpoints" / "checkpoint.npz")[0]["rows"][0]
     assert all(np.isfinite(value) for value in row.values())
@@ -227,7 +225,7 @@ def test_mixed_precision_trains(tmp_path, weights_only, precision):
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, weights_only):
-    options = small_options(tmp_path, row="ded", batch_size=64, decode_every=100, export=False)
+    options = short_run(tmp_path, row="ded")
     savez, calls = np.savez, []
 
     def full(file, **arrays):
@@ -250,7 +248,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch, weights_o
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, weights_only):
-    options = small_options(tmp_path, row="ded", learning_rate=1e30, decode_every=100, export=False)
+    options = short_run(tmp_path, row="ded", learning_rate=1e30, batch_size=20)
     status, _, errors = call("train", *arguments_of(options))
     assert status == 3
     assert errors.startswith("error: The loss became ") and errors.count("\n") == 1
@@ -260,9 +258,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, weights_only):
 
 
 def test_unknown_words_and_long_sources_are_no_error(tmp_path, weights_only):
-    options = small_options(
-        tmp_path, row="ded", epochs=1, max_source_length=4, min_count=9, batch_size=64, decode_every=100, export=False
-    )
+    options = short_run(tmp_path, row="ded", epochs=1, max_source_length=4, min_count=9)
     with pytest.raises(TrainedEnough):
         training.train(options)
     encoded = EncodedPairs.encode(options, Codec.fit(options, load_splits(options).train), load_splits(options).train)
@@ -278,24 +274,18 @@ def test_a_run_that_has_not_finished_generates_nothing(trained, tmp_path):
     assert errors.startswith(f"error: {tmp_path}: the run has not finished: model.weights.h5 is missing.")
 
 
-# The last test of the directory: this run has been killed and resumed in other processes meanwhile.
-def test_a_killed_run_ends_where_the_uninterrupted_one_does(trained):
-    output, errors = trained.killed.communicate(timeout=300)
-    assert trained.killed.returncode == 0, errors
-    result = json.loads(output.partition("RESULT")[2])
-    assert result["status"] == [-9, 0]
-    assert "checkpoints/checkpoint.npz" in result["left"]
-    assert not {"model.weights.h5", "metrics.json", "report.txt"} & set(result["left"])
-    assert not [name for name in result["left"] if ".tmp" in name]
-    out = trained.path.parent / "killed"
-    assert read_checkpoint(trained.path.parent / "killed.npz")[0]["epoch"] == 1
+def test_a_killed_run_ends_where_the_uninterrupted_one_does(trained, resumed):
+    assert "checkpoints/checkpoint.npz" in resumed.left
+    assert not {"model.weights.h5", "metrics.json", "report.txt"} & set(resumed.left)
+    assert not [name for name in resumed.left if ".tmp" in name]
+    assert read_checkpoint(resumed.checkpoint)[0]["epoch"] == 1
 
-    assert "resuming after epoch 1" in output
-    checkpoint = out / "checkpoints" / "checkpoint.npz"
+    assert "resuming after epoch 1" in resumed.output
+    checkpoint = resumed.path / "checkpoints" / "checkpoint.npz"
     assert_same_checkpoint(checkpoint, trained.path / "checkpoints" / "checkpoint.npz")
-    assert without_time(read_history(out)) == without_time(read_history(trained.path))
-    assert read_metrics(out)["report"] == read_metrics(trained.path)["report"]
-    assert (out / "samples.txt").read_bytes() == (trained.path / "samples.txt").read_bytes()
-    steps = read_metrics(out)["steps"]
+    assert without_time(read_history(resumed.path)) == without_time(read_history(trained.path))
+    assert read_metrics(resumed.path)["report"] == read_metrics(trained.path)["report"]
+    assert (resumed.path / "samples.txt").read_bytes() == (trained.path / "samples.txt").read_bytes()
+    steps = read_metrics(resumed.path)["steps"]
     assert values_named(checkpoint, "iteration") == [steps]
     assert values_named(checkpoint, "training_calls") == [steps, steps]
