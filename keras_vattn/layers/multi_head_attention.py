@@ -1,5 +1,4 @@
 import inspect
-import math
 from typing import NamedTuple
 
 import keras
@@ -7,13 +6,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn import alignments, random
+from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.layers.attention_distributions import AlignmentDistributions, logits_of_q
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.masks import check_mask
 
 
-class Sight(NamedTuple):
-    """What a call hands on beside the projected tensors.
+class CallArguments(NamedTuple):
+    """What an alignment needs of a call and Keras's `call` does not hand on to `_compute_attention`.
 
     Attributes:
         mask: Boolean tensor, which query sees which key, or `None`.
@@ -202,7 +202,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
     ):
         self.check_posterior_logits(posterior_logits, query, value)
         if not self._is_softmax:
-            attention_mask = Sight(attention_mask, query_mask=query_mask, posterior_logits=posterior_logits)
+            attention_mask = CallArguments(attention_mask, query_mask, posterior_logits)
         return super().call(
             query,
             value,
@@ -217,27 +217,17 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         )
 
     def _compute_attention_mask(self, query, value, query_mask=None, attention_mask=None, **masks):
-        if not isinstance(attention_mask, Sight):
+        if not isinstance(attention_mask, CallArguments):
             return super()._compute_attention_mask(query, value, query_mask, attention_mask=attention_mask, **masks)
-        # What Keras's `call` does not know of travels with the mask, which it hands on as it is.
-        sight = attention_mask
-        rank = len(query.shape) + len(self._attention_axes)
-        mask = self._expand_mask(super()._compute_attention_mask(query, value, **masks), rank)
-        if sight.mask is not None:
-            attention_mask = self._expand_mask(sight.mask, rank)
+        # The mask is what Keras's `call` hands on as it is: the other arguments travel with it.
+        arguments, axes = attention_mask, AttentionAxes(self.attention_axes, len(query.shape))
+        mask = axes.expand_mask(super()._compute_attention_mask(query, value, **masks))
+        if arguments.mask is not None:
+            attention_mask = axes.expand_mask(arguments.mask)
             mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
-        query_mask = query_mask if sight.query_mask is None else sight.query_mask
+        query_mask = query_mask if arguments.query_mask is None else arguments.query_mask
         check_mask("query_mask", query_mask, query.shape[:-1], "(B, T)")
-        return sight._replace(mask=mask, query_mask=query_mask)
-
-    def _expand_mask(self, mask, rank):
-        """Return a mask with axes of length one for what it lacks of the logits' axes, the heads and before them."""
-        if mask is None:
-            return None
-        mask = ops.cast(mask, "bool")
-        for _ in range(rank - len(mask.shape)):
-            mask = ops.expand_dims(mask, -2 * len(self._attention_axes) - 1)
-        return mask
+        return arguments._replace(mask=mask, query_mask=query_mask)
 
     def _compute_attention(
         self,
@@ -254,25 +244,26 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
                 query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
             )
         view = self._view(query, key, attention_mask)
+        axes, shape = view["axes"], view["shape"]
         noise = self.draw_noise(ops.shape(view["logits"]), training)
         weights = self._weights(logits_of_q(view), noise.get("alignment"), view["keys"])
         self._account(view, noise, attention_mask.query_mask, training)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
-        context = self._from_heads(ops.matmul(kept, self._by_head(value)[0]), view["shape"])
-        return context, self._unfold(weights, view["shape"])
+        context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
+        return context, axes.unfold(weights, shape)
 
-    def _view(self, query, key, sight):
-        """Return logits (..., H, T, S), several attention axes folded into one, keys, and p, for projected tensors."""
+    def _view(self, query, key, arguments):
+        """Return logits (..., H, T, S), keys, q and p for projected tensors, as a dictionary."""
+        axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
+        shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
         query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-        query, shape = self._by_head(query)
-        key, source_shape = self._by_head(key)
-        shape = (*shape, *source_shape[-len(self._attention_axes) :])
-        logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
-        keys = alignments.DenseKeys(self._fold_mask(sight.mask, shape))
+        query, key = axes.by_head(query), axes.by_head(key)
+        keys = alignments.DenseKeys(axes.fold_mask(arguments.mask, shape))
         view = {
+            "axes": axes,
             "shape": shape,
-            "logits": logits,
-            "posterior_logits": self._fold_posterior_logits(sight.posterior_logits, shape),
+            "logits": ops.cast(tf.matmul(query, key, transpose_b=True), "float32"),
+            "posterior_logits": self._by_head(arguments.posterior_logits, axes, shape),
             "keys": keys,
             "prior": None,
             "log_psi": None,
@@ -281,6 +272,14 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             view["log_psi"] = self.alignment_prior.log_psi(key, keys)
             view["prior"] = self.alignment.prior_parameters(self.alignment_prior, view["log_psi"])
         return view
+
+    def _by_head(self, posterior_logits, axes, shape):
+        if posterior_logits is None:
+            return None
+        if len(posterior_logits.shape) < len(shape):
+            posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
+        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
+        return axes.fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
 
     def draw_noise(self, shape, training=False):
         """Return the noise of a call, a dictionary, empty where the call does not draw.
@@ -323,98 +322,33 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
             valid = ops.any(any_valid, axis=-2)
         if query_mask is not None:
-            query_mask = self._fold_query_mask(ops.cast(query_mask, "bool"))
+            query_mask = view["axes"].fold_queries(ops.cast(query_mask, "bool"))
             valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
         self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
-
-    def _by_head(self, x):
-        """Return a projected tensor (..., S, H, D) as (..., H, S, D), and the shape (..., H, S1, S2) of its axes."""
-        order = self._order(len(x.shape))
-        x = ops.transpose(x, order)
-        shape, count = ops.shape(x), len(self._attention_axes)
-        if count > 1:
-            x = ops.reshape(x, (*shape[: -1 - count], math.prod(shape[-1 - count : -1]), shape[-1]))
-        return x, shape[:-1]
-
-    def _from_heads(self, x, shape):
-        """Return (..., T, H, D) from (..., H, T, D) and the shape of the logits, (..., H, T1, T2, S1, S2)."""
-        count = len(self._attention_axes)
-        if count > 1:
-            x = ops.reshape(x, (*shape[:-count], ops.shape(x)[-1]))
-        order = self._order(len(x.shape))
-        return ops.transpose(x, tuple(order.index(axis) for axis in range(len(order))))
-
-    def _order(self, rank):
-        """Return the axes of a projected tensor in the order of the logits: the others, heads, attention, width."""
-        others = [axis for axis in range(rank - 1) if axis not in self._attention_axes]
-        return (*others, *self._attention_axes, rank - 1)
-
-    def _fold(self, x):
-        """Return (..., T, S) from (..., T1, T2, S1, S2)."""
-        count = len(self._attention_axes)
-        if count == 1:
-            return x
-        shape = ops.shape(x)
-        return ops.reshape(x, (*shape[: -2 * count], math.prod(shape[-2 * count : -count]), math.prod(shape[-count:])))
-
-    def _unfold(self, x, shape):
-        return x if len(self._attention_axes) == 1 else ops.reshape(x, shape)
-
-    def _fold_mask(self, mask, shape):
-        count = len(self._attention_axes)
-        if mask is None or count == 1:
-            return mask
-        return self._fold(ops.broadcast_to(mask, (*ops.shape(mask)[: -2 * count], *shape[-2 * count :])))
-
-    def _fold_query_mask(self, query_mask):
-        axes = self._attention_axes
-        if len(query_mask.shape) == 2:
-            return query_mask
-        rest = [axis for axis in range(len(query_mask.shape)) if axis not in axes]
-        query_mask = ops.transpose(query_mask, (*rest, *axes))
-        shape = ops.shape(query_mask)
-        return ops.reshape(query_mask, (*shape[: len(rest)], math.prod(shape[len(rest) :])))
-
-    def _fold_posterior_logits(self, posterior_logits, shape):
-        if posterior_logits is None:
-            return None
-        if len(posterior_logits.shape) < len(shape):
-            posterior_logits = ops.expand_dims(posterior_logits, -2 * len(self._attention_axes) - 1)
-        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
-        return self._fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
 
     def _at_the_mean(self, arguments, options):
         given = self._bind(arguments, options)
         query, value, key = given["query"], given["value"], given["key"]
         self.check_posterior_logits(given["posterior_logits"], query, value)
-        sight = Sight(given["attention_mask"], posterior_logits=given["posterior_logits"])
+        arguments = CallArguments(given["attention_mask"], posterior_logits=given["posterior_logits"])
         masks = {name: given[name] for name in ("value_mask", "key_mask", "use_causal_mask")}
-        sight = self._compute_attention_mask(query, value, attention_mask=sight, **masks)
-        return self._view(self.query_dense(query), self.key_dense(value if key is None else key), sight)
+        arguments = self._compute_attention_mask(query, value, attention_mask=arguments, **masks)
+        return self._view(self.query_dense(query), self.key_dense(value if key is None else key), arguments)
 
     def check_posterior_logits(self, posterior_logits, query, value):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
         if posterior_logits is None:
             return
         self.require_place_for_posterior_logits(posterior_logits)
-        shape, expected = tuple(posterior_logits.shape), self._logits_shape(query.shape, value.shape)
-        head = len(query.shape) - 1 - len(self._axes(len(query.shape)))
-        shared = expected[:head] + expected[head + 1 :]
-        choices = (expected, (*expected[:head], 1, *expected[head + 1 :]), shared)
+        axes = AttentionAxes(self.attention_axes, len(query.shape))
+        shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
+        before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
+        choices = (expected, (*before, 1, *after), (*before, *after))
         if not any(_fits(shape, choice) for choice in choices):
             raise ValueError(
                 f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
                 f"all heads. Received: posterior_logits.shape={shape}"
             )
-
-    def _axes(self, rank):
-        """Return the attention axes of a query of the given rank; `build` resolves them for good."""
-        return tuple(range(1, rank - 1)) if self._attention_axes is None else [a % rank for a in self._attention_axes]
-
-    def _logits_shape(self, query_shape, value_shape):
-        axes = self._axes(len(query_shape))
-        rest = [query_shape[axis] for axis in range(len(query_shape) - 1) if axis not in axes]
-        return (*rest, self.num_heads, *(query_shape[axis] for axis in axes), *(value_shape[axis] for axis in axes))
 
     def compute_output_spec(
         self,
@@ -435,7 +369,10 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         if not return_attention_scores:
             return output
         # Keras takes the keys to be as many as the queries.
-        return output, keras.KerasTensor(self._logits_shape(query.shape, value.shape), dtype=self.compute_dtype)
+        shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(
+            self.num_heads, query.shape, value.shape
+        )
+        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
         prior = self.alignment_prior
