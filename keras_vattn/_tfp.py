@@ -16,6 +16,7 @@ from tensorflow_probability.python.distributions import (
     kl_divergence,
 )
 from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
+from tensorflow_probability.python.internal.samplers import split_seed, uniform
 
 __all__ = [
     "FULLY_REPARAMETERIZED",
@@ -32,4 +33,6 @@ __all__ = [
     "VectorDeterministic",
     "Weibull",
     "kl_divergence",
+    "split_seed",
+    "uniform",
 ]

@@ -61,4 +61,9 @@ def log_gamma_remainder(log_x):
 
 def soft_clamp(x, lowest, highest):
     """Return x pressed smoothly into [lowest, highest]: the identity inside, up to exp(-distance from the end)."""
-    return lowest + ops.softplus(x - lowest) - ops.softplus(x - highest)
+    upper = x > 0.5 * (lowest + highest)
+    low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
+    # One function, written for each half so that nothing large is subtracted from its like.
+    from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
+    from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
+    return ops.where(upper, from_above, from_below)

@@ -54,3 +54,4 @@ def test_soft_clamp():
     np.testing.assert_allclose(clamped[[0, -1]], [-10.0, 10.0])
     np.testing.assert_allclose(clamped[2:5], [-2.0, 0.0, 2.0], atol=1e-3)
     assert (np.diff(clamped) > 0).all()
+    np.testing.assert_array_equal(special.soft_clamp(tf.constant([-1e30, 1e30]), -10.0, 10.0), [-10.0, 10.0])

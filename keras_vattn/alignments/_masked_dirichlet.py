@@ -55,7 +55,11 @@ class MaskedDirichlet(_tfp.Distribution):
         return tf.shape(self.concentration)[-1:]
 
     def _sample_n(self, n, seed=None):
-        return self.keys.softmax(_tfp.ExpGamma(self.concentration, log_rate=0.0).sample(n, seed=seed))
+        # Gamma(a) is Gamma(a + 1) times u^(1/a): for a below 1e-4 the gradient of a plain draw is NaN.
+        first, second = _tfp.split_seed(seed)
+        log_gamma = _tfp.ExpGamma(self.concentration + 1.0, log_rate=0.0).sample(n, seed=first)
+        uniform = _tfp.uniform(tf.shape(log_gamma), seed=second, minval=2.0**-24)
+        return self.keys.softmax(log_gamma + tf.math.log(uniform) / self.concentration)
 
     def _mean(self):
         return self.keys.softmax(tf.math.log(self.concentration))

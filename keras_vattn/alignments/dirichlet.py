@@ -56,7 +56,7 @@ class Dirichlet(Alignment):
         }
 
     def perturb(self, logits, noise, keys):
-        log_concentration = self._clamp(logits)
+        log_concentration = self._clamp(keys.zero_masked(logits))
         if noise is None:
             return log_concentration
         concentration = ops.exp(log_concentration)
@@ -69,6 +69,9 @@ class Dirichlet(Alignment):
         return {"log_alpha": log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi}
 
     def divergence(self, logits, p, keys, noise=None):
+        # What is masked may be anything, NaN too, and is no part of the distribution.
+        logits = keys.zero_masked(logits)
+        p = {"logits": keys.zero_masked(p["logits"])} if "logits" in p else p
         return dirichlet_divergence(self._concentration(logits), self._prior_concentration(p, logits), keys)
 
     def distribution(self, logits, keys):

@@ -30,7 +30,8 @@ class Weibull(Alignment):
     Against a prior p is a Gamma, KL(Weibull(k, lambda) || Gamma(alpha, beta)) = gE alpha / k - alpha log lambda + log k
     + beta lambda Gamma(1 + 1/k) - gE - 1 - alpha log beta + log Gamma(alpha), gE Euler's constant; it is computed as a
     sum of terms that do not cancel, finite for beta from 1e-15 to 1e15. Against posterior logits p is a Weibull of the
-    same k.
+    same k, and the KL grows as exp(k (phi_q - phi_p)): with the default k and logits a few nats apart it is beyond use;
+    take a small k, `LogNormal` or `Dirichlet`.
 
     Args:
         k: Shape, positive; the larger, the less noise. Defaults to 10.0.

@@ -4,7 +4,7 @@ from keras import ops, tree
 from keras_vattn import alignments, contexts, random, scores
 from keras_vattn.layers.attention_distributions import AttentionDistributions
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, combine_masks
+from keras_vattn.masks import check_mask, check_shape, combine_masks
 from keras_vattn.validation import dropout_rate, whole_number
 
 
@@ -35,7 +35,8 @@ class Attention(AttentionDistributions, StochasticLayer):
             divided by the number of valid query-key pairs or dimensions. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
         warm_start: Number of training calls that draw from p and pay no KL although posterior logits are passed: the
-            Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). Defaults to 0.
+            Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). `kl_annealing` begins after
+            it. Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -100,8 +101,20 @@ class Attention(AttentionDistributions, StochasticLayer):
                 'A prior needs a stochastic alignment, for instance "weibull". '
                 f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
             )
+        if getattr(self.alignment_prior, "num_heads", None) is not None:
+            raise ValueError(
+                "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
+                f"Received: prior.num_heads={self.alignment_prior.num_heads}"
+            )
         self.dropout = dropout_rate(dropout)
         self.warm_start = whole_number("warm_start", warm_start)
+        if warm_start and (self.alignment_prior is not None or not self.alignment.is_stochastic):
+            raise ValueError(
+                "A warm start is one of posterior logits: it needs a stochastic alignment without a prior. "
+                f"Received: warm_start={warm_start}, alignment={type(self.alignment).__name__}, prior={prior!r}"
+            )
+        # The schedule of the KL begins where its KL does.
+        self.annealing_start = warm_start
         self.supports_masking = True
         if self.is_stochastic:
             # Without a prior the alignment's KL comes with posterior logits, or never: the log waits for it.
@@ -164,9 +177,8 @@ class Attention(AttentionDistributions, StochasticLayer):
             "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
         }
         if self.alignment_prior is not None:
-            memory["prior"] = self.alignment.prior_parameters(
-                self.alignment_prior, self.alignment_prior.log_psi(key, keys)
-            )
+            memory["log_psi"] = self.alignment_prior.log_psi(key, keys)
+            memory["prior"] = self.alignment.prior_parameters(self.alignment_prior, memory["log_psi"])
         return memory
 
     def draw_noise(self, batch_size, num_queries, memory, training=False):
@@ -287,11 +299,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         use_causal_mask=False,
         posterior_logits=None,
     ):
-        if self.score.keeps_state:
-            raise ValueError(
-                "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
-                f"Received: score={type(self.score).__name__}"
-            )
+        self.require_stateless_score()
         self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
         check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
@@ -304,30 +312,20 @@ class Attention(AttentionDistributions, StochasticLayer):
             return attended["context"], attended["weights"]
         return attended["context"]
 
+    def require_stateless_score(self):
+        """Raise ValueError for a score that keeps a state, which only a decoder carries from step to step."""
+        if self.score.keeps_state:
+            raise ValueError(
+                "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
+                f"Received: score={type(self.score).__name__}"
+            )
+
     def check_posterior_logits(self, posterior_logits, expected):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
         if posterior_logits is None:
             return
-        if self.alignment_prior is not None:
-            raise ValueError(
-                "Posterior logits make the scores the prior: there is no other beside them. "
-                f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, "
-                f"prior={type(self.alignment_prior).__name__}"
-            )
-        if not self.alignment.is_stochastic:
-            raise ValueError(
-                'Posterior logits need a stochastic alignment, for instance "dirichlet", or '
-                "keras_vattn.CategoricalAttention. "
-                f"Received: alignment={type(self.alignment).__name__}"
-            )
-        shape = tuple(posterior_logits.shape)
-        if len(shape) != 3 or any(
-            None not in pair and pair[0] != pair[1] for pair in zip(shape, expected, strict=True)
-        ):
-            raise ValueError(
-                f"`posterior_logits` must have shape (B, T, S), here {expected}. "
-                f"Received: posterior_logits.shape={shape}"
-            )
+        self.require_place_for_posterior_logits(posterior_logits)
+        check_shape("posterior_logits", posterior_logits, expected, "(B, T, S)")
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         return (*query_shape[:-1], value_shape[-1])

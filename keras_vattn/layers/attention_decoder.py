@@ -311,6 +311,9 @@ class AttentionDecoder(keras.layers.Layer):
                 result["weights"] = attended["weights"]
             if return_logits:
                 result["query"], result["logits"] = stacked["query"], attended["logits"]
+                if inputs_mask is not None:
+                    # Here and not in `compute_mask`, which does not know what was asked for.
+                    result["query"]._keras_mask = result["logits"]._keras_mask = inputs_mask
         if return_state:
             result["state"] = state["cells"]
         return result

@@ -131,6 +131,7 @@ class AttentionDistributions(AlignmentDistributions):
         return f', or context="gaussian" (here {type(self.context).__name__})'
 
     def _at_the_mean(self, arguments, options):
+        self.require_stateless_score()
         given = self._bind(arguments, options)
         query, value, key = given["query"], given["value"], given["key"]
         posterior_logits = given["posterior_logits"]
@@ -138,15 +139,12 @@ class AttentionDistributions(AlignmentDistributions):
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         memory = self.prepare_memory(value, key, combine_masks(query, value, *masks))
         attended = self.attend(query, memory, {}, posterior_logits=posterior_logits)
-        log_psi = None
-        if self.alignment_prior is not None:
-            log_psi = self.alignment_prior.log_psi(value if key is None else key, memory["keys"])
         return {
             "logits": attended["logits"],
             "posterior_logits": posterior_logits,
             "keys": memory["keys"],
             "prior": memory.get("prior"),
-            "log_psi": log_psi,
+            "log_psi": memory.get("log_psi"),
             "context": attended["mean"],
             "prior_mean": memory["prior_mean"],
         }

@@ -46,6 +46,7 @@ class StochasticLayer(keras.layers.Layer):
         self.training_calls = None
         self.kl_tracker = None
         self._shows_divergence = False
+        self.annealing_start = 0
 
     def track_divergence(self, shown=True):
         """Create the counter of training calls and the KL in the log, for a layer with a KL.
@@ -137,7 +138,8 @@ class StochasticLayer(keras.layers.Layer):
             return self.kl_weight * final_value(self.kl_annealing)
         weight = self.kl_weight
         if self.kl_annealing is not None:
-            weight = weight * ops.cast(self.kl_annealing(self.training_calls.value), "float32")
+            step = ops.maximum(self.training_calls.value - self.annealing_start, 0)
+            weight = weight * ops.cast(self.kl_annealing(step), "float32")
         self.count_call(training)
         return weight
 

@@ -122,6 +122,40 @@ def test_warm_start_draws_from_p_without_a_divergence(alignment):
     assert (np.argmax(weights, axis=-1) == S - 1).all()
 
 
+def test_annealing_begins_after_the_warm_start():
+    layer = DirichletAttention(warm_start=2, kl_annealing=keras_vattn.LinearAnnealing(2), seed=1)
+    losses = [loss_of(layer, QUERY, VALUE, posterior_logits=POSTERIOR, training=True) for _ in range(5)]
+    full = loss_of(layer, QUERY, VALUE, posterior_logits=POSTERIOR)
+    np.testing.assert_allclose(losses, [0.0, 0.0, 0.0, 0.5 * full, full], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("alignment", STOCHASTIC)
+def test_masked_posterior_logits_may_be_anything(alignment):
+    posterior = tf.concat([POSTERIOR[..., :-1], tf.fill((B, T, 1), float("nan"))], axis=-1)
+    layer = Attention(alignment=alignment, seed=1)
+    mask = tf.constant([[True] * (S - 1) + [False]] * B)
+    with tf.GradientTape() as tape:
+        tape.watch(posterior)
+        context = layer(QUERY, VALUE, value_mask=mask, posterior_logits=posterior, training=True)
+        total = tf.reduce_sum(tf.square(context)) + layer.losses[0]
+    gradient = tape.gradient(total, posterior).numpy()
+    assert np.isfinite(total)
+    assert np.isfinite(gradient).all()
+    assert (gradient[..., -1] == 0.0).all()
+
+
+def test_dirichlet_samples_of_the_distribution_have_a_gradient_at_the_smallest_concentration():
+    layer = DirichletAttention()
+    layer(QUERY, VALUE)
+    posterior = tf.constant(np.where(np.arange(S) < 3, -1e3, 0.0) + np.zeros((B, T, S)), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(posterior)
+        weights = layer.posterior_distribution(QUERY, VALUE, posterior_logits=posterior).sample(5, seed=(1, 2))
+        total = tf.reduce_sum(tf.square(weights))
+    assert np.isfinite(tape.gradient(total, posterior)).all()
+    np.testing.assert_allclose(tf.reduce_sum(weights, axis=-1), 1.0, rtol=1e-5)
+
+
 def test_divergence_and_context_divergence_add_up():
     both = Attention(alignment="weibull", prior="contextual", context="gaussian", kl_reduction="mean")
     loss = loss_of(both, QUERY, VALUE)
@@ -186,6 +220,11 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             Attention(**options)
+    for options in ({"warm_start": 3}, {"warm_start": 3, "alignment": "weibull", "prior": "fixed"}):
+        with pytest.raises(ValueError, match=r"one of posterior logits.*Received: warm_start=3"):
+            Attention(**options)
+    with pytest.raises(ValueError, match=r"needs keras_vattn.MultiHeadAttention. Received: prior.num_heads=4"):
+        Attention(alignment="weibull", prior=ContextualPrior(num_heads=4))
     with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
     with pytest.raises(ValueError, match=r"need a stochastic alignment.*Received: alignment=Softmax"):
@@ -195,6 +234,11 @@ def test_errors():
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)
     with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
         Attention(score="location_sensitive")(QUERY, VALUE)
+    inputs, memory, _ = decoder_inputs()
+    decoder = AttentionDecoder(D, keras_vattn.DeterministicAttention("location_sensitive"))
+    decoder(inputs, memory)
+    with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder"):
+        decoder.attention.posterior_distribution(QUERY, VALUE)
     layer = Attention(alignment="weibull")
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"no prior.*Received: alignment=Weibull, prior=None"):
@@ -281,6 +325,23 @@ def test_the_decoder_accounts_for_the_alignment_as_the_layer_does(feeding):
     valid = np.broadcast_to(mask[:, None], posterior.shape)
     scores = layer.score(result["query"], memory).numpy()
     np.testing.assert_allclose(result["logits"].numpy()[valid], scores[valid], rtol=1e-4, atol=1e-5)
+
+
+def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
+    """Padded target words must not add to the KL that the decoder's queries and logits are given to."""
+    ids = np.array([[3, 4, 5, 0], [6, 7, 0, 0]])
+    embedded = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
+    memory = tf.constant(generator.normal(size=(2, 7, D)), tf.float32)
+    decoded = AttentionDecoder(D, keras_vattn.DeterministicAttention())(embedded, memory, return_logits=True)
+    latent = keras_vattn.CategoricalAttention(objective="elbo/enumerate")
+    posterior = tf.constant(generator.normal(size=(2, 4, 7)), tf.float32)
+    arguments = {"posterior_logits": posterior, "logits": decoded["logits"], "training": True}
+    latent(decoded["query"], memory, **arguments)
+    by_masks = float(latent.losses[0])
+    latent(tf.convert_to_tensor(decoded["query"].numpy()), memory, query_mask=tf.constant(ids != 0), **arguments)
+    assert by_masks == pytest.approx(float(latent.losses[0]), rel=1e-5)
+    latent(tf.convert_to_tensor(decoded["query"].numpy()), memory, **arguments)
+    assert by_masks < 0.9 * float(latent.losses[0])
 
 
 @pytest.mark.parametrize("location", ["previous", "cumulative"])
