@@ -197,7 +197,7 @@ class Model:
         options, score = self.options, keras_vattn.Additive(self.options.units, name="score")
         if self.row == "dirichlet":
             warm_start, annealing = (round(x * steps) for x in (options.warm_start_epochs, options.kl_annealing_epochs))
-            schedule = keras_vattn.LinearAnnealing(annealing, start_step=warm_start) if annealing else None
+            schedule = keras_vattn.LinearAnnealing(annealing) if annealing else None
             return keras_vattn.DirichletAttention(
                 score, warm_start=warm_start, kl_annealing=schedule, seed=seed, name="attention"
             )
