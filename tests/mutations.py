@@ -34,7 +34,7 @@ CATEGORICAL = "tests/layers/test_categorical_attention.py"
 WORDS = "tests/layers/test_token_log_likelihood.py"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
 PREDICTIVE, UNCERTAINTY = "tests/test_posterior_predictive.py", "tests/metrics/test_uncertainty.py"
-ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=mean.shape[-1], training=training)\n"
+ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=entries, training=training)\n"
 
 FAULTS = [
     Fault(
@@ -88,7 +88,7 @@ FAULTS = [
     Fault(
         "weights not renormalised after masking",
         "alignments/dense_keys.py",
-        "        weights = tf.nn.softmax(self._mask_out(logits))\n",
+        "        weights = tf.nn.softmax(self.mask_out(logits))\n",
         "        weights = tf.nn.softmax(logits)\n",
         ("tests/alignments", BATTERY),
         "with_a_mask or masked_keys",
@@ -106,7 +106,7 @@ FAULTS = [
         "layers/attention.py",
         ADD_DIVERGENCE,
         "        valid = None if valid is None else valid[:, -1:]\n"
-        + ADD_DIVERGENCE.replace("divergence, valid", "divergence[:, -1:], valid"),
+        + ADD_DIVERGENCE.replace("divergence, valid, entries=entries", "divergence[:, -1:], valid"),
         (BATTERY,),
         "one_loss_per_call",
     ),
@@ -161,16 +161,16 @@ FAULTS = [
     Fault(
         "the drawn context fed where its mean is asked for",
         "layers/attention_decoder.py",
-        'return attended["context"] if self.feeding == "sampled" else attended["mean"]',
-        'return attended["context"]',
+        '        if self.feeding == "sampled":\n            return attended["context"]\n',
+        '        if True:\n            return attended["context"]\n',
         ("tests/layers/test_attention_decoder.py",),
         "query_and_feeding",
     ),
     Fault(
         "a masked step moves the state",
         "layers/attention_decoder.py",
-        "lambda new, old: ops.where(mask, new, old), new_state, state",
-        "lambda new, old: new, new_state, state",
+        'keep = lambda new, old: ops.where(x["mask"][:, None], new, old)  # noqa: E731',
+        "keep = lambda new, old: new",
         ("tests/layers/test_attention_decoder.py",),
         "hold_the_state",
     ),
