@@ -11,6 +11,7 @@ from keras_vattn import Attention, AttentionDecoder, BayesianAttention, Contextu
 
 ALIGNMENTS = ("softmax", "weibull", "lognormal", "gumbel_softmax", "dirichlet")
 BATCH, STEPS, SOURCE, WIDTH = 32, 32, 64, 256
+SEED = tf.constant([1, 2])
 
 
 def gradient_step(layer, inputs, jit):
@@ -103,3 +104,17 @@ def test_contextual_prior_alone():
     )
     ratio = median_interval(seconds["prior"] / seconds["softmax"])
     report("contextual prior forward: over the softmax step", [("prior / step", ratio, "ratio")])
+
+
+def test_noise_alone():
+    """What of the step is the drawing of the noise, forward only: it has no backward pass."""
+    inputs = arrays((BATCH, STEPS, WIDTH), (BATCH, SOURCE, WIDTH))
+    attention = Attention("bilinear")
+    attention(*inputs)
+    steps = {"softmax": gradient_step(attention, inputs, False)}
+    # The step also starts a function and reads a number back; so does each of these.
+    for name in ("weibull", "lognormal", "gumbel_softmax"):
+        alignment = keras_vattn.alignments.get(name)
+        draw = tf.function(lambda seed, alignment=alignment: alignment.noise((BATCH, STEPS, SOURCE), seed))
+        steps[f"noise of {name}"] = lambda draw=draw: tf.nest.map_structure(lambda x: x.numpy(), draw(SEED))
+    report_over_softmax("noise alone, graph: over the softmax step", steps)
