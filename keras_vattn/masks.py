@@ -9,22 +9,47 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
     Raises:
         ValueError: If a mask has the wrong rank or a length that cannot match.
     """
+    check_masks(query, value, value_mask, key_mask, attention_mask)
     mask = None
-    for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
-        check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
+    for padding in (value_mask, key_mask):
         if padding is not None:
-            mask = _both(mask, ops.cast(padding, "bool")[:, None, :])
-    check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
+            mask = both(mask, ops.cast(padding, "bool")[:, None, :])
     if attention_mask is not None:
-        mask = _both(mask, ops.cast(attention_mask, "bool"))
+        mask = both(mask, ops.cast(attention_mask, "bool"))
     if use_causal_mask:
         rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
-        mask = _both(mask, (rows[:, None] >= columns[None, :])[None])
+        mask = both(mask, (rows[:, None] >= columns[None, :])[None])
     return mask
 
 
-def _both(first, second):
-    return second if first is None else ops.logical_and(first, second)
+def both(first, second):
+    """Return where both boolean masks hold; `None` holds everywhere."""
+    if first is None or second is None:
+        return second if first is None else first
+    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
+
+
+def check_masks(query, value, value_mask, key_mask, attention_mask):
+    """Raise ValueError if a mask has the wrong rank or a length that cannot match; looks at shapes alone."""
+    for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
+        check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
+    check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
+
+
+def check_sequences(query_shape, value_shape, key_shape):
+    """Raise ValueError unless the shapes are (B, T, Dq), (B, S, D) and (B, S, Dk) of one B and one S."""
+    for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
+        if len(shape) != 3:
+            raise ValueError(f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}")
+    for name, shape, axes, what in (
+        ("query", query_shape, 1, "batch sizes"),
+        ("key", key_shape, 2, "batch sizes and lengths"),
+    ):
+        if not fits(shape[:axes], value_shape[:axes]):
+            raise ValueError(
+                f"`{name}` and `value` must have equal {what}. "
+                f"Received: {name}.shape={tuple(shape)}, value.shape={tuple(value_shape)}"
+            )
 
 
 def check_mask(name, mask, expected, meaning):
@@ -35,9 +60,14 @@ def check_mask(name, mask, expected, meaning):
 
 def check_shape(name, x, expected, meaning, broadcast=False):
     """Raise ValueError if the static shape of x cannot be the expected one, or broadcast to it."""
-    shape = tuple(x.shape)
-    fits = len(shape) == len(expected) and all(
+    if not fits(x.shape, expected, broadcast):
+        raise ValueError(
+            f"`{name}` must have shape {meaning}, here {expected}. Received: {name}.shape={tuple(x.shape)}"
+        )
+
+
+def fits(shape, expected, broadcast=False):
+    """Return whether a static shape can be the expected one, or broadcast to it."""
+    return len(shape) == len(expected) and all(
         None in pair or pair[0] == pair[1] or (broadcast and pair[0] == 1) for pair in zip(shape, expected, strict=True)
     )
-    if not fits:
-        raise ValueError(f"`{name}` must have shape {meaning}, here {expected}. Received: {name}.shape={shape}")

@@ -4,7 +4,8 @@ from keras import ops, tree
 from keras_vattn import alignments, contexts, random, scores
 from keras_vattn.layers.attention_distributions import AttentionDistributions
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, check_shape, combine_masks
+from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
+from keras_vattn.parts import adopt, serialize_part
 from keras_vattn.validation import dropout_rate, whole_number
 
 
@@ -130,23 +131,9 @@ class Attention(AttentionDistributions, StochasticLayer):
 
     def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
-            if len(shape) != 3:
-                raise ValueError(
-                    f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
-                )
-        if None not in (query_shape[0], value_shape[0]) and query_shape[0] != value_shape[0]:
-            raise ValueError(
-                "`query` and `value` must have equal batch sizes. "
-                f"Received: query.shape={tuple(query_shape)}, value.shape={tuple(value_shape)}"
-            )
-        for axis, what in ((0, "batch sizes"), (1, "lengths")):
-            if None not in (value_shape[axis], key_shape[axis]) and value_shape[axis] != key_shape[axis]:
-                raise ValueError(
-                    f"`key` and `value` must have equal {what}. "
-                    f"Received: key.shape={tuple(key_shape)}, value.shape={tuple(value_shape)}"
-                )
-        # A score or context that comes from a saved configuration is built already.
+        check_sequences(query_shape, value_shape, key_shape)
+        for name, part in (("score", self.score), ("context", self.context), ("prior", self.alignment_prior)):
+            adopt(self, name, part)
         if not self.score.built:
             self.score.build(query_shape, key_shape)
         if not self.context.built:
@@ -299,9 +286,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         use_causal_mask=False,
         posterior_logits=None,
     ):
-        self.require_stateless_score()
-        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
-        check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
+        self._check(query, value, query_mask, posterior_logits)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -311,6 +296,11 @@ class Attention(AttentionDistributions, StochasticLayer):
         if return_attention_scores:
             return attended["context"], attended["weights"]
         return attended["context"]
+
+    def _check(self, query, value, query_mask, posterior_logits):
+        self.require_stateless_score()
+        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
+        check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
 
     def require_stateless_score(self):
         """Raise ValueError for a score that keeps a state, which only a decoder carries from step to step."""
@@ -330,7 +320,22 @@ class Attention(AttentionDistributions, StochasticLayer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         return (*query_shape[:-1], value_shape[-1])
 
-    def compute_output_spec(self, query, value, key=None, return_attention_scores=False, **kwargs):
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        posterior_logits=None,
+    ):
+        self._check(query, value, query_mask, posterior_logits)
+        check_masks(query, value, value_mask, key_mask, attention_mask)
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
         if not return_attention_scores:
             return context
@@ -340,14 +345,13 @@ class Attention(AttentionDistributions, StochasticLayer):
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
     def get_config(self):
-        prior = self.alignment_prior
         return {
             **super().get_config(),
             **self.stochastic_config(),
-            "score": keras.saving.serialize_keras_object(self.score),
+            "score": serialize_part(self.score),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "context": keras.saving.serialize_keras_object(self.context),
-            "prior": None if prior is None else keras.saving.serialize_keras_object(prior),
+            "context": serialize_part(self.context),
+            "prior": serialize_part(self.alignment_prior),
             "dropout": self.dropout,
             "warm_start": self.warm_start,
         }

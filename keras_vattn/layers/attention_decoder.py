@@ -7,6 +7,7 @@ from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.recurrent_cell import CELLS
 from keras_vattn.loop import scan
 from keras_vattn.masks import check_mask
+from keras_vattn.parts import adopt, serialize_part
 from keras_vattn.validation import dropout_rate, one_of, positive_integer
 
 QUERIES = ("current", "previous")
@@ -122,6 +123,7 @@ class AttentionDecoder(keras.layers.Layer):
                 raise ValueError(
                     f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
                 )
+        adopt(self, "attention", self.attention)
         context_width = memory_shape[-1] if self._feeds else 0
         self.cells = []
         width = inputs_shape[-1]
@@ -281,14 +283,7 @@ class AttentionDecoder(keras.layers.Layer):
         return_state=False,
         training=None,
     ):
-        for name, x in (("memory_mask", memory_mask), ("posterior_logits", posterior_logits)):
-            if memory is None and x is not None:
-                raise ValueError(f"`{name}` is given without a memory. Received: {name}={x}")
-        if memory is not None:
-            check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
-            steps = (inputs.shape[0], inputs.shape[1], memory.shape[1])
-            self.attention.check_posterior_logits(posterior_logits, steps)
-        check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
+        self._check(inputs, memory, inputs_mask, memory_mask, posterior_logits)
         shape = ops.shape(inputs)
         prepared = self.prepare_memory(memory, memory_mask)
         noise = self.draw_noise(shape[0], shape[1], prepared, training)
@@ -317,6 +312,16 @@ class AttentionDecoder(keras.layers.Layer):
         if return_state:
             result["state"] = state["cells"]
         return result
+
+    def _check(self, inputs, memory, inputs_mask, memory_mask, posterior_logits):
+        for name, x in (("memory_mask", memory_mask), ("posterior_logits", posterior_logits)):
+            if memory is None and x is not None:
+                raise ValueError(f"`{name}` is given without a memory. Received: {name}={x}")
+        if memory is not None:
+            check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
+            steps = (inputs.shape[0], inputs.shape[1], memory.shape[1])
+            self.attention.check_posterior_logits(posterior_logits, steps)
+        check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
 
     def _kept(self, return_attention_scores, return_logits, posterior_logits):
         """Return what of each step the loop keeps: what the result or the KL needs, and no more."""
@@ -360,11 +365,16 @@ class AttentionDecoder(keras.layers.Layer):
         self,
         inputs,
         memory=None,
+        initial_state=None,
+        inputs_mask=None,
+        memory_mask=None,
+        posterior_logits=None,
         return_attention_scores=False,
         return_logits=False,
         return_state=False,
-        **kwargs,
+        training=None,
     ):
+        self._check(inputs, memory, inputs_mask, memory_mask, posterior_logits)
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
         if return_attention_scores and memory is not None:
             shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
@@ -387,7 +397,7 @@ class AttentionDecoder(keras.layers.Layer):
         return {
             **super().get_config(),
             "units": self.units,
-            "attention": None if self.attention is None else keras.saving.serialize_keras_object(self.attention),
+            "attention": serialize_part(self.attention),
             "cell": self.cell,
             "num_layers": self.num_layers,
             "query": self.query,

@@ -1,4 +1,5 @@
 import inspect
+import math
 
 import keras
 import tensorflow as tf
@@ -7,6 +8,7 @@ from keras import ops
 from keras_vattn import _tfp, random, scores
 from keras_vattn.alignments import DenseKeys
 from keras_vattn.categorical import (
+    LOG_ZERO,
     at,
     categorical_divergence,
     draw,
@@ -18,7 +20,8 @@ from keras_vattn.categorical import (
 )
 from keras_vattn.layers.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, check_shape, combine_masks
+from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
+from keras_vattn.parts import adopt, serialize_part
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -38,7 +41,8 @@ class CategoricalAttention(StochasticLayer):
     ```
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable ones, of `num_samples`
-    draws from q (from p for `"hard"`), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
+    draws from q (from p for `"hard"`, and where `keras_vattn.posterior_draws` asks for draws and there are no posterior
+    logits), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
     value_s with Gumbel noise g (`"gumbel"`). Sampling with the soft baseline has one entry more, E_p[value], the last.
     Dropout after it should be shared by the candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
@@ -67,12 +71,17 @@ class CategoricalAttention(StochasticLayer):
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
         logits: (B, T, S), what a decoder has scored already, or `None` to score here.
+        return_attention_scores: Whether the result holds p and q of all keys. Defaults to `False`.
 
     Returns:
         A dictionary: `"candidates"` (B, T, K, D), or (B, T, K + 1, D) with the soft baseline; `"log_prior"` and
         `"log_posterior"`, float32 (B, T, K), log p and log q of the candidates in nats, -1e30 at masked keys and 0 for
         a mixture. Objectives without a posterior have q = p; where posterior logits would be needed and are not passed
-        there is no `"log_posterior"`. A row without a valid key has candidates of zeros.
+        there is no `"log_posterior"`. `"log_weights"`, float32, one for each candidate, are those of a prediction p(y)
+        = sum_k w_k p(y | z_k), whose sum is 1: p of keys that are enumerated (renormalised for K-max), 1/K of draws
+        from p, p/q renormalised of draws from q, and -1e30 for the baseline. On request `"weights"` and, with posterior
+        logits, `"posterior_weights"`, float32 (B, T, S), p(z) and q(z). A row without a valid key has candidates of
+        zeros.
 
     Raises:
         ValueError: For unknown names, inputs, masks or logits of the wrong shape, posterior logits for an objective
@@ -84,7 +93,7 @@ class CategoricalAttention(StochasticLayer):
     >>> inputs = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 6))
     >>> latent = layer(*inputs, posterior_logits=keras.ops.zeros((2, 3, 5)), training=True)
     >>> {name: tuple(x.shape) for name, x in latent.items()}
-    {'candidates': (2, 3, 2, 6), 'log_prior': (2, 3, 1), 'log_posterior': (2, 3, 1)}
+    {'candidates': (2, 3, 2, 6), 'log_prior': (2, 3, 1), 'log_weights': (2, 3, 2), 'log_posterior': (2, 3, 1)}
     """
 
     def __init__(
@@ -130,19 +139,14 @@ class CategoricalAttention(StochasticLayer):
 
     def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
-            if len(shape) != 3:
-                raise ValueError(
-                    f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
-                )
-        _check_equal_axes("value", value_shape, "query", query_shape, axes=1)
-        _check_equal_axes("key", key_shape, "value", value_shape, axes=2)
+        check_sequences(query_shape, value_shape, key_shape)
         if logits_shape is None:
             if self.score.keeps_state:
                 raise ValueError(
                     "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder, which returns "
                     f"the `logits` that this layer takes. Received: score={type(self.score).__name__}, logits=None"
                 )
+            adopt(self, "score", self.score)
             if not self.score.built:
                 self.score.build(query_shape, key_shape)
 
@@ -159,17 +163,23 @@ class CategoricalAttention(StochasticLayer):
         use_causal_mask=False,
         posterior_logits=None,
         logits=None,
+        return_attention_scores=False,
     ):
         self._check(query, value, query_mask, posterior_logits, logits)
         pair = self.objective.pair(training, self.draws is not None, posterior_logits is not None)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         alignment = self._alignment(query, value, key, mask, posterior_logits, logits)
-        if pair.objective == "elbo":
+        if pair.objective == "elbo" and posterior_logits is not None:
             self._add_alignment_divergence(alignment, query_mask, training)
         candidates, log_prior, log_posterior = self._candidates(pair, alignment, training)
-        result = {"candidates": candidates, "log_prior": log_prior}
+        log_weights = self._log_weights(pair, log_prior, log_posterior, training)
+        result = {"candidates": candidates, "log_prior": log_prior, "log_weights": log_weights}
         if self._returns_posterior(posterior_logits is not None):
             result["log_posterior"] = log_prior if log_posterior is None else log_posterior
+        if return_attention_scores:
+            result["weights"] = ops.exp(alignment["log_prior"])
+            if posterior_logits is not None:
+                result["posterior_weights"] = ops.exp(alignment["log_posterior"])
         # `LatentLogLikelihood` looks at it, so that the two cannot be given different objectives unseen.
         result["log_prior"].latent_objective = self.objective
         return result
@@ -223,26 +233,39 @@ class CategoricalAttention(StochasticLayer):
     def _candidates(self, pair, alignment, training):
         """Return candidates (B, T, K, D), log p and log q of them (B, T, K), `None` for q = p."""
         value, keys, log_prior, log_posterior = alignment.values()
+        # Who is drawn from: p where there is no q.
+        source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
         if pair.estimator == "expected":
             return _mixture(ops.exp(log_prior), value)
         if pair.estimator == "gumbel":
-            noise = gumbel(ops.shape(log_posterior), self._seed(training))
-            return _mixture(keys.softmax((log_posterior + noise) / self.objective.tau), value)
+            noise = gumbel(ops.shape(source), self._seed(training))
+            return _mixture(keys.softmax((source + noise) / self.objective.tau), value)
         if pair.estimator == "enumerate":
             return _all_values(value, keys.mask, ops.shape(log_prior)), log_prior, log_posterior
         if pair.estimator == "top_k":
             index = most_probable(log_prior, self.objective.top_k)
         else:
-            source = log_prior if pair.objective == "hard" else log_posterior
             index = draw(source, self.objective.num_samples, self._seed(training))
         candidates, chosen_prior = _values_at(value, index), at(log_prior, index)
         if keys.mask is not None:
             candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
-        if self.objective.has_baseline_entry(pair):
+        if self.objective.has_baseline_entry(pair, training):
             soft, _, _ = _mixture(ops.exp(log_prior), value)
             candidates = ops.concatenate([candidates, soft], axis=2)
         chosen_prior = renormalised(chosen_prior) if pair.estimator == "top_k" else chosen_prior
         return candidates, chosen_prior, None if log_posterior is None else at(log_posterior, index)
+
+    def _log_weights(self, pair, log_prior, log_posterior, training):
+        """Return the logarithms of what the candidates weigh in a prediction, float32 (B, T, K) or (B, T, K + 1)."""
+        if pair.estimator != "sample":
+            return log_prior
+        if log_posterior is None or pair.objective == "hard":
+            log_weights = ops.full_like(log_prior, -math.log(self.objective.num_samples))
+        else:
+            log_weights = ops.log_softmax(log_prior - log_posterior, axis=-1)
+        if not self.objective.has_baseline_entry(pair, training):
+            return log_weights
+        return ops.concatenate([log_weights, ops.full_like(log_weights[..., :1], LOG_ZERO)], axis=-1)
 
     def _seed(self, training):
         seed = self.noise_seed(training)
@@ -281,29 +304,41 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        pairs = {self.objective.pair(training=False, marked=False, has_posterior=has_posterior)}
+        # Whether training, and in which pair.
+        calls = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
+        if self.objective.in_training.draws:
+            calls.add((False, self.objective.in_training))
         if has_posterior or not self.objective.in_training.needs_posterior:
-            pairs.add(self.objective.in_training)
-        num_candidates = {self._num_entries(pair, num_keys) for pair in pairs}
-        num_contexts = {self._num_entries(pair, num_keys, contexts=True) for pair in pairs}
-        # Unknown where training and evaluation differ.
+            calls.add((True, self.objective.in_training))
+        num_candidates = {self._num_entries(pair, num_keys) for _, pair in calls}
+        num_contexts = {
+            self._num_entries(pair, num_keys, self.objective.has_baseline_entry(pair, training))
+            for training, pair in calls
+        }
+        # Unknown where calls differ.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
-        contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None, value_shape[-1])
-        shapes = {"candidates": contexts, "log_prior": shape}
+        contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
+        shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}
         return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
 
-    def _num_entries(self, pair, num_keys, contexts=False):
+    def _num_entries(self, pair, num_keys, has_baseline_entry=False):
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":
             return None if num_keys is None else min(self.objective.top_k, num_keys)
-        count = self.objective.num_samples if pair.estimator == "sample" else 1
-        return count + 1 if contexts and self.objective.has_baseline_entry(pair) else count
+        return (self.objective.num_samples if pair.estimator == "sample" else 1) + has_baseline_entry
 
     def compute_output_spec(self, *arguments, **options):
         given = self._bind(arguments, options)
+        query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
+        self._check(query, value, given["query_mask"], posterior_logits, given["logits"])
+        check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
         names = ("query", "value", "key", "posterior_logits", "logits")
         shapes = self.compute_output_shape(*(None if given[name] is None else given[name].shape for name in names))
+        if given["return_attention_scores"]:
+            shapes["weights"] = (*query.shape[:-1], value.shape[1])
+            if posterior_logits is not None:
+                shapes["posterior_weights"] = shapes["weights"]
         spec = {
             name: keras.KerasTensor(shape, dtype=self.compute_dtype if name == "candidates" else "float32")
             for name, shape in shapes.items()
@@ -313,13 +348,14 @@ class CategoricalAttention(StochasticLayer):
 
     def compute_mask(self, query, previous_mask=None):
         mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
-        return None if mask is None else {"candidates": mask, "log_prior": mask, "log_posterior": mask}
+        names = ("candidates", "log_prior", "log_weights", "log_posterior", "weights", "posterior_weights")
+        return None if mask is None else dict.fromkeys(names, mask)
 
     def get_config(self):
         return {
             **super().get_config(),
             **self.stochastic_config(),
-            "score": keras.saving.serialize_keras_object(self.score),
+            "score": serialize_part(self.score),
             "objective": keras.saving.serialize_keras_object(self.objective),
         }
 
@@ -342,12 +378,3 @@ def _all_values(value, mask, shape):
 def _values_at(value, index):
     """Return the values (B, T, K, D) of the keys at index (B, T, K)."""
     return tf.gather(value, index, batch_dims=1)
-
-
-def _check_equal_axes(name, shape, other_name, other, axes):
-    if any(None not in pair and pair[0] != pair[1] for pair in zip(shape[:axes], other[:axes])):
-        what = "batch sizes" if axes == 1 else "batch sizes and lengths"
-        raise ValueError(
-            f"`{name}` and `{other_name}` must have equal {what}. "
-            f"Received: {name}.shape={tuple(shape)}, {other_name}.shape={tuple(other)}"
-        )

@@ -3,7 +3,7 @@ from keras import ops
 
 from keras_vattn import estimators
 from keras_vattn.layers.latent_objective import resolve_objective
-from keras_vattn.masks import check_shape
+from keras_vattn.masks import both, check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -27,7 +27,8 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
             1) with the soft baseline in training.
         log_prior: (B, T, K) of the `CategoricalAttention`.
-        log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal.
+        log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal, and q is
+            p where `keras_vattn.posterior_draws` makes the attention draw.
         log_likelihood_mask: Boolean (B, T), and
         log_prior_mask: Boolean (B, T), usually the masks that Keras propagates: words outside of either do not count in
             the moving average, and the result carries the mask on to the loss.
@@ -86,10 +87,11 @@ class LatentLogLikelihood(keras.layers.Layer):
         training=None,
     ):
         pair = self._pair(log_likelihood, log_prior, log_posterior, training)
-        mask = _both(log_likelihood_mask, log_prior_mask)
+        mask = both(log_likelihood_mask, log_prior_mask)
         log_likelihood, log_prior, log_posterior = (
             None if x is None else ops.cast(x, "float32") for x in (log_likelihood, log_prior, log_posterior)
         )
+        log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
             # Keras itself would pass on the mask of the log-likelihood alone.
@@ -108,17 +110,17 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_probability = log_prior if pair.objective == "hard" else log_posterior
         if pair.estimator == "enumerate":
             return estimators.expectation(log_likelihood, log_probability)
-        draws = log_likelihood[..., : log_prior.shape[-1]]
-        return estimators.score_function(draws, log_probability, self._baseline(log_likelihood, draws, mask, training))
+        has_soft_entry = self.objective.has_baseline_entry(pair, training)
+        draws = log_likelihood[..., :-1] if has_soft_entry else log_likelihood
+        baseline = log_likelihood[..., -1:] if has_soft_entry else self._baseline(draws, mask, training)
+        return estimators.score_function(draws, log_probability, baseline)
 
-    def _baseline(self, log_likelihood, draws, mask, training):
+    def _baseline(self, draws, mask, training):
         baseline = self.objective.baseline
-        if baseline is None:
+        if baseline in (None, "soft"):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        if baseline == "soft":
-            return log_likelihood[..., -1:]
         total, weight = self.average[0], self.average[1]
         if training:
             self._update_average(ops.mean(ops.stop_gradient(draws), axis=-1), mask)
@@ -140,13 +142,13 @@ class LatentLogLikelihood(keras.layers.Layer):
             check_shape("log_posterior", log_posterior, tuple(log_prior.shape), "(B, T, K)")
         expected = list(log_prior.shape)
         if len(expected) == 3 and expected[-1] is not None:
-            expected[-1] += self.objective.has_baseline_entry(pair)
+            expected[-1] += self.objective.has_baseline_entry(pair, training)
         check_shape("log_likelihood", log_likelihood, tuple(expected), f"(B, T, K) of {pair}")
         return pair
 
     def _check_objective(self, log_prior):
         made_for = getattr(log_prior, "latent_objective", self.objective)
-        if made_for != self.objective:
+        if not made_for.is_equivalent(self.objective):
             raise ValueError(
                 "CategoricalAttention and LatentLogLikelihood must have the same objective. "
                 f"Received: {made_for} there, {self.objective} here"
@@ -161,9 +163,3 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "objective": keras.saving.serialize_keras_object(self.objective)}
-
-
-def _both(first, second):
-    if first is None or second is None:
-        return second if first is None else first
-    return ops.logical_and(first, second)

@@ -71,7 +71,8 @@ class LatentObjective:
     Evaluation has no noise: `"elbo"` and `"hard"` sum over all z, `"importance_weighted"` and `"wake_sleep"` become the
     marginal that they estimate. `inference` asks for another pair, for instance `"marginal/top_k"` of a model trained
     with `"soft"`. Where the pair needs posterior logits and none are passed, it is the marginal. A marginal at
-    evaluation is over all keys, or over the `top_k` most probable ones where that is given.
+    evaluation is over all keys, or over the `top_k` most probable ones where that is given. Under
+    `keras_vattn.posterior_draws` what draws in training draws here too, from p where no posterior logits are passed.
 
     Args:
         objective: As above, or both words in one: `"elbo/enumerate"`. Defaults to `"elbo"`.
@@ -175,13 +176,14 @@ class LatentObjective:
         Args:
             training: The call's `training`.
             marked: Whether `keras_vattn.posterior_draws` asks for draws at inference.
-            has_posterior: Whether the call has posterior logits.
+            has_posterior: Whether the call has posterior logits; the draws of one without are those of p.
 
         Raises:
             ValueError: If training needs posterior logits and has none.
         """
-        draws_as_in_training = marked and self.in_training.draws
-        pair = self.in_training if training or draws_as_in_training else self.at_inference
+        if marked and not training and self.in_training.draws:
+            return self.in_training
+        pair = self.in_training if training else self.at_inference
         if has_posterior or not pair.needs_posterior:
             return pair
         if training:
@@ -191,9 +193,13 @@ class LatentObjective:
             )
         return self._marginal
 
-    def has_baseline_entry(self, pair):
-        """Return whether the candidates of a pair have one entry more, that of the soft baseline."""
-        return pair.takes_baseline and self.baseline == "soft"
+    def has_baseline_entry(self, pair, training):
+        """Return whether the candidates of a pair have one entry more, that of the soft baseline: in training only."""
+        return bool(training) and pair.takes_baseline and self.baseline == "soft"
+
+    def is_equivalent(self, other):
+        """Return whether another objective says the same, a baseline function of the same code included."""
+        return self == other or self.get_config() == other.get_config()
 
     def get_config(self):
         config = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

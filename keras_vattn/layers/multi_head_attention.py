@@ -9,7 +9,8 @@ from keras_vattn import alignments, random
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.layers.attention_distributions import AlignmentDistributions, logits_of_q
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask
+from keras_vattn.masks import check_mask, fits
+from keras_vattn.parts import adopt, serialize_part
 
 
 class CallArguments(NamedTuple):
@@ -181,8 +182,8 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         return self.alignment.is_stochastic
 
     def build(self, query_shape, value_shape, key_shape=None):
+        adopt(self, "prior", self.alignment_prior)
         super().build(query_shape, value_shape, key_shape)
-        # A prior that comes from a saved configuration is built already.
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self.alignment_prior.build((query_shape[0], self.num_heads, None, self.key_dim))
 
@@ -344,7 +345,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
         before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
         choices = (expected, (*before, 1, *after), (*before, *after))
-        if not any(_fits(shape, choice) for choice in choices):
+        if not any(fits(shape, choice) for choice in choices):
             raise ValueError(
                 f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
                 f"all heads. Received: posterior_logits.shape={shape}"
@@ -375,20 +376,13 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        prior = self.alignment_prior
         return {
             **super().get_config(),
             **self.stochastic_config(),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "prior": None if prior is None else keras.saving.serialize_keras_object(prior),
+            "prior": serialize_part(self.alignment_prior),
             "per_head_prior": self.per_head_prior,
         }
-
-
-def _fits(shape, expected):
-    return len(shape) == len(expected) and all(
-        None in pair or pair[0] == pair[1] for pair in zip(shape, expected, strict=True)
-    )
 
 
 def _names_contextual(prior):

@@ -4,7 +4,7 @@ from keras import ops
 
 from keras_vattn.categorical import without_empty_rows
 from keras_vattn.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
-from keras_vattn.masks import check_shape
+from keras_vattn.masks import both, check_mask, check_shape
 from keras_vattn.validation import positive_integer
 
 # Logits of a chunk by default: 32 MB in float32.
@@ -33,16 +33,18 @@ class TokenLogLikelihood(keras.layers.Layer):
     Call arguments:
         inputs: (B, T, K, D), the emission's hidden state of each candidate.
         targets: Integers (B, T) in [0, V), or `None`.
-        log_prior: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
+        log_weights: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
+        inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
 
     Returns:
-        Float32, in nats. With targets log p(y_t | z_k), (B, T, K). With `log_prior` the prediction log sum_k p(z_k)
-        p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact where all keys are enumerated, K-max
-        where the most probable ones are given. With neither log p(v | z_k), (B, T, K, V).
+        Float32, in nats. With targets log p(y_t | z_k), (B, T, K), whose mask leaves out the words of `ignore_class`
+        and those that `inputs_mask` leaves out. With `log_weights` the prediction log sum_k w_k p(v | z_k) of every
+        word v, (B, T, V), in chunks of candidates: exact where all keys are enumerated, K-max where the most probable
+        ones are given, an average over draws where they are draws. With neither log p(v | z_k), (B, T, K, V).
 
     Raises:
-        ValueError: For sizes that are not positive, inputs, targets or `log_prior` of the wrong shape, and targets
-            beside `log_prior`.
+        ValueError: For sizes that are not positive, inputs, targets or `log_weights` of the wrong shape, and targets
+            beside `log_weights`.
 
     Example:
 
@@ -51,7 +53,7 @@ class TokenLogLikelihood(keras.layers.Layer):
     >>> log_likelihood = layer(hidden, targets)
     >>> log_likelihood.shape, round(float(log_likelihood[0, 0, 0]), 4)  # -log(10)
     (TensorShape([2, 3, 5]), -2.3026)
-    >>> layer(hidden, log_prior=keras.ops.log(keras.ops.ones((2, 3, 5)) / 5)).shape
+    >>> layer(hidden, log_weights=keras.ops.log(keras.ops.ones((2, 3, 5)) / 5)).shape
     TensorShape([2, 3, 10])
     """
 
@@ -65,7 +67,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         bias_initializer="zeros",
         **kwargs,
     ):
-        # `log_prior` stays float32.
+        # `log_weights` stays float32.
         super().__init__(autocast=False, **kwargs)
         self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
         self.ignore_class = ignore_class
@@ -75,7 +77,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
 
-    def build(self, inputs_shape, targets_shape=None, log_prior_shape=None):
+    def build(self, inputs_shape, targets_shape=None, log_weights_shape=None):
         if len(inputs_shape) != 4 or inputs_shape[-1] is None:
             raise ValueError(
                 "`inputs` must have shape (batch, steps, candidates, width). "
@@ -94,11 +96,11 @@ class TokenLogLikelihood(keras.layers.Layer):
                 name="bias", shape=(self.vocabulary_size,), initializer=self.bias_initializer, autocast=False
             )
 
-    def call(self, inputs, targets=None, log_prior=None):
-        self._check(inputs, targets, log_prior)
+    def call(self, inputs, targets=None, log_weights=None, inputs_mask=None):
+        self._check(inputs, targets, log_weights, inputs_mask)
         inputs = ops.cast(inputs, self.compute_dtype)
         batch_size, num_steps, num_candidates, width = ops.shape(inputs)
-        if targets is None and log_prior is None:
+        if targets is None and log_weights is None:
             logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         chunk_size = self.chunk_size or max(CHUNK_ENTRIES // self.vocabulary_size, 1)
@@ -106,7 +108,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
         inputs = ops.transpose(inputs, (2, 0, 1, 3))
         if targets is None:
-            log_weights = ops.transpose(without_empty_rows(ops.cast(log_prior, "float32")), (2, 0, 1))
+            log_weights = ops.transpose(without_empty_rows(ops.cast(log_weights, "float32")), (2, 0, 1))
             rows = ops.reshape(inputs, (num_candidates, batch_size * num_steps, width))
             log_weights = ops.reshape(log_weights, (num_candidates, batch_size * num_steps))
             result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
@@ -118,35 +120,41 @@ class TokenLogLikelihood(keras.layers.Layer):
             # What stands at the others may be anything, NaN too.
             targets = ops.where(counted, targets, 0)
             inputs = ops.where(counted[None, ..., None], inputs, ops.zeros_like(inputs))
+        mask = both(inputs_mask, counted)
         rows, targets, counted = (
             None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
             for x in (inputs, _repeated(targets, num_candidates), _repeated(counted, num_candidates))
         )
         result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, counted, num_parts)
-        return ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
+        result = ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
+        if mask is not None:
+            # `compute_mask` does not see the targets.
+            result._keras_mask = mask
+        return result
 
     def _bias(self):
         return ops.zeros((self.vocabulary_size,)) if self.bias is None else self.bias.value
 
-    def _check(self, inputs, targets, log_prior):
-        if targets is not None and log_prior is not None:
+    def _check(self, inputs, targets, log_weights, inputs_mask):
+        if targets is not None and log_weights is not None:
             raise ValueError(
-                "A call has targets, or a `log_prior` to predict with, not both. "
-                f"Received: targets.shape={tuple(targets.shape)}, log_prior.shape={tuple(log_prior.shape)}"
+                "A call has targets, or `log_weights` to predict with, not both. "
+                f"Received: targets.shape={tuple(targets.shape)}, log_weights.shape={tuple(log_weights.shape)}"
             )
         if targets is not None:
             check_shape("targets", targets, tuple(inputs.shape[:2]), "(B, T)")
-        if log_prior is not None:
-            check_shape("log_prior", log_prior, tuple(inputs.shape[:3]), "(B, T, K)")
+        if log_weights is not None:
+            check_shape("log_weights", log_weights, tuple(inputs.shape[:3]), "(B, T, K)")
+        check_mask("inputs_mask", inputs_mask, tuple(inputs.shape[:2]), "(B, T)")
 
-    def compute_output_shape(self, inputs_shape, targets_shape=None, log_prior_shape=None):
+    def compute_output_shape(self, inputs_shape, targets_shape=None, log_weights_shape=None):
         if targets_shape is not None:
             return tuple(inputs_shape[:3])
-        return (*inputs_shape[: 3 if log_prior_shape is None else 2], self.vocabulary_size)
+        return (*inputs_shape[: 3 if log_weights_shape is None else 2], self.vocabulary_size)
 
-    def compute_output_spec(self, inputs, targets=None, log_prior=None):
-        self._check(inputs, targets, log_prior)
-        shapes = (None if x is None else x.shape for x in (inputs, targets, log_prior))
+    def compute_output_spec(self, inputs, targets=None, log_weights=None, inputs_mask=None):
+        self._check(inputs, targets, log_weights, inputs_mask)
+        shapes = (None if x is None else x.shape for x in (inputs, targets, log_weights))
         return keras.KerasTensor(self.compute_output_shape(*shapes), dtype="float32")
 
     def compute_mask(self, inputs, previous_mask=None):

@@ -284,7 +284,7 @@ class Model:
             query = decoded["query"][:, None]
             latent = attention(query, value, value_mask=mask, logits=decoded["logits"][:, None])
             hidden = self._hidden(query, latent["candidates"])
-            return self.words(hidden, log_prior=latent["log_prior"])[:, 0], state, {}
+            return self.words(hidden, log_weights=latent["log_weights"])[:, 0], state, {}
 
         start, first = ops.full((batch_size,), START, "int32"), self.decoder.start(batch_size, prepared)
         return keras_vattn.decoding.greedy(step, first, start, END, max_length)["ids"].numpy()

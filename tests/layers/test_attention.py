@@ -119,7 +119,7 @@ def test_gradients_by_finite_differences():
     ("arguments", "message"),
     [
         ({"query": QUERY[0]}, r"`query` must have shape.*Received: query\.shape=\(3, 4\)"),
-        ({"key": KEY[:, :4]}, r"equal lengths.*Received: key\.shape=\(2, 4, 4\)"),
+        ({"key": KEY[:, :4]}, r"equal batch sizes and lengths.*Received: key\.shape=\(2, 4, 4\)"),
         ({"value_mask": VALUE_MASK[:, :3]}, r"`value_mask`.*Received: value_mask\.shape=\(2, 3\)"),
         ({"key_mask": KEY_MASK[:, None]}, r"`key_mask`.*Received: key_mask\.shape=\(2, 1, 5\)"),
         ({"attention_mask": ATTENTION_MASK[:, 0]}, r"`attention_mask`.*Received: attention_mask\.shape=\(2, 5\)"),

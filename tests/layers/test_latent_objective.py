@@ -90,7 +90,7 @@ def test_the_pair_of_a_call():
     assert pair(training=False) == pair(training=None) == "elbo/enumerate"
     assert pair(training=False, marked=True) == "elbo/sample"
     assert pair(training=False, has_posterior=False) == "marginal/enumerate"
-    assert pair(training=False, marked=True, has_posterior=False) == "marginal/enumerate"
+    assert pair(training=False, marked=True, has_posterior=False) == "elbo/sample"
     with pytest.raises(
         ValueError, match=r"elbo/sample needs posterior logits in training.*Received: posterior_logits=None"
     ):

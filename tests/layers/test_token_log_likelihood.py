@@ -161,7 +161,7 @@ def test_half_precision(policy):
     assert [x.dtype for x in found] == [tf.float32] * 4
     assert all(w.dtype == "float32" for w in layer.weights)
     assert_close(found, expected, rtol=0.05, atol=0.1)
-    assert layer(INPUTS, log_prior=np.zeros((BATCH, STEPS, CANDIDATES), "float32")).dtype == tf.float32
+    assert layer(INPUTS, log_weights=np.zeros((BATCH, STEPS, CANDIDATES), "float32")).dtype == tf.float32
 
 
 def test_all_words():
@@ -186,7 +186,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     def found(inputs, log_prior):
         with tf.GradientTape() as tape:
             tape.watch([inputs, log_prior])
-            value = layer(inputs, log_prior=log_prior)
+            value = layer(inputs, log_weights=log_prior)
             total = tf.reduce_sum(value * tf.cos(value))
         return [value, *tape.gradient(total, [inputs, log_prior, kernel])]
 
@@ -214,7 +214,7 @@ def test_config_and_shapes(tmp_path):
     outputs = {
         "words": built()(inputs[0]),
         "targets": built()(inputs[0], inputs[1]),
-        "marginal": built()(inputs[0], log_prior=inputs[2]),
+        "marginal": built()(inputs[0], log_weights=inputs[2]),
     }
     assert {name: x.shape for name, x in outputs.items()} == {
         "words": (None, None, None, VOCABULARY),
@@ -239,6 +239,10 @@ def test_the_mask_goes_on():
     inputs = tf.constant(INPUTS)
     inputs._keras_mask = tf.constant(np.arange(STEPS) < np.array([[4], [2], [1]]))
     np.testing.assert_array_equal(layer(inputs, TARGETS)._keras_mask, inputs._keras_mask)
+    ignoring = built(ignore_class=IGNORED)
+    counted = TARGETS != IGNORED
+    np.testing.assert_array_equal(ignoring(INPUTS, TARGETS)._keras_mask, counted)
+    np.testing.assert_array_equal(ignoring(inputs, TARGETS)._keras_mask, counted & inputs._keras_mask.numpy())
 
 
 def test_errors():
@@ -251,7 +255,7 @@ def test_errors():
     layer = built()
     with pytest.raises(ValueError, match=r"Received: targets.shape=\(3, 3\)"):
         layer(INPUTS, TARGETS[:, :3])
-    with pytest.raises(ValueError, match=r"Received: log_prior.shape=\(3, 4\)"):
-        layer(INPUTS, log_prior=UPSTREAM[..., 0])
+    with pytest.raises(ValueError, match=r"Received: log_weights.shape=\(3, 4\)"):
+        layer(INPUTS, log_weights=UPSTREAM[..., 0])
     with pytest.raises(ValueError, match=r"not both. Received: targets.shape=\(3, 4\)"):
-        layer(INPUTS, TARGETS, log_prior=UPSTREAM)
+        layer(INPUTS, TARGETS, log_weights=UPSTREAM)

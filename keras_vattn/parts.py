@@ -1,0 +1,35 @@
+"""The layers inside a layer: an attention's score, context and prior, a decoder's attention."""
+
+import weakref
+
+import keras
+
+
+def adopt(owner, name, part):
+    """Note that the part is the owner's; ValueError if it is another layer's already.
+
+    Two owners of one part can be saved but not loaded: each comes back with a part of its own.
+
+    Args:
+        owner: A layer.
+        name: The word for the part in the error message.
+        part: A layer inside it, or `None`.
+    """
+    if part is None:
+        return
+    previous = getattr(part, "_adopted_by", lambda: None)()
+    if previous is not None and previous is not owner:
+        raise ValueError(
+            f"This {name} belongs to another layer already: give each its own. "
+            f"Received: {name}={part.name}, of {previous.name} and {owner.name}"
+        )
+    part._adopted_by = weakref.ref(owner)
+
+
+def serialize_part(part):
+    """Return the configuration of a part, without the shapes that it was built for: its owner builds it."""
+    if part is None:
+        return None
+    config = keras.saving.serialize_keras_object(part)
+    config.pop("build_config", None)
+    return config
