@@ -2,7 +2,7 @@ import keras
 from keras import ops, tree
 
 from keras_vattn import alignments, contexts, random, scores
-from keras_vattn.layers.attention_distributions import AttentionDistributions
+from keras_vattn.layers.attention_distributions import AttentionDistributions, as_finite_float32
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
 from keras_vattn.parts import adopt, serialize_part
@@ -52,7 +52,8 @@ class Attention(AttentionDistributions, StochasticLayer):
         training: Whether to draw and to drop out. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
-        posterior_logits: (B, T, S) of an inference network that may see the target, or `None`.
+        posterior_logits: (B, T, S) of an inference network that may see the target, or `None`. Keras casts them, like
+            all float inputs, to the compute dtype; what overflows there becomes the largest finite number.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A row without a valid key
@@ -237,7 +238,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         """Return the logits of q."""
         if posterior_logits is None:
             return logits
-        posterior_logits = ops.cast(posterior_logits, "float32")
+        posterior_logits = as_finite_float32(posterior_logits)
         return ops.where(noise["warm"], logits, posterior_logits) if "warm" in noise else posterior_logits
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):

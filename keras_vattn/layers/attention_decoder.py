@@ -4,6 +4,7 @@ from keras import ops, tree
 from keras_vattn import random
 from keras_vattn.identifiers import resolve
 from keras_vattn.layers.attention import Attention
+from keras_vattn.layers.attention_distributions import as_finite_float32
 from keras_vattn.layers.recurrent_cell import CELLS
 from keras_vattn.loop import scan
 from keras_vattn.masks import check_mask
@@ -351,7 +352,7 @@ class AttentionDecoder(keras.layers.Layer):
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
         if posterior_logits is not None and self._attends_in_loop:
-            sequences["posterior_logits"] = ops.cast(posterior_logits, "float32")
+            sequences["posterior_logits"] = as_finite_float32(posterior_logits)
         state = self.start(ops.shape(inputs)[0], memory, initial_state)
         return scan(step, state, sequences, ops.shape(inputs)[1])
 

@@ -1,5 +1,6 @@
 import inspect
 
+import keras
 from keras import ops
 
 from keras_vattn import random
@@ -152,7 +153,14 @@ class AttentionDistributions(AlignmentDistributions):
 
 def logits_of_q(mean):
     """Return the logits of q."""
-    return mean["logits"] if mean["posterior_logits"] is None else ops.cast(mean["posterior_logits"], "float32")
+    return mean["logits"] if mean["posterior_logits"] is None else as_finite_float32(mean["posterior_logits"])
+
+
+def as_finite_float32(logits):
+    """Return logits in float32; a -1e9 that half precision has made infinite is finite again."""
+    dtype = keras.backend.standardize_dtype(logits.dtype)
+    logits = ops.cast(logits, "float32")
+    return ops.clip(logits, -65504.0, 65504.0) if dtype == "float16" else logits
 
 
 def _entropy(log_weights, keys):

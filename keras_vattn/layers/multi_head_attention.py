@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vattn import alignments, random
 from keras_vattn.layers.attention_axes import AttentionAxes
-from keras_vattn.layers.attention_distributions import AlignmentDistributions, logits_of_q
+from keras_vattn.layers.attention_distributions import AlignmentDistributions, as_finite_float32, logits_of_q
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.masks import check_mask, fits
 from keras_vattn.parts import adopt, serialize_part
@@ -35,7 +35,9 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
     the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
     `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that load
     in either direction. With another alignment training draws the weights, every head, query and example for itself,
-    and inference takes their mean, which gives the outputs of the Keras layer with the same weights.
+    and inference takes their mean, which gives the outputs of the Keras layer with the same weights. The weights file of
+    the Keras layer loads into this one whatever the alignment; a contextual prior has weights of its own, which the
+    file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in Keras.
 
     Args:
         num_heads: Number of heads.
@@ -280,7 +282,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
-        return axes.fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
+        return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
     def draw_noise(self, shape, training=False):
         """Return the noise of a call, a dictionary, empty where the call does not draw.

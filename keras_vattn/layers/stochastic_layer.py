@@ -66,6 +66,13 @@ class StochasticLayer(keras.layers.Layer):
             aggregation="only_first_replica",
         )
 
+    def load_own_variables(self, store):
+        # The file of a deterministic layer, which a stochastic one may go on from, has no count: it stays where it is.
+        own = [*self._trainable_variables, *self._non_trainable_variables]
+        if not store.keys() and len(own) == 1 and own[0] is self.training_calls:
+            return
+        super().load_own_variables(store)
+
     @property
     def metrics(self):
         metrics = super().metrics

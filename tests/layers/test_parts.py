@@ -1,0 +1,148 @@
+"""The layers inside a layer: whose they are, and how they are saved."""
+
+import gc
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vattn
+
+QUERY, VALUE = tf.ones((2, 3, 4)), tf.ones((2, 5, 6))
+
+
+def owners(part):
+    """Two layers that would share a part."""
+    if isinstance(part, keras_vattn.Score):
+        return [keras_vattn.Attention(part), keras_vattn.CategoricalAttention(part)]
+    if isinstance(part, keras_vattn.GaussianContext):
+        return [keras_vattn.Attention("bilinear", context=part) for _ in range(2)]
+    if isinstance(part, keras_vattn.Attention):
+        return [keras_vattn.AttentionDecoder(4, part) for _ in range(2)]
+    return [keras_vattn.BayesianAttention(score="bilinear", prior=part) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (keras_vattn.Bilinear, "score"),
+        (keras_vattn.GaussianContext, "context"),
+        (keras_vattn.ContextualPrior, "prior"),
+        (lambda: keras_vattn.Attention("bilinear"), "attention"),
+    ],
+)
+def test_a_part_has_one_owner(make, name):
+    """Two owners could be saved, and not loaded."""
+    part = make()
+    first, second = owners(part)
+    first(QUERY, VALUE)
+    first(QUERY, VALUE)
+    with pytest.raises(ValueError, match=f"This {name} belongs to another layer.*Received: {name}={part.name}, of "):
+        second(QUERY, VALUE)
+
+
+def test_a_part_outlives_its_owner():
+    score = keras_vattn.Bilinear()
+    keras_vattn.Attention(score)(QUERY, VALUE)
+    gc.collect()
+    assert keras_vattn.Attention(score)(QUERY, VALUE).shape == (2, 3, 6)
+
+
+def test_a_prior_of_two_multi_head_attentions():
+    prior = keras_vattn.ContextualPrior()
+    first, second = (keras_vattn.MultiHeadAttention(2, 3, alignment="weibull", prior=prior) for _ in range(2))
+    first(QUERY, VALUE)
+    with pytest.raises(ValueError, match="This prior belongs to another layer"):
+        second(QUERY, VALUE)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras_vattn.Attention("bilinear", "weibull", "gaussian", prior="contextual"),
+        keras_vattn.CategoricalAttention("additive", "marginal"),
+        keras_vattn.AttentionDecoder(4, keras_vattn.GaussianAttention("bilinear")),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_the_configuration_of_a_built_layer_fits_other_widths(layer):
+    layer(QUERY, VALUE)
+    copy = type(layer).from_config(layer.get_config())
+    assert not copy.built
+    other = copy(tf.ones((2, 3, 7)), tf.ones((2, 5, 8)))
+    context = other if isinstance(other, tf.Tensor) else other.get("context", other.get("candidates"))
+    assert context.shape[-1] == 8
+
+
+def file_of(layer, path):
+    inputs = keras.Input((None, 8))
+    keras.Model(inputs, layer(inputs, inputs)).save_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "stochastic"),
+    [
+        (keras.layers.MultiHeadAttention(2, 4), keras_vattn.MultiHeadAttention(2, 4, alignment="weibull")),
+        (keras_vattn.Attention("bilinear"), keras_vattn.Attention("bilinear", "lognormal")),
+    ],
+    ids=["multi-head", "attention"],
+)
+def test_a_stochastic_layer_goes_on_from_the_weights_of_a_deterministic_one(deterministic, stochastic, tmp_path):
+    path = tmp_path / "model.weights.h5"
+    file_of(deterministic, path)
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, stochastic(inputs, inputs))
+    model.load_weights(path)
+    x = keras.random.normal((2, 3, 8), seed=1)
+    np.testing.assert_allclose(model(x, training=False), deterministic(x, x), rtol=1e-5, atol=1e-6)
+    assert int(stochastic.training_calls) == 0
+
+
+def test_a_prior_that_the_file_lacks(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    file_of(keras.layers.MultiHeadAttention(2, 4), path)
+    layer = keras_vattn.MultiHeadAttention(2, 4, alignment="weibull", prior="contextual")
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, layer(inputs, inputs))
+    with pytest.raises(ValueError, match="prior"):
+        model.load_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("layer", "wrong"),
+    [
+        (layer, wrong)
+        for layer in (keras_vattn.Attention("bilinear", "weibull"), keras_vattn.CategoricalAttention("bilinear"))
+        for wrong in ("query_mask", "value_mask", "attention_mask", "posterior_logits")
+    ]
+    + [(keras_vattn.MultiHeadAttention(2, 4, alignment="weibull"), "posterior_logits")],
+    ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
+def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
+    shapes = {"query_mask": (4,), "value_mask": (3,), "attention_mask": (5, 3), "posterior_logits": (5, 3)}
+    dtype = "float32" if wrong == "posterior_logits" else "bool"
+    with pytest.raises(ValueError, match=f"{wrong}.*Received"):
+        layer(keras.Input((3, 4)), keras.Input((5, 6)), **{wrong: keras.Input(shapes[wrong], dtype=dtype)})
+
+
+@pytest.mark.parametrize("wrong", ["inputs_mask", "memory_mask", "posterior_logits"])
+def test_a_symbolic_decoder_checks_what_an_eager_one_does(wrong):
+    decoder = keras_vattn.AttentionDecoder(4, keras_vattn.DirichletAttention("bilinear"))
+    shape = {"inputs_mask": (5,), "memory_mask": (3,), "posterior_logits": (5, 3)}[wrong]
+    dtype = "float32" if wrong == "posterior_logits" else "bool"
+    with pytest.raises(ValueError, match=f"{wrong}.*Received"):
+        decoder(keras.Input((3, 4)), keras.Input((5, 6)), **{wrong: keras.Input(shape, dtype=dtype)})
+
+
+def test_logits_that_half_precision_makes_infinite():
+    """-1e9 in the place of a masked key is -inf in float16."""
+    keras.config.set_dtype_policy("mixed_float16")
+    posterior_logits = np.zeros((2, 3, 5), "float32")
+    posterior_logits[..., 3] = -1e9
+    for alignment in ("weibull", "lognormal", "dirichlet", "gumbel_softmax"):
+        layer = keras_vattn.Attention("bilinear", alignment)
+        for training in (True, False):
+            context = layer(QUERY, VALUE, posterior_logits=posterior_logits, training=training)
+            assert np.isfinite(context).all()
+            assert np.isfinite(layer.losses[0])
