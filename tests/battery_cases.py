@@ -6,7 +6,7 @@ from functools import partial
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
+from keras import ops, tree
 from log_laplace import LogLaplace
 from tensorflow_probability.python.distributions import Categorical, kl_divergence
 
@@ -50,6 +50,13 @@ class Case:
         tempered: Whether a draw at temperature 0 is the mean; only Gaussians have a temperature.
         dropout: Whether some of the randomness is dropout, so that training with Gaussian noise 0 is not inference.
         bad_options: Options that the constructor refuses.
+        source_arguments: Inputs along the axis of the keys.
+        query_mask: Name of the mask of the steps, `None` where the layer takes none.
+        key_mask: Name of the mask of the keys, `None` where the layer takes none.
+        has_logits: Whether something in the layer may be scaled until a logit is extreme.
+        log_probabilities: Inputs that are logarithms of probabilities, -1e30 at masked keys; a layer that has them
+            takes no mask of the keys.
+        values_draws: Whether the layer draws nothing, but is marked by `posterior_draws` to value draws of another.
     """
 
     name: str
@@ -66,6 +73,13 @@ class Case:
     query_mask = None
     key_mask = None
     has_logits = True
+    log_probabilities = ()
+    values_draws = False
+
+    @property
+    def draws_from_posterior(self):
+        """Whether `keras_vattn.posterior_draws` makes it draw; dropout is no posterior."""
+        return self.draws and (self.divergence or not self.dropout)
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         generator = np.random.default_rng(seed)
@@ -106,6 +120,27 @@ class Case:
         """The output that the noise of a call enters."""
         return result
 
+    def attention_weights(self, result):
+        """The weights, (B, ..., S), in the result of a call with `return_attention_scores`."""
+        return [result["weights"] if isinstance(result, dict) else result[1]]
+
+    def dtypes(self, layer, result):
+        """The names of the dtypes of a result, in its structure."""
+        return tree.map_structure(lambda _: layer.compute_dtype, result)
+
+    def output_shapes(self, layer):
+        """`compute_output_shape` for the arrays of the row; posterior logits do not enter it."""
+        shapes = [tuple(x.shape) for name, x in self.arrays().items() if name != "posterior_logits"]
+        return layer.compute_output_shape(*shapes)
+
+    def known_shapes(self, result):
+        """What `output_shapes` is to be, for a result, or a dictionary for one: what calls differ in is `None`."""
+        return {name: tuple(x.shape) for name, x in result.items()} if isinstance(result, dict) else tuple(result.shape)
+
+    def without_noise(self, layer, arrays):
+        """What a call in training gives where the noise is 0: the mean, which is the result of inference."""
+        return layer(**arrays, training=False)
+
     def expected_divergences(self, layer, arrays, masks=()):
         """KL of each query (B, T) at inference, from the two distributions of the layer."""
         raise NotImplementedError
@@ -145,7 +180,7 @@ class AttentionCase(Case):
         valid = masks.pop("query_mask", True)
         posterior = layer.posterior_distribution(**arrays, **masks)
         prior = layer.prior_distribution(**arrays, **masks)
-        if isinstance(layer.alignment, GumbelSoftmax):
+        if isinstance(getattr(layer, "alignment", None), GumbelSoftmax):
             # Its KL is that of the categoricals underneath.
             posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
         divergences = kl_divergence(posterior, prior).numpy()
@@ -244,6 +279,9 @@ class WordsCase(Case):
 
     def floats(self, result):
         return [ops.cast(result, "float32")[..., None]]
+
+    def dtypes(self, layer, result):
+        return "int32"
 
 
 def _scale_logits(owner, score, arrays, scaled_input, query, key):
@@ -542,9 +580,11 @@ CASES = [
 
 CASES += ALIGNMENT_CASES
 
-from battery_multi_head import MULTI_HEAD_CASES  # noqa: E402  (it uses the classes above)
+from battery_latent import LATENT_CASES  # noqa: E402  (both use the classes above)
+from battery_multi_head import MULTI_HEAD_CASES  # noqa: E402
 
 CASES += MULTI_HEAD_CASES
+CASES += LATENT_CASES
 
 
 def model_inputs(case, with_masks=True):

@@ -338,11 +338,19 @@ FAULTS = [
     ),
     Fault(
         "latent: the soft baseline under q",
-        "layers/categorical_attention.py",
-        "soft, _, _ = _mixture(ops.exp(log_prior), value)",
-        "soft, _, _ = _mixture(ops.exp(log_prior if log_posterior is None else log_posterior), value)",
+        "layers/candidates.py",
+        "soft, _, _ = mixture(ops.exp(log_prior), value)",
+        "soft, _, _ = mixture(ops.exp(log_prior if log_posterior is None else log_posterior), value)",
         (CATEGORICAL,),
         "soft_baseline",
+    ),
+    Fault(
+        "latent: a prediction weighs its draws by their probability",
+        "layers/candidates.py",
+        "log_weights = ops.full_like(log_prior, -math.log(log_prior.shape[-1]))",
+        "log_weights = log_prior",
+        (CATEGORICAL,),
+        "counts_in_a_prediction or draws_from_p",
     ),
     Fault(
         "latent: KL(p || q)",
@@ -371,7 +379,7 @@ FAULTS = [
     Fault(
         "latent: draws at evaluation",
         "layers/latent_objective.py",
-        "pair = self.in_training if training or draws_as_in_training else self.at_inference",
+        "pair = self.in_training if training else self.at_inference",
         "pair = self.in_training",
         (CATEGORICAL,),
         "inference_has_no_noise",

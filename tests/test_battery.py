@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from battery_cases import BATCH, CASES, SOURCE, DecoderCase, VectorLatentCase, WordsCase, build_model
+from battery_cases import BATCH, CASES, SOURCE, DecoderCase, VectorLatentCase, build_model
 from keras import ops, tree
 from log_laplace import LogLaplace
 
@@ -53,7 +53,7 @@ def assert_equal(first, second):
 
 
 def differ(case, first, second):
-    return any(np.any(np.asarray(a) != np.asarray(b)) for a, b in zip(case.floats(first), case.floats(second)))
+    return any(not np.array_equal(a, b) for a, b in zip(case.floats(first), case.floats(second), strict=True))
 
 
 def all_finite(tensors):
@@ -161,10 +161,9 @@ def test_symbolic_eager_and_graph_calls_agree(case):
         assert len(specified.shape) == actual.shape.rank
         assert all(a is None or a == b for a, b in zip(specified.shape, actual.shape))
         assert specified.shape[0] is None
-    shapes = [tuple(x.shape) for name, x in case.arrays().items() if name != "posterior_logits"]
-    computed = layer.compute_output_shape(*shapes)
-    computed = list(computed.values()) if isinstance(computed, dict) else [computed]
-    assert [tuple(shape) for shape in computed] == [tuple(x.shape) for x in case.outputs(eager)]
+    computed = case.output_shapes(layer)
+    computed = {n: tuple(x) for n, x in computed.items()} if isinstance(computed, dict) else tuple(computed)
+    assert computed == case.known_shapes(eager)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["no_jit", "jit"])
@@ -174,10 +173,11 @@ def test_fit(case, jit_compile):
     layer = case.make()
     model = build_model(case, layer)
     model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
-    before = [w.numpy() for w in model.trainable_weights]
+    trained = layer.trainable_weights or model.trainable_weights
+    before = [w.numpy() for w in trained]
     history = model.fit({**case.arrays(), **case.masks()}, np.zeros((BATCH, 1)), verbose=0).history
     assert np.isfinite(history["loss"][0])
-    assert any(np.any(w.numpy() != old) for w, old in zip(model.trainable_weights, before))
+    assert any(np.any(w.numpy() != old) for w, old in zip(trained, before))
     trackers = [name for name in history if name.endswith("_kl")]
     assert len(trackers) == case.divergence
     assert all(np.isfinite(history[name][0]) and history[name][0] > 0 for name in trackers)
@@ -202,8 +202,7 @@ def test_half_precision(case, policy):
     layer = case.built()
     layer.set_weights(reference.get_weights())
     half, single = layer(**case.arrays()), reference(**case.arrays())
-    expected = layer.compute_dtype if not isinstance(case, WordsCase) else "int32"
-    assert all(x.dtype.name == expected for x in case.outputs(half))
+    assert tree.map_structure(lambda x: x.dtype.name, half) == case.dtypes(layer, half)
     assert_close(half, single, atol=0.1 if policy == "mixed_bfloat16" else 0.02, rtol=0)
     assert all(w.dtype == "float32" for w in layer.trainable_weights)
     assert len(layer.losses) == case.divergence
@@ -247,12 +246,32 @@ def test_masked_keys_change_nothing(case, training):
 def test_masked_keys_have_no_weight_and_the_rest_sums_to_one(case):
     arrays, masks = case.arrays(), case.masks()
     result = case.built()(**arrays, **masks, return_attention_scores=True)
-    weights = result["weights"] if isinstance(result, dict) else result[1]
-    masked = np.expand_dims(~masks[case.key_mask].numpy(), tuple(range(1, len(weights.shape) - 1)))
-    masked = np.broadcast_to(masked, weights.shape)
-    assert (weights.numpy()[masked] == 0.0).all()
-    assert (weights.numpy()[~masked] > 0.0).all()
-    np.testing.assert_allclose(ops.sum(weights, axis=-1), 1.0, rtol=1e-6)
+    for weights in case.attention_weights(result):
+        masked = np.expand_dims(~masks[case.key_mask].numpy(), tuple(range(1, len(weights.shape) - 1)))
+        masked = np.broadcast_to(masked, weights.shape)
+        assert (weights.numpy()[masked] == 0.0).all()
+        assert (weights.numpy()[~masked] > 0.0).all()
+        np.testing.assert_allclose(ops.sum(weights, axis=-1), 1.0, rtol=1e-6)
+
+
+@rows(lambda case: case.log_probabilities)
+def test_candidates_without_a_probability_change_nothing(case):
+    """Those of masked keys, whose logarithms are -1e30, at inference, where the candidates are all keys."""
+    layer, arrays = case.built(), case.arrays()
+    lengths = np.array([5, 3, 1, 0])  # the last row has no valid key
+    shape = arrays["log_likelihood"].shape
+    masked = np.broadcast_to(np.arange(shape[-1]) >= lengths[:, None, None], shape)
+    for name in case.log_probabilities:
+        arrays[name] = tf.where(masked, -1e30, arrays[name])
+    some = masked & (lengths > 0)[:, None, None]
+    changed = {**arrays, "log_likelihood": tf.where(some, arrays["log_likelihood"] - 50.0, arrays["log_likelihood"])}
+    results = [value_and_gradients(case, layer, x, training=False) for x in (arrays, changed)]
+    assert_equal(*results)
+    for name in case.widths:
+        assert (results[0][2][name].numpy()[some] == 0.0).all()
+    assert (results[0][2]["log_likelihood"].numpy()[~masked] != 0.0).any()
+    for training in (False, True):
+        assert all_finite(value_and_gradients(case, layer, arrays, training=training))
 
 
 @rows(lambda case: case.divergence and case.query_mask)
@@ -393,17 +412,18 @@ def test_inference_is_deterministic(case):
 # Dropout scales what it keeps.
 @rows(lambda case: takes_training(case) and not case.dropout)
 def test_inference_is_the_mean(case, no_noise):
+    """Or, where a draw is one key and has no mean, what `without_noise` says of the draws."""
     layer, arrays = case.built(), case.arrays()
-    assert_close(layer(**arrays, training=True), layer(**arrays, training=False), rtol=1e-6, atol=1e-6)
+    assert_close(layer(**arrays, training=True), case.without_noise(layer, arrays), rtol=1e-6, atol=1e-6)
 
 
-@rows(lambda case: case.divergence)
+@rows(lambda case: case.draws_from_posterior)
 def test_posterior_draws(case):
     layer, arrays = case.built(seed=3), case.arrays()
     mean = layer(**arrays)
     with keras_vattn.posterior_draws(layer):
         first, second = layer(**arrays), layer(**arrays)
-        assert len(layer.losses) == 1
+        assert len(layer.losses) == case.divergence
     assert differ(case, first, mean)
     assert differ(case, first, second)
     with keras_vattn.posterior_draws(layer, seed=1):
@@ -411,6 +431,20 @@ def test_posterior_draws(case):
     if case.tempered:
         with keras_vattn.posterior_draws(layer, temperature=0.0):
             assert_close(layer(**arrays), mean, rtol=1e-6, atol=1e-7)
+    assert_equal(layer(**arrays), mean)
+
+
+@rows(lambda case: not case.draws_from_posterior)
+def test_posterior_draws_of_a_layer_without_a_posterior(case):
+    layer, arrays = case.built(), case.arrays()
+    if not case.values_draws:
+        with pytest.raises(ValueError, match="Received: model="), keras_vattn.posterior_draws(layer):
+            pass
+        return
+    mean, in_training = layer(**arrays), layer(**arrays, training=True)
+    with keras_vattn.posterior_draws(layer):
+        assert_equal(layer(**arrays), in_training)
+    assert differ(case, in_training, mean)
     assert_equal(layer(**arrays), mean)
 
 

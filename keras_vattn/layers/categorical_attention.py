@@ -1,23 +1,12 @@
 import inspect
-import math
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn import _tfp, random, scores
 from keras_vattn.alignments import DenseKeys
-from keras_vattn.categorical import (
-    LOG_ZERO,
-    at,
-    categorical_divergence,
-    draw,
-    gumbel,
-    is_possible,
-    log_probabilities,
-    most_probable,
-    renormalised,
-)
+from keras_vattn.categorical import categorical_divergence, log_probabilities
+from keras_vattn.layers.candidates import make_candidates, prediction_log_weights
 from keras_vattn.layers.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
@@ -171,8 +160,10 @@ class CategoricalAttention(StochasticLayer):
         alignment = self._alignment(query, value, key, mask, posterior_logits, logits)
         if pair.objective == "elbo" and posterior_logits is not None:
             self._add_alignment_divergence(alignment, query_mask, training)
-        candidates, log_prior, log_posterior = self._candidates(pair, alignment, training)
-        log_weights = self._log_weights(pair, log_prior, log_posterior, training)
+        with_baseline = self.objective.has_baseline_entry(pair, training)
+        seed = self._seed(training) if pair.draws else None
+        candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
+        log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
         result = {"candidates": candidates, "log_prior": log_prior, "log_weights": log_weights}
         if self._returns_posterior(posterior_logits is not None):
             result["log_posterior"] = log_prior if log_posterior is None else log_posterior
@@ -229,43 +220,6 @@ class CategoricalAttention(StochasticLayer):
             query_mask = ops.cast(query_mask, "bool")
             valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
         self.add_divergence(divergence, valid, entries=keys.sum(ops.ones_like(log_prior))[..., 0], training=training)
-
-    def _candidates(self, pair, alignment, training):
-        """Return candidates (B, T, K, D), log p and log q of them (B, T, K), `None` for q = p."""
-        value, keys, log_prior, log_posterior = alignment.values()
-        # Who is drawn from: p where there is no q.
-        source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
-        if pair.estimator == "expected":
-            return _mixture(ops.exp(log_prior), value)
-        if pair.estimator == "gumbel":
-            noise = gumbel(ops.shape(source), self._seed(training))
-            return _mixture(keys.softmax((source + noise) / self.objective.tau), value)
-        if pair.estimator == "enumerate":
-            return _all_values(value, keys.mask, ops.shape(log_prior)), log_prior, log_posterior
-        if pair.estimator == "top_k":
-            index = most_probable(log_prior, self.objective.top_k)
-        else:
-            index = draw(source, self.objective.num_samples, self._seed(training))
-        candidates, chosen_prior = _values_at(value, index), at(log_prior, index)
-        if keys.mask is not None:
-            candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
-        if self.objective.has_baseline_entry(pair, training):
-            soft, _, _ = _mixture(ops.exp(log_prior), value)
-            candidates = ops.concatenate([candidates, soft], axis=2)
-        chosen_prior = renormalised(chosen_prior) if pair.estimator == "top_k" else chosen_prior
-        return candidates, chosen_prior, None if log_posterior is None else at(log_posterior, index)
-
-    def _log_weights(self, pair, log_prior, log_posterior, training):
-        """Return the logarithms of what the candidates weigh in a prediction, float32 (B, T, K) or (B, T, K + 1)."""
-        if pair.estimator != "sample":
-            return log_prior
-        if log_posterior is None or pair.objective == "hard":
-            log_weights = ops.full_like(log_prior, -math.log(self.objective.num_samples))
-        else:
-            log_weights = ops.log_softmax(log_prior - log_posterior, axis=-1)
-        if not self.objective.has_baseline_entry(pair, training):
-            return log_weights
-        return ops.concatenate([log_weights, ops.full_like(log_weights[..., :1], LOG_ZERO)], axis=-1)
 
     def _seed(self, training):
         seed = self.noise_seed(training)
@@ -358,23 +312,3 @@ class CategoricalAttention(StochasticLayer):
             "score": serialize_part(self.score),
             "objective": keras.saving.serialize_keras_object(self.objective),
         }
-
-
-def _mixture(weights, value):
-    """Return the one candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
-    weights = ops.cast(weights, value.dtype)
-    return ops.matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
-
-
-def _all_values(value, mask, shape):
-    """Return the values of all keys, (B, T, S, D), zeros at masked ones."""
-    if mask is not None and mask.shape[1] != 1:
-        value = ops.where(mask[..., None], value[:, None], ops.zeros_like(value[:, None]))
-    else:
-        value = value[:, None]
-    return ops.broadcast_to(value, (*shape, value.shape[-1]))
-
-
-def _values_at(value, index):
-    """Return the values (B, T, K, D) of the keys at index (B, T, K)."""
-    return tf.gather(value, index, batch_dims=1)

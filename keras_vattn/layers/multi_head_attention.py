@@ -35,8 +35,8 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
     the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
     `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that load
     in either direction. With another alignment training draws the weights, every head, query and example for itself,
-    and inference takes their mean, which gives the outputs of the Keras layer with the same weights. The weights file of
-    the Keras layer loads into this one whatever the alignment; a contextual prior has weights of its own, which the
+    and inference takes their mean, which gives the outputs of the Keras layer with the same weights. The weights file
+    of the Keras layer loads into this one whatever the alignment; a contextual prior has weights of its own, which the
     file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in Keras.
 
     Args:

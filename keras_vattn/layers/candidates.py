@@ -1,0 +1,83 @@
+"""The candidates of a latent alignment: the contexts under which the likelihood is seen, and how probable they are."""
+
+import math
+
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn.categorical import LOG_ZERO, at, draw, gumbel, is_possible, most_probable, renormalised
+
+
+def make_candidates(pair, objective, alignment, seed, with_baseline):
+    """Return candidates (B, T, K, D), or (B, T, K + 1, D), and log p and log q of them (B, T, K), `None` for q = p.
+
+    Args:
+        pair: The `Pair` of this call.
+        objective: The `LatentObjective` that it belongs to.
+        alignment: Dictionary: `"value"` (B, S, D), `"keys"`, `"log_prior"` and `"log_posterior"` (B, T, S) or `None`.
+        seed: int32 (2,) for a pair that draws.
+        with_baseline: Whether the last candidate is the soft context.
+    """
+    value, keys, log_prior, log_posterior = (
+        alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
+    )
+    # Who is drawn from: p where there is no q.
+    source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
+    if pair.estimator == "expected":
+        return mixture(ops.exp(log_prior), value)
+    if pair.estimator == "gumbel":
+        return mixture(keys.softmax((source + gumbel(ops.shape(source), seed)) / objective.tau), value)
+    if pair.estimator == "enumerate":
+        return all_values(value, keys.mask, ops.shape(log_prior)), log_prior, log_posterior
+    if pair.estimator == "top_k":
+        index = most_probable(log_prior, objective.top_k)
+    else:
+        index = draw(source, objective.num_samples, seed)
+    candidates, chosen_prior = values_at(value, index), at(log_prior, index)
+    if keys.mask is not None:
+        candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
+    if with_baseline:
+        soft, _, _ = mixture(ops.exp(log_prior), value)
+        candidates = ops.concatenate([candidates, soft], axis=2)
+    chosen_prior = renormalised(chosen_prior) if pair.estimator == "top_k" else chosen_prior
+    return candidates, chosen_prior, None if log_posterior is None else at(log_posterior, index)
+
+
+def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
+    """Return the logarithms of what the candidates weigh in a prediction, float32 (B, T, K), or (B, T, K + 1).
+
+    Args:
+        pair: The `Pair` of this call.
+        log_prior: Of the candidates, (B, T, K).
+        log_posterior: Of the candidates, or `None`.
+        with_baseline: Whether there is one candidate more, which weighs nothing.
+    """
+    if pair.estimator != "sample":
+        return log_prior
+    if log_posterior is None or pair.objective == "hard":
+        log_weights = ops.full_like(log_prior, -math.log(log_prior.shape[-1]))
+    else:
+        log_weights = ops.log_softmax(log_prior - log_posterior, axis=-1)
+    if not with_baseline:
+        return log_weights
+    return ops.concatenate([log_weights, ops.full_like(log_weights[..., :1], LOG_ZERO)], axis=-1)
+
+
+def mixture(weights, value):
+    """Return the one candidate sum_s weights[t, s] value[s], (B, T, 1, D), its log probability 0, and `None`."""
+    weights = ops.cast(weights, value.dtype)
+    return ops.matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
+
+
+def all_values(value, mask, shape):
+    """Return the values of all keys, (B, T, S, D), zeros at masked ones."""
+    if mask is not None and mask.shape[1] != 1:
+        value = ops.where(mask[..., None], value[:, None], ops.zeros_like(value[:, None]))
+    else:
+        value = value[:, None]
+    return ops.broadcast_to(value, (*shape, value.shape[-1]))
+
+
+def values_at(value, index):
+    """Return the values (B, T, K, D) of the keys at index (B, T, K)."""
+    return tf.gather(value, index, batch_dims=1)

@@ -1,0 +1,158 @@
+"""The rows of the battery for the three layers of a latent alignment; battery_cases.py imports them at its end."""
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from battery_cases import APART, BATCH, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, AttentionCase, Case
+from keras import ops
+
+from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, TokenLogLikelihood
+
+CANDIDATES = 5
+
+
+class CategoricalCase(AttentionCase):
+    """A row of CategoricalAttention: candidates, and float32 logarithms of what they weigh, -1e30 at masked keys."""
+
+    def outputs(self, result):
+        """The candidates, and the candidates times each of their weights: of -1e30 only the exponential is of use."""
+        candidates = ops.cast(result["candidates"], "float32")
+        logarithms = (x for name, x in result.items() if name.startswith("log_"))
+        return [candidates, *(candidates * ops.exp(x)[..., None] for x in logarithms)]
+
+    def context(self, result):
+        return result["candidates"]
+
+    def noisy(self, result):
+        return result["candidates"]
+
+    def attention_weights(self, result):
+        return [result[name] for name in ("weights", "posterior_weights") if name in result]
+
+    def dtypes(self, layer, result):
+        return {name: layer.compute_dtype if name == "candidates" else "float32" for name in result}
+
+    def output_shapes(self, layer):
+        shapes = {f"{name}_shape": tuple(x.shape) for name, x in self.arrays().items()}
+        return layer.compute_output_shape(**shapes)
+
+    def known_shapes(self, result):
+        """Where training draws, the number of candidates is unknown: inference has all keys."""
+        shapes = super().known_shapes(result)
+        if not self.draws:
+            return shapes
+        return {name: (*shape[:2], None, *shape[3:]) for name, shape in shapes.items()}
+
+    def without_noise(self, layer, arrays):
+        """Without noise every draw is the most probable key of q, or of p where there is no q."""
+        every_key = layer(**arrays, training=False)
+        if not self.draws:
+            return every_key
+        most_probable = ops.argmax(every_key["log_posterior"], axis=-1)
+        index = tf.repeat(most_probable[..., None], layer.objective.num_samples, axis=-1)
+        draws = {name: tf.gather(x, index, batch_dims=2) for name, x in every_key.items()}
+        log_weights = ops.full_like(draws["log_prior"], -np.log(layer.objective.num_samples))
+        return {**draws, "log_weights": log_weights}
+
+
+class TokenLogLikelihoodCase(Case):
+    """A row of TokenLogLikelihood: float32 whatever the policy, and as many words to ignore as there are others."""
+
+    query_mask = "inputs_mask"
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        generator = np.random.default_rng(seed)
+        inputs = generator.normal(size=(batch, steps, CANDIDATES, self.widths["inputs"]))
+        targets = generator.integers(VOCABULARY, size=(batch, steps)) * generator.integers(2, size=(batch, steps))
+        return {"inputs": tf.constant(inputs, tf.float32), "targets": tf.constant(targets, tf.int32)}
+
+    def dtypes(self, layer, result):
+        return "float32"
+
+    def make_extreme(self, layer, arrays):
+        largest = ops.max(ops.abs(ops.matmul(arrays["inputs"], layer.kernel)))
+        layer.kernel.assign(layer.kernel * (1e4 / largest))
+        return arrays
+
+
+class LatentLogLikelihoodCase(Case):
+    """A row of LatentLogLikelihood, which draws nothing: its inputs are of candidates that may have been drawn."""
+
+    query_mask = "log_likelihood_mask"
+
+    @property
+    def values_draws(self):
+        return "log_posterior" in self.widths
+
+    @property
+    def log_probabilities(self):
+        return tuple(name for name in self.widths if name != "log_likelihood")
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        return {name: tf.nn.log_softmax(x) for name, x in super().arrays(batch, steps, seed).items()}
+
+    def masks(self, batch=BATCH, steps=STEPS):
+        """The mask of the log-likelihood, and another one of log p."""
+        masks = super().masks(batch, steps)
+        return {**masks, "log_prior_mask": tf.reverse(masks["log_likelihood_mask"], [0])}
+
+    def dtypes(self, layer, result):
+        return "float32"
+
+    def without_noise(self, layer, arrays):
+        """In training the candidates are draws, of equal weight; at inference they are all keys."""
+        if not self.values_draws:
+            return super().without_noise(layer, arrays)
+        return ops.mean(arrays["log_likelihood"], axis=-1)
+
+    def make_extreme(self, layer, arrays):
+        return {name: tf.nn.log_softmax(x * (1e4 / ops.max(ops.abs(x)))) for name, x in arrays.items()}
+
+
+def _categorical_case(name, objective, widths=APART, bad_options=(), **options):
+    return CategoricalCase(
+        f"categorical-{name}",
+        partial(CategoricalAttention, score="bilinear", objective=objective),
+        widths,
+        tempered=False,
+        bad_options=bad_options,
+        **options,
+    )
+
+
+LOG_PROBABILITIES = {"log_likelihood": CANDIDATES, "log_prior": CANDIDATES}
+TWO_DRAWS = LatentObjective("elbo", "sample", num_samples=2, baseline=None)
+
+LATENT_CASES = [
+    _categorical_case(
+        "marginal",
+        "marginal",
+        bad_options=({"score": "cosine"}, {"objective": "marginal/sample"}, {"objective": 3}, *KL_OPTIONS),
+    ),
+    _categorical_case("elbo-enumerate", "elbo/enumerate", WITH_POSTERIOR, divergence=True),
+    _categorical_case("elbo-two-draws", TWO_DRAWS, WITH_POSTERIOR, divergence=True, draws=True),
+    _categorical_case("hard-one-draw", LatentObjective("hard", "sample", baseline=None), draws=True),
+    TokenLogLikelihoodCase(
+        "token-log-likelihood",
+        partial(TokenLogLikelihood, vocabulary_size=VOCABULARY),
+        {"inputs": 6, "targets": None},
+        bad_options=({"vocabulary_size": 0}, {"chunk_size": 0}, {"chunk_size": 2.5}),
+    ),
+    TokenLogLikelihoodCase(
+        "token-log-likelihood-chunks-ignore-class",
+        partial(TokenLogLikelihood, vocabulary_size=VOCABULARY, ignore_class=0, chunk_size=7),
+        {"inputs": 6, "targets": None},
+    ),
+    LatentLogLikelihoodCase(
+        "latent-log-likelihood-marginal",
+        partial(LatentLogLikelihood, objective="marginal"),
+        LOG_PROBABILITIES,
+        bad_options=({"objective": "soft/sample"}, {"objective": 3}),
+    ),
+    LatentLogLikelihoodCase(
+        "latent-log-likelihood-moving-average",
+        partial(LatentLogLikelihood, objective=LatentObjective("elbo", "sample", baseline="moving_average")),
+        {**LOG_PROBABILITIES, "log_posterior": CANDIDATES},
+    ),
+]
