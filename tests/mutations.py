@@ -281,8 +281,8 @@ FAULTS = [
     Fault(
         "alignment: the posterior's row shifted by one",
         "layers/attention.py",
-        '        posterior_logits = ops.cast(posterior_logits, "float32")\n        return',
-        '        posterior_logits = ops.roll(ops.cast(posterior_logits, "float32"), 1, axis=1)\n        return',
+        "posterior_logits = as_finite_float32(posterior_logits)",
+        "posterior_logits = ops.roll(as_finite_float32(posterior_logits), 1, axis=1)",
         (STOCHASTIC,),
         "posterior_logits",
     ),
@@ -455,6 +455,8 @@ def apply(fault, folder):
 
 def main(words):
     faults = [fault for fault in FAULTS if all(word in fault.name for word in words)]
+    if not faults:
+        raise SystemExit(f"No fault has all of these words in its name. Received: {' '.join(words)}")
     survivors = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name).resolve()
