@@ -1,6 +1,7 @@
 """Decoding in graph, on any pure step function."""
 
+from keras_vattn.decoding.beam_search import beam_search
 from keras_vattn.decoding.decode import decode, greedy, sample
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
 
-__all__ = ["GreedySampler", "RandomSampler", "decode", "greedy", "sample"]
+__all__ = ["GreedySampler", "RandomSampler", "beam_search", "decode", "greedy", "sample"]

@@ -1,0 +1,316 @@
+import tensorflow as tf
+from keras import tree
+
+from keras_vattn.loop import trace
+from keras_vattn.validation import nonnegative_number, positive_integer, whole_number
+
+# In place of -inf, which would make NaN: the log probability of a beam that no sentence is in.
+DEAD = -1e30
+# The least attention a source position is taken to have had: the logarithm of none has no end.
+LEAST_COVERAGE = 1e-6
+RESULTS = ("ids", "lengths", "log_probabilities", "scores")
+
+
+def beam_search(
+    step,
+    state,
+    start_ids,
+    end_id,
+    max_length,
+    num_beams,
+    num_results=1,
+    length_penalty=0.0,
+    coverage_penalty=0.0,
+    eos_normalization=0.0,
+    min_length=0,
+    source_mask=None,
+    pad_id=0,
+):
+    """Decode a batch by beam search, in graph, with the penalties of machine translation.
+
+    The score of a sentence y of |y| words, the end-of-sentence token included, is
+
+        (log p(y) - e |x| / |y|) / ((5 + |y|) / 6)^a + b sum_s log min(sum_t weights[t, s], 1)
+
+    with the length penalty a and the coverage penalty b of Wu et al. 2016 (eq. 14), and the `eos_normalization` e of
+    the code of Deng et al. 2018, there for a sentence that has ended, x being the source. The sum over t takes at least
+    1e-6. A sentence that has ended keeps its place in the beam, unchanged, until better ones push it out: with one beam
+    the search is greedy decoding. It ends where no unfinished sentence can enter the results any more, or at
+    `max_length`; a sentence that is cut off there ranks after all that have ended.
+
+    Args:
+        step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
+            the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance `"weights"` (N,
+            S), which the coverage penalty reads. N is B times `num_beams`: what a step sees beside its arguments, such
+            as the memory, is there once for each beam, `tf.repeat(memory, num_beams, axis=0)`.
+        state: Structure of tensors (B, ...) whose shapes and dtypes the step keeps; repeated for the beams here.
+        start_ids: (B,) int32.
+        end_id: Id of the end-of-sentence token.
+        max_length: Longest sentence in words, the end-of-sentence token included.
+        num_beams: Number of beams.
+        num_results: Number of sentences returned, at most `num_beams`. Defaults to 1.
+        length_penalty: a, at least 0. Defaults to 0.0.
+        coverage_penalty: b, at least 0. Defaults to 0.0.
+        eos_normalization: e, at least 0 (3 in the published code). Defaults to 0.0.
+        min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
+        source_mask: Boolean (B, S), needed with a coverage penalty or `eos_normalization`. Defaults to `None`.
+        pad_id: Written after the end of a sentence. Defaults to 0.
+
+    Returns:
+        A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
+        end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
+        what `step` kept, (B, R, max_length, ...), zeros after the last word. Where there are fewer sentences than
+        results the others have length 0 and score -inf.
+
+    Raises:
+        ValueError: For options out of range, a missing `source_mask`, a coverage penalty for a step that keeps no
+            `"weights"`, and a step that keeps something under a name of the result.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> table = tf.math.log(tf.constant([[0.1, 0.1, 0.1, 0.7], [0.0, 0.0, 0.6, 0.4], [0.5, 0.1, 0.1, 0.3],
+    ...                                  [1.0, 0.0, 0.0, 0.0]]) + 1e-9)
+    >>> step = lambda ids, state, position: (tf.gather(table, ids), state, {})
+    >>> found = keras_vattn.decoding.beam_search(step, (), tf.constant([1]), end_id=3, max_length=4, num_beams=3)
+    >>> found["ids"][0, 0].numpy().tolist(), round(float(tf.exp(found["scores"][0, 0])), 2)
+    ([3, 0, 0, 0], 0.4)
+    """
+    positive_integer("max_length", max_length)
+    positive_integer("num_beams", num_beams)
+    positive_integer("num_results", num_results)
+    whole_number("min_length", min_length)
+    if num_results > num_beams:
+        raise ValueError(
+            f"`num_results` must be at most `num_beams`. Received: num_results={num_results}, num_beams={num_beams}"
+        )
+    if min_length > max_length:
+        raise ValueError(
+            f"`min_length` must be at most `max_length`. Received: min_length={min_length}, max_length={max_length}"
+        )
+    scoring = _Scoring(length_penalty, coverage_penalty, eos_normalization, source_mask, max_length)
+    start_ids = tf.cast(start_ids, tf.int32)
+    batch_size, static_size = tf.shape(start_ids)[0], start_ids.shape[0]
+    rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each sentence
+    state = tree.map_structure(lambda x: tf.repeat(tf.convert_to_tensor(x), num_beams, axis=0), state)
+    flat_state = tree.flatten(state)
+    kept_structure, kept_specs = trace(
+        lambda ids, state: step(ids, state, tf.constant(0))[2],
+        tf.TensorSpec((None if static_size is None else static_size * num_beams,), tf.int32),
+        tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
+    )
+    _check_kept(kept_structure, coverage_penalty)
+
+    def body(position, beams, arrays, flat_state):
+        logits, new_state, kept = step(
+            tf.reshape(beams["ids"], [-1]), tree.pack_sequence_as(state, flat_state), position
+        )
+        vocabulary_size = logits.shape[-1]
+        log_words = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+        log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
+        if min_length > 1:
+            ends = tf.range(vocabulary_size) == end_id
+            log_words = tf.where(ends & (position + 1 < min_length), DEAD, log_words)
+        beams = scoring.cover(beams, kept)
+        beams, parents = _best(_extend(beams, log_words, position, scoring, end_id, pad_id), num_beams)
+        chosen = tf.reshape(rows + parents, [-1])
+        new_state = [
+            tf.ensure_shape(tf.gather(x, chosen), old.shape)
+            for x, old in zip(tree.flatten(new_state), flat_state, strict=True)
+        ]
+        arrays = {
+            "ids": arrays["ids"].write(position, beams["ids"]),
+            "parents": arrays["parents"].write(position, parents),
+            "kept": [array.write(position, x) for array, x in zip(arrays["kept"], tree.flatten(kept), strict=True)],
+        }
+        return position + 1, beams, arrays, new_state
+
+    arrays = {
+        "ids": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
+        "parents": tf.TensorArray(tf.int32, max_length, element_shape=(static_size, num_beams)),
+        "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
+    }
+    first = _first_beams(start_ids, num_beams, scoring)
+    num_steps, beams, arrays, _ = tf.while_loop(
+        lambda position, beams, *_: scoring.may_change(beams, num_results),
+        body,
+        (tf.constant(0), first, arrays, flat_state),
+        maximum_iterations=max_length,
+    )
+    return _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id)
+
+
+class _Scoring:
+    """What a sentence is worth: the penalties, and what they need of the source."""
+
+    def __init__(self, length_penalty, coverage_penalty, eos_normalization, source_mask, max_length):
+        self.length_penalty = nonnegative_number("length_penalty", length_penalty)
+        self.coverage_penalty = nonnegative_number("coverage_penalty", coverage_penalty)
+        self.eos_normalization = nonnegative_number("eos_normalization", eos_normalization)
+        self.max_length = max_length
+        if source_mask is None and (coverage_penalty or eos_normalization):
+            raise ValueError(
+                "A coverage penalty and `eos_normalization` need the `source_mask`. Received: source_mask=None, "
+                f"coverage_penalty={coverage_penalty}, eos_normalization={eos_normalization}"
+            )
+        self.source_mask = None if source_mask is None else tf.cast(source_mask, tf.bool)
+
+    def of_length(self, length):
+        """Return what a log-probability is divided by."""
+        return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
+
+    def end_penalty(self, position):
+        """Return what the end-of-sentence token costs as word `position`, (B, 1), or 0."""
+        if not self.eos_normalization:
+            return 0.0
+        length = tf.reduce_sum(tf.cast(self.source_mask, tf.float32), axis=1, keepdims=True)
+        return self.eos_normalization * length / tf.cast(position + 1, tf.float32)
+
+    def cover(self, beams, kept):
+        """Return the beams with the attention of this step added, where they have not ended."""
+        if not self.coverage_penalty:
+            return beams
+        weights = tf.reshape(tf.cast(kept["weights"], tf.float32), tf.shape(beams["coverage"]))
+        return {**beams, "coverage": beams["coverage"] + tf.where(beams["ended"][..., None], 0.0, weights)}
+
+    def coverage(self, beams):
+        """Return the last term of the score, (B, K)."""
+        if not self.coverage_penalty:
+            return tf.zeros_like(beams["penalised"])
+        covered = tf.math.log(tf.clip_by_value(beams["coverage"], LEAST_COVERAGE, 1.0))
+        covered = tf.where(self.source_mask[:, None], covered, 0.0)
+        return self.coverage_penalty * tf.reduce_sum(covered, axis=-1)
+
+    def may_change(self, beams, num_results):
+        """Return whether an unfinished sentence may still become one of the results."""
+        ended = tf.where(beams["ended"], beams["scores"], DEAD)
+        threshold = tf.math.top_k(ended, num_results).values[:, -1:]
+        # No word adds to a log-probability, and the coverage comes to 0 at most.
+        bound = beams["penalised"] / self.of_length(self.max_length)
+        return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["penalised"] > 0.5 * DEAD))
+
+
+def _check_kept(structure, coverage_penalty):
+    taken = set(RESULTS) & set(structure)
+    if taken:
+        raise ValueError(f"`step` cannot keep what `beam_search` returns itself. Received: {', '.join(sorted(taken))}")
+    if coverage_penalty and "weights" not in structure:
+        raise ValueError(
+            'A coverage penalty needs a step that keeps the alignment "weights" (N, S). '
+            f"Received: coverage_penalty={coverage_penalty}, a step that keeps {sorted(structure)}"
+        )
+
+
+def _first_beams(start_ids, num_beams, scoring):
+    """Return the state of the beams, (B, K) each: last ids, log p, its penalised form, scores, lengths, ended."""
+    ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
+    zeros = tf.zeros_like(ids, tf.float32)
+    # All beams hold the same empty sentence: one of them counts.
+    alone = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
+    beams = {
+        "ids": ids,
+        "log_probabilities": alone,
+        "penalised": alone,
+        "scores": alone,
+        "lengths": tf.zeros_like(ids),
+        "ended": tf.zeros_like(ids, tf.bool),
+    }
+    if scoring.coverage_penalty:
+        num_keys = tf.shape(scoring.source_mask)[1]
+        beams["coverage"] = tf.zeros([tf.shape(ids)[0], num_beams, num_keys])
+    return beams
+
+
+def _extend(beams, log_words, position, scoring, end_id, pad_id):
+    """Return every beam with each of its most probable next words, (B, K, C) each."""
+    num_beams = beams["ids"].shape[1]
+    vocabulary_size = log_words.shape[-1]
+    count = min(num_beams, vocabulary_size)
+    word_penalty = 0.0
+    if scoring.eos_normalization:
+        ends = tf.range(vocabulary_size) == end_id
+        word_penalty = tf.where(ends, scoring.end_penalty(position)[..., None], 0.0)
+    # No more than K words of one beam can be among the K best of all.
+    penalised_words, ids = tf.math.top_k(log_words - word_penalty, count)
+    log_chosen = tf.gather(log_words, ids, batch_dims=2)
+    # One that has ended goes on as itself, in the first place.
+    own = tf.range(count) == 0
+    ended = beams["ended"][..., None]
+    stay = lambda new: tf.where(ended, tf.where(own, 0.0, DEAD), new)  # noqa: E731
+    extended = {
+        "ids": tf.where(ended, pad_id, ids),
+        "log_probabilities": beams["log_probabilities"][..., None] + stay(log_chosen),
+        "penalised": beams["penalised"][..., None] + stay(penalised_words),
+        "lengths": beams["lengths"][..., None] + tf.where(ended, 0, 1) + tf.zeros_like(ids),
+        "ended": ended | (ids == end_id),
+    }
+    scores = extended["penalised"] / scoring.of_length(extended["lengths"]) + scoring.coverage(beams)[..., None]
+    extended["scores"] = tf.where(extended["penalised"] > 0.5 * DEAD, scores, DEAD)
+    if "coverage" in beams:
+        extended["coverage"] = beams["coverage"]
+    return extended
+
+
+def _best(extended, num_beams):
+    """Return the K best of the extended beams, and the index of the beam (B, K) that each comes from."""
+    shape = tf.shape(extended["scores"])
+    flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items() if name != "coverage"}
+    _, index = tf.math.top_k(flat["scores"], num_beams)
+    parents = index // shape[2]
+    beams = {name: tf.gather(x, index, batch_dims=1) for name, x in flat.items()}
+    for name in beams:
+        beams[name] = tf.ensure_shape(beams[name], (None, num_beams))
+    if "coverage" in extended:
+        beams["coverage"] = tf.gather(extended["coverage"], parents, batch_dims=1)
+    return beams, tf.ensure_shape(parents, (None, num_beams))
+
+
+def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id):
+    """Return the results, their words and what was kept found by going back from each beam to its parents."""
+    dead = beams["penalised"] <= 0.5 * DEAD
+    # Ended ones first, dead ones last.
+    rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
+    order = tf.argsort(beams["scores"], direction="DESCENDING", stable=True)
+    order = tf.gather(
+        order, tf.argsort(-tf.gather(rank, order, batch_dims=1), stable=True)[:, :num_results], batch_dims=1
+    )
+    chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items() if name != "coverage"}
+    dead = tf.gather(dead, order, batch_dims=1)
+    lengths = tf.where(dead, 0, chosen["lengths"])
+    ids, parents = arrays["ids"].stack(), arrays["parents"].stack()
+    kept = [array.stack() for array in arrays["kept"]]
+    num_beams = ids.shape[-1]
+
+    def back(number, pointers, ids_out, kept_out):
+        position = max_length - 1 - number
+        # Steps that were not reached have no defined value: the pointers stay.
+        reached = position < num_steps
+        parent = tf.gather(parents[position], pointers, batch_dims=1)
+        parent = tf.where(reached, parent, pointers)
+        word = tf.where(reached, tf.gather(ids[position], pointers, batch_dims=1), pad_id)
+        ids_out = ids_out.write(position, tf.where(position < lengths, word, pad_id))
+        written = []
+        for array, x in zip(kept_out, kept, strict=True):
+            x = tf.reshape(x[position], [-1, num_beams, *tf.unstack(tf.shape(x)[2:])])
+            x = tf.gather(x, parent, batch_dims=1)
+            inside = tf.reshape(position < lengths, [*tf.unstack(tf.shape(lengths)), *[1] * (x.shape.rank - 2)])
+            written.append(array.write(position, tf.where(inside, x, tf.zeros_like(x))))
+        return number + 1, parent, ids_out, written
+
+    ids_out = tf.TensorArray(tf.int32, max_length, element_shape=(None, num_results))
+    kept_out = [tf.TensorArray(x.dtype, max_length, element_shape=(None, num_results, *x.shape[2:])) for x in kept]
+    _, _, ids_out, kept_out = tf.while_loop(
+        lambda number, *_: number < max_length,
+        back,
+        (tf.constant(0), order, ids_out, kept_out),
+        maximum_iterations=max_length,
+    )
+    by_sentence = lambda x: tf.transpose(x, [1, 2, 0, *range(3, x.shape.rank)])  # noqa: E731
+    nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
+    return {
+        "ids": by_sentence(ids_out.stack()),
+        "lengths": lengths,
+        "log_probabilities": nothing(chosen["log_probabilities"]),
+        "scores": nothing(chosen["scores"]),
+        **tree.pack_sequence_as(kept_structure, [by_sentence(x.stack()) for x in kept_out]),
+    }

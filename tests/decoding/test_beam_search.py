@@ -1,0 +1,288 @@
+"""Beam search against the enumeration of all sequences, and on the decoder of the library."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax
+
+import keras_vattn
+from keras_vattn.decoding import beam_search, greedy
+
+VOCABULARY, START, END, PAD, LENGTH, SOURCE = 4, 1, 2, 0, 4, 3
+GENERATOR = np.random.default_rng(3)
+TABLE = GENERATOR.normal(size=(VOCABULARY, VOCABULARY), scale=1.5).astype("float32")
+# Attention that depends on the previous word and the position.
+SCORES = GENERATOR.normal(size=(VOCABULARY, LENGTH, SOURCE), scale=2.0).astype("float32")
+STARTS = np.array([1, 3, 2], "int32")
+MASK = np.array([[True, True, True], [True, True, False], [True, False, False]])
+
+
+def step_of(num_beams):
+    mask = np.repeat(MASK, num_beams, axis=0)
+
+    def step(ids, state, position):
+        logits = tf.gather(TABLE, ids) + 0.5 * tf.cast(state["count"], tf.float32)[:, None] * tf.range(4.0)
+        scores = tf.gather(SCORES, ids)[:, tf.minimum(position, LENGTH - 1)]
+        weights = tf.nn.softmax(tf.where(mask, scores, -1e9))
+        return logits, {"count": state["count"] + 1}, {"weights": weights, "nested": {"previous": ids}}
+
+    return step
+
+
+def search(num_beams, starts=STARTS, **options):
+    options = {"max_length": LENGTH, "source_mask": MASK, **options}
+    state = {"count": tf.zeros((len(starts),), tf.int32)}
+    return beam_search(step_of(num_beams), state, tf.constant(starts), END, num_beams=num_beams, **options)
+
+
+def all_sentences(min_length=0):
+    """Every sentence that ends, and every one of the longest length that does not."""
+    for length in range(1, LENGTH + 1):
+        for words in itertools.product(range(VOCABULARY), repeat=length):
+            if END in words[:-1] or (words[-1] == END and length < min_length):
+                continue
+            if words[-1] == END or length == LENGTH:
+                yield words
+
+
+def score_of(words, example, a=0.0, b=0.0, e=0.0):
+    """Whether the sentence ends, its score, log p and the attention (t, S), in NumPy."""
+    mask, previous, log_probability, weights = MASK[example], STARTS[example], 0.0, []
+    for position, word in enumerate(words):
+        logits = TABLE[previous] + 0.5 * position * np.arange(VOCABULARY)
+        log_probability += log_softmax(logits.astype("float64"))[word]
+        scores = np.where(mask, SCORES[previous, position], -np.inf)
+        weights.append(np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum())
+        previous = word
+    ended, length = words[-1] == END, len(words)
+    penalty = e * mask.sum() / length if ended else 0.0
+    covered = np.log(np.clip(np.sum(weights, axis=0)[mask], 1e-6, 1.0)).sum()
+    score = (log_probability - penalty) / ((5 + length) / 6) ** a + b * covered
+    return ended, score, log_probability, np.array(weights)
+
+
+PENALTIES = {
+    "none": {},
+    "length": {"a": 1.0},
+    "coverage": {"b": 0.7},
+    "eos": {"e": 0.8},
+    "all": {"a": 0.6, "b": 0.4, "e": 0.3},
+}
+
+
+def options_of(name):
+    penalties = PENALTIES[name]
+    names = {"a": "length_penalty", "b": "coverage_penalty", "e": "eos_normalization"}
+    return {names[key]: value for key, value in penalties.items()}
+
+
+@pytest.mark.parametrize("min_length", [0, 3])
+@pytest.mark.parametrize("name", list(PENALTIES))
+def test_with_room_for_all_it_is_the_enumeration(name, min_length):
+    """Every one of the five best sentences, with its score, log p, length and attention."""
+    found = search(200, num_results=5, min_length=min_length, **options_of(name))
+    for example in range(len(STARTS)):
+        scored = [(*score_of(words, example, **PENALTIES[name]), words) for words in all_sentences(min_length)]
+        best = sorted(scored, key=lambda x: x[:2], reverse=True)[:5]
+        for rank, (_, score, log_probability, weights, words) in enumerate(best):
+            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            assert (found["ids"][example, rank].numpy()[len(words) :] == PAD).all()
+            assert int(found["lengths"][example, rank]) == len(words)
+            np.testing.assert_allclose(found["scores"][example, rank], score, rtol=1e-4)
+            np.testing.assert_allclose(found["log_probabilities"][example, rank], log_probability, rtol=1e-4)
+            np.testing.assert_allclose(found["weights"][example, rank, : len(words)], weights, rtol=1e-4, atol=1e-6)
+            assert (found["weights"][example, rank, len(words) :].numpy() == 0).all()
+            previous = [STARTS[example], *words[:-1]]
+            assert found["nested"]["previous"][example, rank].numpy()[: len(words)].tolist() == previous
+
+
+def test_a_narrow_beam_is_that_of_a_plain_loop():
+    """Two beams, step by step in NumPy: the best two of what has ended and of all next words."""
+    for example in range(len(STARTS)):
+        beams = [((), 0.0)]
+        for _ in range(LENGTH):
+            candidates = []
+            for words, score in beams:
+                if words and words[-1] == END:
+                    candidates.append((words, score))
+                    continue
+                for word in range(VOCABULARY):
+                    candidates.append(((*words, word), score_of((*words, word), example, a=1.0)[1]))
+            beams = sorted(candidates, key=lambda x: -x[1])[:2]
+        beams.sort(key=lambda x: (x[0][-1] == END, x[1]), reverse=True)
+        found = search(2, num_results=2, length_penalty=1.0)
+        for rank, (words, score) in enumerate(beams):
+            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            np.testing.assert_allclose(found["scores"][example, rank], score, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"length_penalty": 1.0}, {"coverage_penalty": 0.5}])
+def test_one_beam_is_greedy_decoding(options):
+    found = search(1, **options)
+    state = {"count": tf.zeros((len(STARTS),), tf.int32)}
+    expected = greedy(step_of(1), state, tf.constant(STARTS), END, LENGTH)
+    for name in ("ids", "lengths", "log_probabilities", "weights"):
+        np.testing.assert_allclose(found[name][:, 0], expected[name], rtol=1e-5)
+
+
+def test_an_ended_sentence_stays_as_it_is():
+    """Its score does not change while others go on."""
+    table = np.log(np.array([[0.25] * 4, [0.3, 0.05, 0.6, 0.05], [0.25] * 4, [0.01, 0.01, 0.01, 0.97]]))
+    step = lambda ids, state, position: (tf.gather(tf.constant(table, tf.float32), ids), state, {})  # noqa: E731
+    short, long = (
+        beam_search(step, (), tf.constant([START]), END, max_length, num_beams=2, num_results=2)
+        for max_length in (2, 12)
+    )
+    for found in (short, long):
+        assert found["ids"][0, 0].numpy()[:3].tolist()[:2] == [END, PAD]
+        assert int(found["lengths"][0, 0]) == 1
+        np.testing.assert_allclose(found["scores"][0, 0], np.log(0.6), rtol=1e-5)
+
+
+def test_what_is_cut_off_ranks_last():
+    """Word 3 goes on for ever with probability 1, and comes after the sentences that end."""
+    table = np.log(np.array([[0.25] * 4, [0.1, 0.1, 0.2, 0.6], [0.25] * 4, [1e-9, 1e-9, 1e-9, 1.0]]))
+    step = lambda ids, state, position: (tf.gather(tf.constant(table, tf.float32), ids), state, {})  # noqa: E731
+    found = beam_search(step, (), tf.constant([START]), END, 5, num_beams=2, num_results=2)
+    assert found["ids"][0].numpy().tolist() == [[END, PAD, PAD, PAD, PAD], [3, 3, 3, 3, 3]]
+    assert found["scores"][0, 0] < found["scores"][0, 1]
+
+
+def test_fewer_sentences_than_results():
+    """Only one sentence has a probability: the word 2 ends."""
+    step = lambda ids, state, position: (  # noqa: E731
+        tf.where(tf.range(4) == END, 0.0, float("-inf")) + tf.zeros_like(ids, tf.float32)[:, None],
+        state,
+        {},
+    )
+    found = beam_search(step, (), tf.constant([START, START]), END, 3, num_beams=3, num_results=3)
+    assert found["lengths"].numpy().tolist() == [[1, 0, 0]] * 2
+    np.testing.assert_array_equal(found["scores"], [[0.0, -np.inf, -np.inf]] * 2)
+    assert (found["ids"].numpy()[:, 1:] == PAD).all()
+
+
+def test_it_stops_when_nothing_can_change(monkeypatch):
+    """The first word ends every sentence with 0.97: no second step is worth it."""
+    steps = []
+
+    def step(ids, state, position):
+        if tf.executing_eagerly():
+            steps.append(int(position))
+        return tf.math.log([[0.01, 0.01, 0.97, 0.01]]) + tf.zeros_like(ids, tf.float32)[:, None], state, {}
+
+    found = beam_search(step, (), tf.constant([START]), END, 50, num_beams=4, num_results=1)
+    assert found["ids"][0, 0, 0] == END
+    assert len(steps) <= 2
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_and_xla(jit_compile):
+    options = {"num_results": 3, **options_of("all")}
+    compiled = tf.function(lambda: search(5, **options), jit_compile=jit_compile)
+    eager, graph = search(5, **options), compiled()
+    for name in ("ids", "lengths", "scores", "weights"):
+        np.testing.assert_allclose(graph[name], eager[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_batch_size(tmp_path):
+    """One sentence gives in a batch what it gives alone, from a SavedModel too."""
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+    def generate(starts):
+        step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {})  # noqa: E731
+        return beam_search(step, (), starts, END, 6, num_beams=3, num_results=2)
+
+    module.generate = generate
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    together = loaded.generate(tf.constant(STARTS))
+    for index, start in enumerate(STARTS):
+        alone = generate(tf.constant([start]))
+        np.testing.assert_array_equal(together["ids"][index], alone["ids"][0])
+        np.testing.assert_allclose(together["scores"][index], alone["scores"][0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "`num_beams`.*Received: num_beams=0"),
+        ({"num_results": 3, "num_beams": 2}, "at most `num_beams`. Received: num_results=3, num_beams=2"),
+        ({"max_length": 0}, "Received: max_length=0"),
+        ({"min_length": 9}, "Received: min_length=9, max_length=4"),
+        ({"length_penalty": -1.0}, "Received: length_penalty=-1.0"),
+        ({"coverage_penalty": float("nan")}, "Received: coverage_penalty=nan"),
+        ({"coverage_penalty": 1.0, "source_mask": None}, "need the `source_mask`. Received: source_mask=None"),
+        ({"eos_normalization": 1.0, "source_mask": None}, "need the `source_mask`. Received: source_mask=None"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        search(**{"num_beams": 2, **options})
+
+
+def test_what_a_step_may_keep():
+    step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {"scores": ids})  # noqa: E731
+    with pytest.raises(ValueError, match=r"returns itself.*Received: scores"):
+        beam_search(step, (), tf.constant(STARTS), END, 4, num_beams=2)
+    step = lambda ids, state, position: (tf.gather(TABLE, ids), state, {})  # noqa: E731
+    with pytest.raises(ValueError, match='keeps the alignment "weights"'):
+        beam_search(step, (), tf.constant(STARTS), END, 4, num_beams=2, coverage_penalty=1.0, source_mask=MASK)
+
+
+@pytest.mark.parametrize("attention", ["deterministic", "gaussian", "location", "latent"])
+def test_the_decoder_of_the_library(attention):
+    """On `AttentionDecoder.step`: the score of a result is what a call with its words as inputs gives."""
+    vocabulary, width, num_beams, end = 9, 6, 4, 2
+    options = {"feeding": "expected"} if attention == "latent" else {}
+    inner = {
+        "deterministic": lambda: keras_vattn.DeterministicAttention("additive"),
+        "gaussian": lambda: keras_vattn.GaussianAttention("bilinear"),
+        "location": lambda: keras_vattn.DeterministicAttention("location_sensitive"),
+        "latent": lambda: keras_vattn.DeterministicAttention("additive"),
+    }[attention]()
+    keras.utils.set_random_seed(1)
+    embedding, output = keras.layers.Embedding(vocabulary, width), keras_vattn.TokenLogLikelihood(vocabulary)
+    decoder = keras_vattn.AttentionDecoder(width, inner, **options)
+    latent = keras_vattn.CategoricalAttention(objective="marginal")
+    memory = tf.random.stateless_normal((2, 5, width), (1, 2)) * 3.0
+    mask = tf.constant([[True] * 5, [True] * 3 + [False] * 2])
+
+    def log_words(outputs, memory, mask):
+        """(N, T, V) from what a decoder gives for T steps."""
+        if attention != "latent":
+            hidden = ops_concatenate(outputs["hidden"], outputs["context"])[:, :, None]
+            return output(hidden)[:, :, 0]
+        found = latent(outputs["query"], memory, value_mask=mask, logits=outputs["logits"])
+        query = tf.repeat(outputs["query"][:, :, None], found["candidates"].shape[2], axis=2)
+        return output(ops_concatenate(query, found["candidates"]), log_weights=found["log_weights"])
+
+    def ops_concatenate(*parts):
+        return 4.0 * keras.ops.concatenate(parts, axis=-1)
+
+    decoder(embedding(tf.constant([[1], [1]])), memory, memory_mask=mask)
+    beams, beams_mask = tf.repeat(memory, num_beams, axis=0), tf.repeat(mask, num_beams, axis=0)
+    prepared = decoder.prepare_memory(beams, beams_mask)
+
+    def step(ids, state, position):
+        outputs, state = decoder.step(embedding(ids), state, prepared)
+        outputs = {name: x[:, None] for name, x in outputs.items()}
+        return log_words(outputs, beams, beams_mask)[:, 0], state, {"weights": outputs["weights"][:, 0]}
+
+    start = decoder.start(2, decoder.prepare_memory(memory, mask))
+    found = beam_search(
+        step, start, tf.constant([1, 1]), end, 7, num_beams, num_results=3, coverage_penalty=0.2, source_mask=mask
+    )
+    for rank in range(3):
+        ids, lengths = found["ids"][:, rank], found["lengths"][:, rank].numpy()
+        inputs = tf.concat([[[1], [1]], ids[:, :-1]], axis=1)
+        decoded = decoder(embedding(inputs), memory, memory_mask=mask, return_attention_scores=True, return_logits=True)
+        words = log_words(decoded, memory, mask)
+        chosen = tf.gather(words, ids, batch_dims=2).numpy()
+        counted = np.arange(7) < lengths[:, None]
+        np.testing.assert_allclose(found["log_probabilities"][:, rank], np.where(counted, chosen, 0).sum(1), rtol=1e-4)
+        weights = np.where(counted[..., None], decoded["weights"], 0)
+        np.testing.assert_allclose(found["weights"][:, rank], weights, rtol=1e-3, atol=1e-5)
