@@ -141,14 +141,14 @@ class ContextualPrior(Prior):
         self.hidden_kernel = self.add_weight(
             name="hidden_kernel",
             shape=(*heads, key_shape[-1], self.hidden_units),
-            initializer=self.kernel_initializer,
+            initializer=self.kernel_initializer.clone(),
         )
         self.hidden_bias = self.add_weight(
             name="hidden_bias", shape=(*heads, *(1 for _ in heads), self.hidden_units), initializer="zeros"
         )
         # No bias behind it: the softmax would drop it.
         self.output_kernel = self.add_weight(
-            name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer
+            name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer.clone()
         )
 
     def log_psi(self, key, keys):

@@ -61,11 +61,11 @@ class GaussianContext(Context):
         width = value_shape[-1]
         hidden_units = self.hidden_units or width
         self.hidden_kernel = self.add_weight(
-            name="hidden_kernel", shape=(width, hidden_units), initializer=self.kernel_initializer
+            name="hidden_kernel", shape=(width, hidden_units), initializer=self.kernel_initializer.clone()
         )
         self.hidden_bias = self.add_weight(name="hidden_bias", shape=(hidden_units,), initializer="zeros")
         self.log_scale_kernel = self.add_weight(
-            name="log_scale_kernel", shape=(hidden_units, width), initializer=self.kernel_initializer
+            name="log_scale_kernel", shape=(hidden_units, width), initializer=self.kernel_initializer.clone()
         )
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(width,), initializer="zeros")
 

@@ -42,6 +42,9 @@ class AttentionDecoder(keras.layers.Layer):
         feeding: `"off"`, `"sampled"` or `"expected"`. Defaults to `"sampled"`.
         residual: Whether layers after the first are residual. Defaults to `False`.
         dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
+        kernel_initializer: Initializer of what the cells multiply inputs and context by. Defaults to
+            `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what they multiply their state by. Defaults to `"orthogonal"`.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
@@ -84,6 +87,8 @@ class AttentionDecoder(keras.layers.Layer):
         feeding="sampled",
         residual=False,
         dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
         seed=None,
         **kwargs,
     ):
@@ -101,6 +106,8 @@ class AttentionDecoder(keras.layers.Layer):
         self.feeding = one_of("feeding", feeding, FEEDINGS)
         self.residual = residual
         self.dropout = dropout_rate(dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True
@@ -130,7 +137,12 @@ class AttentionDecoder(keras.layers.Layer):
         width = inputs_shape[-1]
         for index in range(self.num_layers):
             cell = CELLS[self.cell](
-                self.units, context_width=0 if index else context_width, dtype=self.dtype_policy, name=f"cell_{index}"
+                self.units,
+                context_width=0 if index else context_width,
+                kernel_initializer=self.kernel_initializer.clone(),
+                recurrent_initializer=self.recurrent_initializer.clone(),
+                dtype=self.dtype_policy,
+                name=f"cell_{index}",
             )
             cell.build((*inputs_shape[:-1], width))
             self.cells.append(cell)
@@ -405,5 +417,7 @@ class AttentionDecoder(keras.layers.Layer):
             "feeding": self.feeding,
             "residual": self.residual,
             "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
             "seed": self.seed,
         }

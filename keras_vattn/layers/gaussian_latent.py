@@ -72,11 +72,11 @@ class GaussianLatent(StochasticLayer):
     def build(self, input_shape):
         width = input_shape[-1]
         self.mean_kernel = self.add_weight(
-            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer
+            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
         )
         self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
         self.log_scale_kernel = self.add_weight(
-            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer
+            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
         )
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
 

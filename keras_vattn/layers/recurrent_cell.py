@@ -11,25 +11,38 @@ class RecurrentCell(keras.layers.Layer):
     Args:
         units: Width of the state.
         context_width: Width of the context that enters at each step, 0 for none.
+        kernel_initializer: Initializer of what the input and the context are multiplied by.
+        recurrent_initializer: Initializer of what the state is multiplied by.
     """
 
     num_states = 1
     num_gates = 1
 
-    def __init__(self, units, context_width=0, **kwargs):
+    def __init__(
+        self,
+        units,
+        context_width=0,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.units = units
         self.context_width = context_width
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
 
     def build(self, input_shape):
         width = self.num_gates * self.units
-        self.kernel = self.add_weight(name="kernel", shape=(input_shape[-1], width), initializer="glorot_uniform")
+        self.kernel = self.add_weight(
+            name="kernel", shape=(input_shape[-1], width), initializer=self.kernel_initializer.clone()
+        )
         if self.context_width:
             self.context_kernel = self.add_weight(
-                name="context_kernel", shape=(self.context_width, width), initializer="glorot_uniform"
+                name="context_kernel", shape=(self.context_width, width), initializer=self.kernel_initializer.clone()
             )
         self.recurrent_kernel = self.add_weight(
-            name="recurrent_kernel", shape=(self.units, width), initializer="orthogonal"
+            name="recurrent_kernel", shape=(self.units, width), initializer=self.recurrent_initializer.clone()
         )
 
     def project_inputs(self, inputs):

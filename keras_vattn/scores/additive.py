@@ -43,13 +43,13 @@ class Additive(Score):
     def build(self, query_shape, key_shape):
         units = self.units or query_shape[-1]
         self.query_kernel = self.add_weight(
-            name="query_kernel", shape=(query_shape[-1], units), initializer=self.kernel_initializer
+            name="query_kernel", shape=(query_shape[-1], units), initializer=self.kernel_initializer.clone()
         )
         self.key_kernel = self.add_weight(
-            name="key_kernel", shape=(key_shape[-1], units), initializer=self.kernel_initializer
+            name="key_kernel", shape=(key_shape[-1], units), initializer=self.kernel_initializer.clone()
         )
         self.bias = self.add_weight(name="bias", shape=(units,), initializer="zeros") if self.use_bias else None
-        self.scale = self.add_weight(name="scale", shape=(units, 1), initializer=self.kernel_initializer)
+        self.scale = self.add_weight(name="scale", shape=(units, 1), initializer=self.kernel_initializer.clone())
 
     def project_keys(self, key):
         projected = ops.matmul(key, ops.cast(self.key_kernel, key.dtype))  # (B, S, units)

@@ -66,12 +66,12 @@ class LocationSensitive(Additive):
         self.location_filters = self.add_weight(
             name="location_filters",
             shape=(self.kernel_size, self.filters),
-            initializer=self.kernel_initializer,
+            initializer=self.kernel_initializer.clone(),
         )
         self.location_kernel = self.add_weight(
             name="location_kernel",
             shape=(self.filters, self.query_kernel.shape[-1]),
-            initializer=self.kernel_initializer,
+            initializer=self.kernel_initializer.clone(),
         )
 
     def initial_state(self, batch_size, num_keys):
