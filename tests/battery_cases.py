@@ -345,6 +345,11 @@ def _alignment_case(name, widths=APART, divergence=True, layer=Attention, bad_op
     )
 
 
+def _configuration(part):
+    """Each layer of a row makes a part of its own from it: a part belongs to one layer."""
+    return keras.saving.serialize_keras_object(part)
+
+
 def _location_sensitive(location, seed=None):
     score = LocationSensitive(filters=3, kernel_size=4, location=location)
     return DeterministicAttention(score, dropout=0.25, seed=seed)
@@ -357,13 +362,17 @@ ALIGNMENT_CASES = [
         prior="contextual",
         bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start": -1}),
     ),
-    _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=FixedPrior(0.5, 2.0)),
+    _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=_configuration(FixedPrior(0.5, 2.0))),
     _alignment_case("weibull-no-prior", alignment="weibull", divergence=False),
     _alignment_case("weibull-sampled-kl", alignment=Weibull(kl_estimator="sampled"), prior="contextual"),
     _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0)),
-    _alignment_case("lognormal-paper", alignment="lognormal", prior=ContextualPrior(scale="paper", num_heads=None)),
+    _alignment_case(
+        "lognormal-paper",
+        alignment="lognormal",
+        prior=_configuration(ContextualPrior(scale="paper", num_heads=None)),
+    ),
     _alignment_case("lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive"),
-    _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=FixedPrior(0.5)),
+    _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(FixedPrior(0.5))),
     _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
     _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
     _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),

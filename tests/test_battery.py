@@ -209,6 +209,8 @@ def test_half_precision(case, policy):
     for loss, accurate in zip(layer.losses, reference.losses):
         assert loss.dtype == tf.float32
         np.testing.assert_allclose(loss, accurate, rtol=0.05)
+    specs = {name: keras.KerasTensor(tuple(x.shape), x.dtype.name) for name, x in case.arrays().items()}
+    assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)
 
 
 @rows(lambda case: case.divergence and not isinstance(case, DecoderCase))
