@@ -17,7 +17,8 @@ def log_probabilities(logits, keys):
         logits: (B, T, S).
         keys: A `keras_vattn.DenseKeys`.
     """
-    values = keys.log_softmax(logits)
+    # A logit of -inf means what a mask does.
+    values = ops.maximum(keys.log_softmax(logits), LOG_ZERO)
     return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)
 
 

@@ -44,8 +44,8 @@ class Attention(AttentionDistributions, StochasticLayer):
         query: (B, T, Dq).
         value: (B, S, D).
         key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0.
+        query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever stands there.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), combined with the others.
         return_attention_scores: Whether to return the weights too. Defaults to `False`.
@@ -53,7 +53,7 @@ class Attention(AttentionDistributions, StochasticLayer):
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) of an inference network that may see the target, or `None`. Keras casts them, like
-            all float inputs, to the compute dtype; what overflows there becomes the largest finite number.
+            all float inputs, to the compute dtype; infinity, there or before, is taken for 65504, the largest float16.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. A row without a valid key
@@ -287,7 +287,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         use_causal_mask=False,
         posterior_logits=None,
     ):
-        self._check(query, value, query_mask, posterior_logits)
+        self._check(query, value, key, query_mask, posterior_logits)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -298,8 +298,9 @@ class Attention(AttentionDistributions, StochasticLayer):
             return attended["context"], attended["weights"]
         return attended["context"]
 
-    def _check(self, query, value, query_mask, posterior_logits):
+    def _check(self, query, value, key, query_mask, posterior_logits):
         self.require_stateless_score()
+        check_sequences(query.shape, value.shape, (value if key is None else key).shape)
         self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
         check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
 
@@ -335,7 +336,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         use_causal_mask=False,
         posterior_logits=None,
     ):
-        self._check(query, value, query_mask, posterior_logits)
+        self._check(query, value, key, query_mask, posterior_logits)
         check_masks(query, value, value_mask, key_mask, attention_mask)
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
         if not return_attention_scores:

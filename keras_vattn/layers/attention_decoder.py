@@ -167,19 +167,10 @@ class AttentionDecoder(keras.layers.Layer):
             memory: Result of `prepare_memory`.
             initial_state: As in the call.
         """
-        num_states = sum(cell.num_states for cell in self.cells)
+        self._check_initial_state(initial_state)
         if initial_state is None:
+            num_states = self.num_layers * CELLS[self.cell].num_states
             initial_state = [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(num_states)]
-        elif len(initial_state) != num_states:
-            raise ValueError(
-                f"`initial_state` must be a list of {num_states} tensors of shape (B, {self.units}). "
-                f"Received: {len(initial_state)} tensors"
-            )
-        for x in initial_state:
-            if x.shape[-1] != self.units:
-                raise ValueError(
-                    f"`initial_state` must hold tensors of shape (B, {self.units}). Received: shape={tuple(x.shape)}"
-                )
         state = {"cells": [ops.cast(x, self.compute_dtype) for x in initial_state]}
         if self._feeds and self.query == "current":
             width = memory["attention"]["value"].shape[-1]
@@ -326,6 +317,19 @@ class AttentionDecoder(keras.layers.Layer):
             result["state"] = state["cells"]
         return result
 
+    def _check_initial_state(self, initial_state):
+        num_states = self.num_layers * CELLS[self.cell].num_states
+        if initial_state is not None and len(initial_state) != num_states:
+            raise ValueError(
+                f"`initial_state` must be a list of {num_states} tensors of shape (B, {self.units}). "
+                f"Received: {len(initial_state)} tensors"
+            )
+        for x in initial_state or ():
+            if len(x.shape) != 2 or x.shape[-1] != self.units:
+                raise ValueError(
+                    f"`initial_state` must hold tensors of shape (B, {self.units}). Received: shape={tuple(x.shape)}"
+                )
+
     def _check(self, inputs, memory, inputs_mask, memory_mask, posterior_logits):
         for name, x in (("memory_mask", memory_mask), ("posterior_logits", posterior_logits)):
             if memory is None and x is not None:
@@ -388,6 +392,7 @@ class AttentionDecoder(keras.layers.Layer):
         training=None,
     ):
         self._check(inputs, memory, inputs_mask, memory_mask, posterior_logits)
+        self._check_initial_state(initial_state)
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
         if return_attention_scores and memory is not None:
             shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])

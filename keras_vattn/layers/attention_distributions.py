@@ -1,10 +1,12 @@
 import inspect
 
-import keras
 from keras import ops
 
 from keras_vattn import random
 from keras_vattn.masks import combine_masks
+
+# In place of infinity among posterior logits: the largest number of float16.
+LARGEST = 65504.0
 
 
 class AlignmentDistributions:
@@ -157,10 +159,9 @@ def logits_of_q(mean):
 
 
 def as_finite_float32(logits):
-    """Return logits in float32; a -1e9 that half precision has made infinite is finite again."""
-    dtype = keras.backend.standardize_dtype(logits.dtype)
+    """Return logits in float32, infinite ones at the ends of float16, where half precision may have made them so."""
     logits = ops.cast(logits, "float32")
-    return ops.clip(logits, -65504.0, 65504.0) if dtype == "float16" else logits
+    return ops.where(ops.isinf(logits), ops.sign(logits) * LARGEST, logits)
 
 
 def _entropy(log_weights, keys):

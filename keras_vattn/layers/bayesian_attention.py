@@ -31,6 +31,8 @@ class BayesianAttention(Attention):
         seed: Integer or `None`. Defaults to `None`.
 
     What beta and the prior's sigma do is said at `keras_vattn.ContextualPrior`; give an instance to choose them.
+    Weights of a trained deterministic model load by the name of the class: to go on from one, write both models with
+    `keras_vattn.Attention`, and load with `skip_mismatch=True` where a prior has weights that the file lacks.
 
     Call arguments:
         The same as `keras_vattn.Attention`.

@@ -29,6 +29,14 @@ class CategoricalAttention(StochasticLayer):
     bound = LatentLogLikelihood(objective)(log_likelihood, latent["log_prior"], latent["log_posterior"])
     ```
 
+    A prediction is another call of the same layers, without posterior logits and targets; its words come as log p:
+
+    ```
+    latent = attention(query, value)
+    hidden = tanh(dense(query)[:, :, None] + latent["candidates"])
+    log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
+    ```
+
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable ones, of `num_samples`
     draws from q (from p for `"hard"`, and where `keras_vattn.posterior_draws` asks for draws and there are no posterior
     logits), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
@@ -51,7 +59,7 @@ class CategoricalAttention(StochasticLayer):
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
         key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL.
+        query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
         value_mask: Boolean (B, S). A masked key has probability, gradient and KL exactly 0, and its candidate is 0.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), combined with the others.
@@ -154,7 +162,7 @@ class CategoricalAttention(StochasticLayer):
         logits=None,
         return_attention_scores=False,
     ):
-        self._check(query, value, query_mask, posterior_logits, logits)
+        self._check(query, value, key, query_mask, posterior_logits, logits)
         pair = self.objective.pair(training, self.draws is not None, posterior_logits is not None)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         alignment = self._alignment(query, value, key, mask, posterior_logits, logits)
@@ -175,7 +183,8 @@ class CategoricalAttention(StochasticLayer):
         result["log_prior"].latent_objective = self.objective
         return result
 
-    def _check(self, query, value, query_mask, posterior_logits, logits):
+    def _check(self, query, value, key, query_mask, posterior_logits, logits):
+        check_sequences(query.shape, value.shape, (value if key is None else key).shape)
         expected = (query.shape[0], query.shape[1], value.shape[1])
         check_mask("query_mask", query_mask, expected[:2], "(B, T)")
         for name, x in (("posterior_logits", posterior_logits), ("logits", logits)):
@@ -186,7 +195,7 @@ class CategoricalAttention(StochasticLayer):
                 f"{self.objective.in_training}, and {self.objective.at_inference} at evaluation, have no posterior. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}"
             )
-        if logits is None and not self.score.built:
+        if self.built and logits is None and not self.score.built:
             raise ValueError("This layer was built for the logits of a decoder. Received: logits=None")
 
     def _returns_posterior(self, has_posterior):
@@ -246,7 +255,7 @@ class CategoricalAttention(StochasticLayer):
         query, value, key, posterior_logits, logits = (
             None if given[name] is None else ops.convert_to_tensor(given[name]) for name in names
         )
-        self._check(query, value, None, posterior_logits, logits)
+        self._check(query, value, key, None, posterior_logits, logits)
         return self._alignment(query, value, key, mask, posterior_logits, logits)
 
     def _bind(self, arguments, options):
@@ -285,7 +294,7 @@ class CategoricalAttention(StochasticLayer):
     def compute_output_spec(self, *arguments, **options):
         given = self._bind(arguments, options)
         query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
-        self._check(query, value, given["query_mask"], posterior_logits, given["logits"])
+        self._check(query, value, given["key"], given["query_mask"], posterior_logits, given["logits"])
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
         names = ("query", "value", "key", "posterior_logits", "logits")
         shapes = self.compute_output_shape(*(None if given[name] is None else given[name].shape for name in names))

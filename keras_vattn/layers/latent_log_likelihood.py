@@ -3,7 +3,7 @@ from keras import ops
 
 from keras_vattn import estimators
 from keras_vattn.layers.latent_objective import resolve_objective
-from keras_vattn.masks import both, check_shape
+from keras_vattn.masks import both, check_mask, check_shape, fits
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -77,6 +77,11 @@ class LatentLogLikelihood(keras.layers.Layer):
                 aggregation="mean",
             )
 
+    def load_own_variables(self, store):
+        # The file of a model with another baseline has no average: it starts with the first training call.
+        if store.keys() and self.average is not None:
+            super().load_own_variables(store)
+
     def call(
         self,
         log_likelihood,
@@ -87,6 +92,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         training=None,
     ):
         pair = self._pair(log_likelihood, log_prior, log_posterior, training)
+        self._check_masks(log_likelihood, log_likelihood_mask, log_prior_mask)
         mask = both(log_likelihood_mask, log_prior_mask)
         log_likelihood, log_prior, log_posterior = (
             None if x is None else ops.cast(x, "float32") for x in (log_likelihood, log_prior, log_posterior)
@@ -157,8 +163,33 @@ class LatentLogLikelihood(keras.layers.Layer):
     def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
         return tuple(log_likelihood_shape[:2])
 
-    def compute_output_spec(self, log_likelihood, log_prior, log_posterior=None, **kwargs):
+    def _check_masks(self, log_likelihood, log_likelihood_mask, log_prior_mask):
+        for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
+            check_mask(name, mask, tuple(log_likelihood.shape[:2]), "(B, T)")
+
+    def compute_output_spec(
+        self,
+        log_likelihood,
+        log_prior,
+        log_posterior=None,
+        log_likelihood_mask=None,
+        log_prior_mask=None,
+        training=None,
+    ):
         self._check_objective(log_prior)
+        self._check_masks(log_likelihood, log_likelihood_mask, log_prior_mask)
+        if log_posterior is not None:
+            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), "(B, T, K)")
+        # Training may have one candidate more, that of the baseline.
+        num_candidates = log_prior.shape[-1]
+        choices = {num_candidates}
+        if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):
+            choices.add(num_candidates + 1)
+        if not any(fits(log_likelihood.shape, (*log_prior.shape[:2], choice)) for choice in choices):
+            raise ValueError(
+                "`log_likelihood` and `log_prior` must have the same candidates. Received: "
+                f"log_likelihood.shape={tuple(log_likelihood.shape)}, log_prior.shape={tuple(log_prior.shape)}"
+            )
         return keras.KerasTensor(self.compute_output_shape(log_likelihood.shape), dtype="float32")
 
     def get_config(self):

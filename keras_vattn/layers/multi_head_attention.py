@@ -205,6 +205,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
     ):
         self.check_posterior_logits(posterior_logits, query, value)
         if not self._is_softmax:
+            self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
             attention_mask = CallArguments(attention_mask, query_mask, posterior_logits)
         return super().call(
             query,
@@ -219,6 +220,31 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             use_causal_mask=use_causal_mask,
         )
 
+    def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
+        """Raise ValueError for shapes that do not fit; with softmax the errors are those of Keras."""
+        rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
+        others = lambda x: tuple(x.shape[axis] for axis in axes.others)  # noqa: E731
+        for name, x in (("value", value), ("key", value if key is None else key)):
+            if rank < 3 or len(x.shape) != rank or not fits(others(x), others(query)):
+                raise ValueError(
+                    f"`query` and `{name}` must have as many axes, at least 3, and be equal in those that are not "
+                    f"attended over. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
+                )
+        if key is not None and not fits(key.shape[:-1], value.shape[:-1]):
+            raise ValueError(
+                "`key` and `value` must have equal batch sizes and lengths. "
+                f"Received: key.shape={tuple(key.shape)}, value.shape={tuple(value.shape)}"
+            )
+        check_mask("query_mask", query_mask, query.shape[:-1], "(B, T)")
+        for name, mask in (("value_mask", value_mask), ("key_mask", key_mask)):
+            check_mask(name, mask, value.shape[:-1], "(B, S)")
+        if attention_mask is not None and axes.others == (0,):
+            batch, heads, *attended = axes.logits_shape(self.num_heads, query.shape, value.shape)
+            # One for all examples, and one for each head, are masks of Keras too.
+            choices = ((batch, heads, *attended), attended)
+            if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
+                check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S)")
+
     def _compute_attention_mask(self, query, value, query_mask=None, attention_mask=None, **masks):
         if not isinstance(attention_mask, CallArguments):
             return super()._compute_attention_mask(query, value, query_mask, attention_mask=attention_mask, **masks)
@@ -229,7 +255,6 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             attention_mask = axes.expand_mask(arguments.mask)
             mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
         query_mask = query_mask if arguments.query_mask is None else arguments.query_mask
-        check_mask("query_mask", query_mask, query.shape[:-1], "(B, T)")
         return arguments._replace(mask=mask, query_mask=query_mask)
 
     def _compute_attention(
@@ -368,6 +393,8 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
+        if not self._is_softmax:
+            self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
             return output

@@ -67,9 +67,10 @@ class StochasticLayer(keras.layers.Layer):
         )
 
     def load_own_variables(self, store):
-        # The file of a deterministic layer, which a stochastic one may go on from, has no count: it stays where it is.
+        # Deterministic and stochastic layers go on from each other's files: one of them has no count of calls.
         own = [*self._trainable_variables, *self._non_trainable_variables]
-        if not store.keys() and len(own) == 1 and own[0] is self.training_calls:
+        counts = len(own) == 1 and own[0] is self.training_calls
+        if (counts and not store.keys()) or (not own and len(store.keys()) == 1):
             return
         super().load_own_variables(store)
 

@@ -37,10 +37,11 @@ class TokenLogLikelihood(keras.layers.Layer):
         inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
 
     Returns:
-        Float32, in nats. With targets log p(y_t | z_k), (B, T, K), whose mask leaves out the words of `ignore_class`
-        and those that `inputs_mask` leaves out. With `log_weights` the prediction log sum_k w_k p(v | z_k) of every
-        word v, (B, T, V), in chunks of candidates: exact where all keys are enumerated, K-max where the most probable
-        ones are given, an average over draws where they are draws. With neither log p(v | z_k), (B, T, K, V).
+        Float32, in nats. With targets log p(y_t | z_k), (B, T, K); words of `ignore_class`, and those that
+        `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With `log_weights`
+        the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact where all
+        keys are enumerated, K-max where the most probable ones are given, an average over draws where they are draws.
+        With neither log p(v | z_k), (B, T, K, V).
 
     Raises:
         ValueError: For sizes that are not positive, inputs, targets or `log_weights` of the wrong shape, and targets
@@ -70,6 +71,8 @@ class TokenLogLikelihood(keras.layers.Layer):
         # `log_weights` stays float32.
         super().__init__(autocast=False, **kwargs)
         self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
+        if ignore_class is not None and (isinstance(ignore_class, bool) or not isinstance(ignore_class, int)):
+            raise ValueError(f"`ignore_class` must be an integer or None. Received: ignore_class={ignore_class!r}")
         self.ignore_class = ignore_class
         self.chunk_size = positive_integer("chunk_size", chunk_size, optional=True)
         self.use_bias = use_bias
@@ -99,6 +102,15 @@ class TokenLogLikelihood(keras.layers.Layer):
     def call(self, inputs, targets=None, log_weights=None, inputs_mask=None):
         self._check(inputs, targets, log_weights, inputs_mask)
         inputs = ops.cast(inputs, self.compute_dtype)
+        mask, counted = None, None if inputs_mask is None else ops.cast(inputs_mask, "bool")
+        if targets is not None:
+            targets = ops.cast(targets, "int32")
+            if self.ignore_class is not None:
+                counted = both(counted, ops.not_equal(targets, self.ignore_class))
+            mask = counted
+        if counted is not None:
+            # What stands at the others may be anything, NaN too.
+            inputs = ops.where(counted[..., None, None], inputs, ops.zeros_like(inputs))
         batch_size, num_steps, num_candidates, width = ops.shape(inputs)
         if targets is None and log_weights is None:
             logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
@@ -113,14 +125,9 @@ class TokenLogLikelihood(keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_candidates, batch_size * num_steps))
             result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
             return ops.reshape(result, (batch_size, num_steps, self.vocabulary_size))
-        targets = ops.cast(targets, "int32")
-        counted = None
-        if self.ignore_class is not None:
-            counted = ops.not_equal(targets, self.ignore_class)
-            # What stands at the others may be anything, NaN too.
+        if counted is not None:
+            counted = ops.broadcast_to(counted, (batch_size, num_steps))
             targets = ops.where(counted, targets, 0)
-            inputs = ops.where(counted[None, ..., None], inputs, ops.zeros_like(inputs))
-        mask = both(inputs_mask, counted)
         rows, targets, counted = (
             None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
             for x in (inputs, _repeated(targets, num_candidates), _repeated(counted, num_candidates))

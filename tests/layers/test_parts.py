@@ -113,10 +113,13 @@ def test_a_prior_that_the_file_lacks(tmp_path):
     ("layer", "wrong"),
     [
         (layer, wrong)
-        for layer in (keras_vattn.Attention("bilinear", "weibull"), keras_vattn.CategoricalAttention("bilinear"))
+        for layer in (
+            keras_vattn.Attention("bilinear", "weibull"),
+            keras_vattn.CategoricalAttention("bilinear"),
+            keras_vattn.MultiHeadAttention(2, 4, alignment="weibull"),
+        )
         for wrong in ("query_mask", "value_mask", "attention_mask", "posterior_logits")
-    ]
-    + [(keras_vattn.MultiHeadAttention(2, 4, alignment="weibull"), "posterior_logits")],
+    ],
     ids=lambda x: x if isinstance(x, str) else type(x).__name__,
 )
 def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
@@ -124,6 +127,44 @@ def test_a_symbolic_call_checks_what_an_eager_one_does(layer, wrong):
     dtype = "float32" if wrong == "posterior_logits" else "bool"
     with pytest.raises(ValueError, match=f"{wrong}.*Received"):
         layer(keras.Input((3, 4)), keras.Input((5, 6)), **{wrong: keras.Input(shapes[wrong], dtype=dtype)})
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras_vattn.Attention("bilinear", "weibull"),
+        keras_vattn.CategoricalAttention("bilinear", "marginal"),
+        keras_vattn.MultiHeadAttention(2, 4, alignment="weibull"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_every_call_looks_at_shapes(layer):
+    """Not the one that builds alone: a batch of one would be broadcast."""
+    layer(QUERY, VALUE)
+    with pytest.raises(ValueError, match=r"Received: query.shape=\(1, 3, 4\), value.shape=\(2, 5, 6\)"):
+        layer(QUERY[:1], VALUE)
+    with pytest.raises(ValueError, match=r"Received: key.shape=\(2, 4, 6\), value.shape=\(2, 5, 6\)"):
+        layer(QUERY, VALUE, VALUE[:, :4])
+    with pytest.raises(ValueError, match="Received: query"):
+        layer(QUERY[0], VALUE)
+
+
+@pytest.mark.parametrize("state", [[(7,), (4,)], [(4,)], [(2, 4), (4,)]])
+def test_a_decoder_looks_at_its_first_state(state):
+    decoder = keras_vattn.AttentionDecoder(4, keras_vattn.Attention("bilinear"))
+    with pytest.raises(ValueError, match=r"`initial_state` must.*Received: "):
+        decoder(keras.Input((3, 4)), keras.Input((5, 6)), initial_state=[keras.Input(shape) for shape in state])
+
+
+def test_a_deterministic_layer_goes_on_from_the_weights_of_a_stochastic_one(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    stochastic, deterministic = keras_vattn.Attention("bilinear", "weibull"), keras_vattn.Attention("bilinear")
+    file_of(stochastic, path)
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, deterministic(inputs, inputs))
+    model.load_weights(path)
+    x = keras.random.normal((2, 3, 8), seed=1)
+    np.testing.assert_allclose(model(x, training=False), stochastic(x, x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", ["inputs_mask", "memory_mask", "posterior_logits"])
@@ -135,11 +176,20 @@ def test_a_symbolic_decoder_checks_what_an_eager_one_does(wrong):
         decoder(keras.Input((3, 4)), keras.Input((5, 6)), **{wrong: keras.Input(shape, dtype=dtype)})
 
 
-def test_logits_that_half_precision_makes_infinite():
-    """-1e9 in the place of a masked key is -inf in float16."""
-    keras.config.set_dtype_policy("mixed_float16")
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_infinite_posterior_logits(policy):
+    """-inf in the place of a masked key, as -1e9 is in float16."""
+    keras.config.set_dtype_policy(policy)
     posterior_logits = np.zeros((2, 3, 5), "float32")
-    posterior_logits[..., 3] = -1e9
+    posterior_logits[..., 3] = -1e9 if policy == "mixed_float16" else -np.inf
+    layer = keras_vattn.CategoricalAttention("bilinear", "elbo/enumerate")
+    with tf.GradientTape() as tape:
+        logits = tf.Variable(posterior_logits)
+        found = layer(QUERY, VALUE, posterior_logits=logits, training=True)
+        value = layer.losses[0] + tf.reduce_sum(found["log_prior"])
+    assert np.isfinite(value)
+    assert np.isfinite(tape.gradient(value, logits)).all()
+    assert (np.exp(found["log_posterior"])[..., 3] == 0).all()
     for alignment in ("weibull", "lognormal", "dirichlet", "gumbel_softmax"):
         layer = keras_vattn.Attention("bilinear", alignment)
         for training in (True, False):

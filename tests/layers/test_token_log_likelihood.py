@@ -245,7 +245,26 @@ def test_the_mask_goes_on():
     np.testing.assert_array_equal(ignoring(inputs, TARGETS)._keras_mask, counted & inputs._keras_mask.numpy())
 
 
+def test_masked_words_may_be_anything():
+    """NaN in the hidden state and a label that does not exist, where `inputs_mask` says that there is nothing."""
+    mask = np.arange(STEPS) < np.array([[4], [2], [1]])
+    inputs, targets = tf.constant(np.where(mask[..., None, None], INPUTS, np.nan)), np.where(mask, TARGETS, -7)
+    layer = built()
+    expected = np.where(mask[..., None], layer(INPUTS, TARGETS), 0.0)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = layer(inputs, targets, inputs_mask=mask)
+        total = tf.reduce_sum(value)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for gradient in tape.gradient(total, [inputs, *[w.value for w in layer.weights]]):
+        assert np.isfinite(gradient).all()
+    words = layer(inputs, log_weights=np.zeros((BATCH, STEPS, CANDIDATES), "float32"), inputs_mask=mask)
+    assert np.isfinite(words).all()
+
+
 def test_errors():
+    with pytest.raises(ValueError, match="Received: ignore_class='pad'"):
+        TokenLogLikelihood(3, ignore_class="pad")
     with pytest.raises(ValueError, match="Received: vocabulary_size=0"):
         TokenLogLikelihood(0)
     with pytest.raises(ValueError, match="Received: chunk_size=0"):
