@@ -1,20 +1,13 @@
 """Trains rows x seeds, paired, and prints the paper's tables with means and 95% intervals."""
 
-import concurrent.futures
-import csv
 import dataclasses
-import json
-import os
 import pathlib
-import subprocess
-import sys
-
-import yaml
 
 import keras_vattn
 from applications.common.command_line import find_preset, read_file
+from applications.common.comparison import Comparison
 from applications.common.errors import InputError
-from applications.common.runs import RunFolder, write_json, write_text_atomically
+from applications.common.runs import write_json, write_text_atomically
 from applications.ved.data import load_splits
 from applications.ved.options import PRESETS, validate
 from applications.ved.reporting import CURVE_LABELS, CURVES
@@ -54,23 +47,29 @@ def compare(options):
     """Train what is missing, then write the table, the differences and the pictures."""
     _validate(options)
     folder = pathlib.Path(options.out)
+    comparison = Comparison("applications.ved", folder, options.jobs, MAY_DIFFER)
     runs = {(name, seed): _run_options(options, name, seed) for seed in range(options.seeds) for name in options.rows}
-    missing = [run for run, run_options in runs.items() if not _is_finished(run_options)]
+    for run_options in runs.values():
+        comparison.check(run_options)
+    missing = [run for run, run_options in runs.items() if not comparison.is_finished(run_options)]
     if missing:
         # Bad input is found here once, and not by every run.
         load_splits(runs[missing[0]])
     folder.mkdir(parents=True, exist_ok=True)
-    _in_parallel(options, lambda run: _train(options, folder, runs[run]), missing)
-    records = {run: _read_json(runs[run], "metrics.json") for run in runs}
+    comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
+    records = {run: comparison.read(runs[run], "metrics.json") for run in runs}
     table = table_of(options, records)
     write_text_atomically(folder / "table.md", table)
     write_json(folder / "comparison.json", {"options": options, "runs": list(records.values())})
-    histories = {name: [_history(runs[name, seed]) for seed in range(options.seeds)] for name in options.rows}
+    columns = ("epoch", *CURVES)
+    histories = {
+        name: [comparison.history(runs[name, seed], columns) for seed in range(options.seeds)] for name in options.rows
+    }
     shown = {name: rows for name, rows in histories.items() if is_stochastic(name)}
     if shown:
         keras_vattn.plots.training_curves(shown, list(CURVES), metric_labels=CURVE_LABELS, path=folder / "curves.png")
     if options.latent_temperatures or options.word_temperatures:
-        _quality_diversity(options, folder, {run: runs[run] for run in runs if is_stochastic(run[0])})
+        _quality_diversity(options, comparison, {run: runs[run] for run in runs if is_stochastic(run[0])})
     print(table)
     print(f"written: {folder}")
 
@@ -92,7 +91,7 @@ def _validate(options):
 
 
 def _run_options(options, name, seed):
-    """Return the options of one run; `InputError` if its folder holds a run with others."""
+    """Return the options of one run."""
     run_options = find_preset(PRESETS, options.preset)
     if options.options is not None:
         run_options = read_file("--options", options.options, run_options)
@@ -101,74 +100,10 @@ def _run_options(options, name, seed):
     gamma = run_options.gamma_a if gamma is None else gamma
     run_options = dataclasses.replace(run_options, row=row, seed=seed, gamma_a=gamma, out=str(out))
     validate(run_options)
-    if (out / "config.yaml").exists():
-        stored = RunFolder.load(out).config
-        expected = dataclasses.asdict(run_options)
-        differing = [key for key in expected if key not in MAY_DIFFER and stored.get(key) != expected[key]]
-        if differing:
-            raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
     return run_options
 
 
-def _is_finished(run_options):
-    metrics = pathlib.Path(run_options.out) / "metrics.json"
-    return metrics.exists() and _read_json(run_options, metrics.name)["options"]["epochs"] == run_options.epochs
-
-
-def _read_json(run_options, name):
-    path = pathlib.Path(run_options.out) / name
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
-
-
-def _in_parallel(options, function, items):
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
-        failed = [message for message in executor.map(function, items) if message]
-    if failed:
-        raise InputError("\n".join(failed))
-
-
-def _train(options, folder, run_options):
-    """Train one run in a process of its own; return an error message or `None`."""
-    out = pathlib.Path(run_options.out)
-    config = folder / f"{out.name}.yaml"
-    values = {key: value for key, value in dataclasses.asdict(run_options).items() if key != "resume"}
-    write_text_atomically(config, yaml.safe_dump(values, sort_keys=False))
-    resume = ["--resume"] if (out / "config.yaml").exists() else []
-    return _run(options, folder, out.name, ["train", "--config", str(config), *resume])
-
-
-def _run(options, folder, name, arguments):
-    """Run a command of this program in a process of its own; return an error message or `None`."""
-    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
-    limits = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
-    log = folder / f"{name}.log"
-    print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
-    with open(log, "a", encoding="utf-8") as file:
-        status = subprocess.run(
-            [sys.executable, "-m", "applications.ved", *arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **limits},
-        ).returncode
-    print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
-    if status == 0:
-        return None
-    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    return f"{arguments[0]} {name} failed: {' '.join(last)}"
-
-
-def _history(run_options):
-    path = pathlib.Path(run_options.out) / "history.csv"
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {column: [float(row[column]) if row.get(column) else None for row in rows] for column in ("epoch", *CURVES)}
-
-
-def _quality_diversity(options, folder, runs):
+def _quality_diversity(options, comparison, runs):
     """Evaluate every run on validation at every temperature; draw BLEU-4 against entropy, means over seeds."""
     name = "quality_diversity"
     temperatures = []
@@ -179,13 +114,14 @@ def _quality_diversity(options, folder, runs):
     def evaluate(run):
         out = pathlib.Path(runs[run].out)
         arguments = ["--run", str(out), "--split", "valid", "--max-sources", str(options.curve_sources)]
-        return _run(options, folder, out.name, ["evaluate", *arguments, "--name", name, "--curves-only", *temperatures])
+        return comparison.run(out.name, ["evaluate", *arguments, "--name", name, "--curves-only", *temperatures])
 
-    _in_parallel(options, evaluate, list(runs))
+    comparison.in_parallel(evaluate, list(runs))
     points = {}
     for kind in ("latent", "word"):
         for row in dict.fromkeys(row for row, _ in runs):
-            curves = [_read_json(runs[run], f"{name}.json")["curves"].get(kind, []) for run in runs if run[0] == row]
+            found = [comparison.read(runs[run], f"{name}.json")["curves"] for run in runs if run[0] == row]
+            curves = [by_kind.get(kind, []) for by_kind in found]
             points[f"{row}, {kind}"] = [
                 (
                     sum(point["entropy"] for point in same) / len(same),
@@ -195,7 +131,6 @@ def _quality_diversity(options, folder, runs):
                 for same in zip(*curves, strict=True)
             ]
     points = {label: curve for label, curve in points.items() if curve}
-    write_json(folder / "quality_diversity.json", points)
-    keras_vattn.plots.quality_diversity(
-        points, quality_label="BLEU-4", diversity_label="entropy (nats)", path=folder / "quality_diversity.png"
-    )
+    write_json(comparison.folder / "quality_diversity.json", points)
+    path = comparison.folder / "quality_diversity.png"
+    keras_vattn.plots.quality_diversity(points, quality_label="BLEU-4", diversity_label="entropy (nats)", path=path)

@@ -9,6 +9,7 @@ import scipy.stats
 import yaml
 from ved_cases import SMALL, call, write_table
 
+from applications.common import comparison as common_comparison
 from applications.common.command_line import run
 from applications.ved import comparison, evaluation, training
 from applications.ved.__main__ import COMMANDS
@@ -83,7 +84,7 @@ def test_one_seed_makes_no_claim():
     ],
 )
 def test_bad_input_starts_no_run(tmp_path, monkeypatch, arguments, message):
-    monkeypatch.setattr(comparison, "subprocess", None)
+    monkeypatch.setattr(common_comparison, "subprocess", None)
     status, _, errors = call("compare", "--out", tmp_path / "out", *arguments)
     assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1
     assert message in errors
@@ -104,7 +105,7 @@ def in_process(monkeypatch, eagerly):
             return types.SimpleNamespace(returncode=run("ved", COMMANDS, command[3:]))
 
     here = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(comparison, "subprocess", here)
+    monkeypatch.setattr(common_comparison, "subprocess", here)
     return commands
 
 

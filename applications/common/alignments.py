@@ -1,0 +1,364 @@
+"""Word alignments: reading gold ones, taking them from attention weights, and measuring their quality.
+
+A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
+per target word or piece, one column per source word or piece. Scores are shares between 0 and 1, entropies in nats.
+"""
+
+import dataclasses
+import re
+import typing
+
+import numpy as np
+
+from applications.common.errors import InputError
+from applications.common.readers import read_lines
+
+_LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
+# Pair, source word, target word, and optionally the kind and a confidence, which is not used.
+_ROW = re.compile(r"([0-9]{1,9})\s+(-?[0-9]{1,9})\s+(-?[0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.]+)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """The links of one pair of sentences.
+
+    Args:
+        sure: links (i, j) that a good alignment must have.
+        possible: links that it may have as well. The sure ones are added. Default: the sure ones only.
+    """
+
+    sure: frozenset
+    possible: frozenset = frozenset()
+
+    def __post_init__(self):
+        object.__setattr__(self, "sure", frozenset(self.sure))
+        object.__setattr__(self, "possible", self.sure | frozenset(self.possible))
+
+
+def read_pharaoh(path, num_pairs=None, one_based=False):
+    """Reads a file of word alignments, in one of two formats; the first line that is not blank tells which.
+
+    - Pharaoh: line n has the links of pair n, as ``0-0 1p2``; ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank
+      line is a pair without links.
+    - Table: a line per link, as ``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S`` (sure)
+      or ``P`` (possible); sure without a letter. A fifth field, the confidence, is ignored, and so are blank lines. A
+      pair that no line names has no links.
+
+    Args:
+        path: the file, plain or ``.gz``.
+        num_pairs: int, how many pairs of sentences there are. Default: as many as the file has lines, or as the
+            highest number in a table.
+        one_based: bool, default False. True if the file counts words from 1.
+
+    Returns:
+        A list of `Links`, one per pair, counted from 0.
+
+    Raises:
+        InputError: for a file that cannot be read, a malformed link, a word before the first one, or a number of
+            lines other than `num_pairs`.
+    """
+    lines = read_lines(path)
+    if re.match(r"\s*[0-9]+(\s|$)", next(filter(str.strip, lines), "")):
+        return _read_table(path, lines, num_pairs, int(one_based))
+    if num_pairs is not None and len(lines) != num_pairs:
+        raise InputError(
+            f"{path}:{min(len(lines), num_pairs) + 1}: the file has {len(lines)} lines of links, "
+            f"but there are {num_pairs} pairs of sentences"
+        )
+    return [_links_of_line(path, number, line, int(one_based)) for number, line in enumerate(lines, start=1)]
+
+
+def check_links(links, sources, targets, skip_invalid=False, path="links"):
+    """Compares links with the sentences that they belong to.
+
+    Args:
+        links: list of `Links`.
+        sources: one sentence per entry of `links`, a str of words joined by spaces or a list of words.
+        targets: likewise.
+        skip_invalid: drop links out of range, and count them, instead of raising.
+        path: what to call the links in a message, such as the name of their file.
+
+    Returns:
+        `(links, num_dropped)`: the list of `Links` without those out of range, and how many these were.
+
+    Raises:
+        InputError: for lists of different lengths; without `skip_invalid`, for a link whose source or target word
+            does not exist, with the line of the pair and the link.
+    """
+    if not len(links) == len(sources) == len(targets):
+        raise InputError(
+            f"{path}: links for {len(links)} pairs, but there are {len(sources)} source and {len(targets)} target "
+            "sentences"
+        )
+    kept, num_dropped = [], 0
+    for number, (entry, source, target) in enumerate(zip(links, sources, targets, strict=True), start=1):
+        num_source, num_target = _num_words(source), _num_words(target)
+        outside = {(i, j) for i, j in entry.possible if not (0 <= i < num_source and 0 <= j < num_target)}
+        if outside and not skip_invalid:
+            i, j = min(outside)
+            raise InputError(
+                f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
+                f"{num_source} source and {num_target} target words; mend it, or skip such links where the command has "
+                "--skip-invalid"
+            )
+        kept.append(Links(entry.sure - outside, entry.possible - outside))
+        num_dropped += len(outside)
+    return kept, num_dropped
+
+
+def merge_to_words(weights, source_words, target_words):
+    """Weights between words, from weights between pieces of words.
+
+    The weights of the source pieces of a word are summed, since they share a probability; the rows of the target
+    pieces of a word are averaged, since each is a distribution of its own. So rows that sum to 1 still do.
+
+    Args:
+        weights: (T, S), rows of probabilities.
+        source_words: (S,), int, the word that each source piece belongs to, counted from 0; -1 for a piece of no word,
+            as the end of the sentence, whose weight is left out.
+        target_words: (T,), int, likewise; the row of a piece of no word is left out.
+
+    Returns:
+        (T_words, S_words), float64.
+
+    Raises:
+        ValueError: if the lengths differ from the shape, or a word between others has no piece.
+    """
+    weights = _matrix(weights)
+    onto_source = _membership(source_words, weights.shape[1], "source_words")
+    onto_target = _membership(target_words, weights.shape[0], "target_words")
+    return (onto_target / onto_target.sum(axis=0)).T @ weights @ onto_source
+
+
+def links_of(weights, threshold=None):
+    """The links that a matrix of weights amounts to.
+
+    Args:
+        weights: (T, S), non-negative.
+        threshold: float; every weight of at least so much is a link. Default: each target word is linked to its most
+            probable source word, the first of equals. A target word whose weights are all 0 is linked to none.
+
+    Returns:
+        `Links`, all sure.
+
+    Raises:
+        ValueError: if `weights` is no matrix or holds NaN.
+    """
+    weights = _matrix(weights)
+    if np.isnan(weights).any():
+        raise ValueError("links_of cannot order weights that are not numbers. Received: a matrix with NaN")
+    if threshold is not None:
+        chosen = weights >= threshold
+    elif weights.shape[1] == 0:
+        chosen = weights > 0.0
+    else:
+        # Where the largest weight is 0, so is the whole row.
+        chosen = (np.arange(weights.shape[1]) == weights.argmax(axis=1)[:, None]) & (weights > 0.0)
+    return Links(frozenset((int(i), int(j)) for j, i in np.argwhere(chosen)))
+
+
+class AlignmentScores(typing.NamedTuple):
+    """Precision, recall, F1 and alignment error rate; shares between 0 and 1. A low `aer` is good."""
+
+    precision: float
+    recall: float
+    f1: float
+    aer: float
+
+
+def alignment_scores(predicted, gold):
+    """Quality of alignments over a corpus, by the counts of links A predicted, S sure and P possible.
+
+    Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
+    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Counts are summed over the pairs before they are divided.
+
+    Args:
+        predicted: list of `Links`; their sure and possible links count alike.
+        gold: list of `Links`, as many.
+
+    Returns:
+        `AlignmentScores`. Without a predicted link precision and F1 are 0.
+
+    Raises:
+        ValueError: if the lists differ in length, or `gold` has no sure link.
+    """
+    return AlignmentScores(*map(float, _scores(_counts(predicted, gold).sum(axis=0))))
+
+
+class ScoreInterval(typing.NamedTuple):
+    """A score of the whole corpus, or a difference of two, and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap_interval(predicted, gold, measure, num_resamples=1000, seed=0):
+    """A 95% percentile interval of a score: pairs of sentences are drawn with replacement.
+
+    Args:
+        predicted: list of `Links`.
+        gold: list of `Links`, as many.
+        measure: str, "precision", "recall", "f1" or "aer".
+        num_resamples: int, default 1000.
+        seed: int, default 0.
+
+    Returns:
+        `ScoreInterval`, whose value is that of `alignment_scores`.
+
+    Raises:
+        ValueError: as `alignment_scores`, and for an unknown `measure` or fewer than 1 resample.
+    """
+    counts = _counts(predicted, gold)
+    return _interval(lambda drawn: _score(counts[drawn].sum(axis=0), measure), len(gold), num_resamples, seed)
+
+
+def paired_bootstrap(first, second, gold, measure, num_resamples=1000, seed=0):
+    """A 95% percentile interval of a score of `first` minus that of `second`, on the same resampled pairs.
+
+    Args:
+        first: list of `Links`.
+        second: list of `Links`, as many.
+        gold: list of `Links`, as many.
+        measure: str, "precision", "recall", "f1" or "aer".
+        num_resamples: int, default 1000.
+        seed: int, default 0.
+
+    Returns:
+        `ScoreInterval` of the difference. An interval without 0 is a difference that other sentences would confirm.
+
+    Raises:
+        ValueError: as `bootstrap_interval`.
+    """
+    both = [_counts(predicted, gold) for predicted in (first, second)]
+
+    def difference(drawn):
+        scores = [_score(counts[drawn].sum(axis=0), measure) for counts in both]
+        return scores[0] - scores[1]
+
+    return _interval(difference, len(gold), num_resamples, seed)
+
+
+def entropy(weights, axis=-1):
+    """Entropy of distributions, in nats.
+
+    Args:
+        weights: array of probabilities that sum to 1 along `axis`; this is not checked, so rows of padding may be 0.
+        axis: int, default -1.
+
+    Returns:
+        float64, the shape of `weights` without `axis`. A probability of 0 adds 0.
+
+    Raises:
+        ValueError: if a weight is negative or NaN.
+    """
+    weights = np.asarray(weights, np.float64)
+    if not (weights >= 0.0).all():
+        raise ValueError("entropy is defined for probabilities. Received: a negative weight or NaN")
+    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
+    # A sum of -0.0 would print as a negative number.
+    return np.abs(np.sum(weights * logarithms, axis=axis))
+
+
+def _read_table(path, lines, num_pairs, base):
+    pairs = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        match = _ROW.fullmatch(line.strip())
+        if not match:
+            raise InputError(
+                f"{path}:{number}: expected 'pair i j', then S or P, as in '1 0 2 S'. Received: {line.strip()!r}"
+            )
+        pair = int(match[1])
+        if pair < 1 or (num_pairs is not None and pair > num_pairs):
+            room = "and there are" if num_pairs is None else f"up to {num_pairs}, as there are so many"
+            raise InputError(f"{path}:{number}: pairs of sentences are counted from 1 {room}. Received: pair {pair}")
+        sure, possible = pairs.setdefault(pair, (set(), set()))
+        (possible if match[4] == "P" else sure).add(_word_pair(path, number, line.strip(), match[2], match[3], base))
+    count = max(pairs) if num_pairs is None else num_pairs
+    return [Links(*map(frozenset, pairs.get(pair, ((), ())))) for pair in range(1, count + 1)]
+
+
+def _links_of_line(path, number, line, base):
+    sure, possible = set(), set()
+    for field in line.split():
+        match = _LINK.fullmatch(field)
+        if not match:
+            raise InputError(
+                f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
+            )
+        (sure if match[2] == "-" else possible).add(_word_pair(path, number, field, match[1], match[3], base))
+    return Links(frozenset(sure), frozenset(possible))
+
+
+def _word_pair(path, number, text, source, target, base):
+    i, j = int(source) - base, int(target) - base
+    if i < 0 or j < 0:
+        raise InputError(f"{path}:{number}: the words of a link are counted from {base}. Received: {text!r}")
+    return i, j
+
+
+def _num_words(sentence):
+    return len(sentence.split() if isinstance(sentence, str) else sentence)
+
+
+def _matrix(weights):
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 2:
+        raise ValueError(f"weights must have shape (T, S). Received: an array of shape {weights.shape}")
+    return weights
+
+
+def _membership(words, num_pieces, name):
+    """(pieces, words) of 0 and 1: which piece belongs to which word."""
+    words = np.asarray(words, np.int64)
+    if words.shape != (num_pieces,):
+        raise ValueError(f"{name} needs one word per piece, {num_pieces} in all. Received: shape {words.shape}")
+    num_words = int(words.max(initial=-1)) + 1
+    if set(range(num_words)) - set(words.tolist()) or words.min(initial=0) < -1:
+        raise ValueError(f"{name} counts words from 0 without a gap, and -1 is no word. Received: {words.tolist()}")
+    return (words[:, None] == np.arange(num_words)).astype(np.float64)
+
+
+def _counts(predicted, gold):
+    """(pairs, 4): for each pair |A|, |S|, |A∩S| and |A∩P|."""
+    if len(predicted) != len(gold):
+        raise ValueError(
+            f"predicted and gold need one entry per pair. Received: {len(predicted)} and {len(gold)} entries"
+        )
+    rows = [
+        (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
+        for a, g in zip(predicted, gold, strict=True)
+    ]
+    counts = np.asarray(rows, np.int64).reshape(-1, 4)
+    if not counts[:, 1].any():
+        raise ValueError(f"gold has no sure link to compare with. Received: {len(gold)} pairs")
+    return counts
+
+
+def _scores(counts):
+    predicted, sure, in_sure, in_possible = counts
+    precision, recall = _ratio(in_possible, predicted), _ratio(in_sure, sure)
+    f1 = _ratio(2.0 * precision * recall, precision + recall)
+    return AlignmentScores(precision, recall, f1, 1.0 - _ratio(in_sure + in_possible, predicted + sure))
+
+
+def _ratio(part, whole):
+    return part / whole if whole else 0.0
+
+
+def _score(counts, measure):
+    if measure not in AlignmentScores._fields:
+        raise ValueError(f"measure must be one of {', '.join(AlignmentScores._fields)}. Received: {measure!r}")
+    return getattr(_scores(counts), measure)
+
+
+def _interval(score, num_pairs, num_resamples, seed):
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples must be at least 1. Received: {num_resamples}")
+    value = score(np.arange(num_pairs))
+    generator = np.random.default_rng(seed)
+    resampled = [score(generator.integers(num_pairs, size=num_pairs)) for _ in range(num_resamples)]
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return ScoreInterval(float(value), float(low), float(high))

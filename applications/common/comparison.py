@@ -1,0 +1,98 @@
+"""Trains rows x seeds of a program, each run in a process of its own."""
+
+import concurrent.futures
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import yaml
+
+from applications.common.errors import InputError
+from applications.common.runs import RunFolder, write_text_atomically
+
+
+class Comparison:
+    """The runs of a comparison. `run_options` are the options of `train`, whose `out` is the folder of the run.
+
+    Args:
+        program: Module of the program, for instance "applications.ved".
+        folder: Folder of the comparison; logs go there.
+        jobs: How many runs at the same time; the processor's cores are shared out between them.
+        may_differ: Names of options in which a finished run may differ.
+    """
+
+    def __init__(self, program, folder, jobs, may_differ):
+        self.program = program
+        self.folder = pathlib.Path(folder)
+        self.jobs = jobs
+        self.may_differ = may_differ
+
+    def check(self, run_options):
+        """Raise `InputError` if the folder of a run holds one with other options."""
+        out = pathlib.Path(run_options.out)
+        if not (out / "config.yaml").exists():
+            return
+        stored, expected = RunFolder.load(out).config, dataclasses.asdict(run_options)
+        differing = [key for key in expected if key not in self.may_differ and stored.get(key) != expected[key]]
+        if differing:
+            raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
+
+    def is_finished(self, run_options):
+        """Return whether a run has been trained and reported on."""
+        metrics = pathlib.Path(run_options.out) / "metrics.json"
+        return metrics.exists() and self.read(run_options, metrics.name)["options"]["epochs"] == run_options.epochs
+
+    def read(self, run_options, name):
+        """Return what a .json file of a run holds."""
+        path = pathlib.Path(run_options.out) / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+
+    def history(self, run_options, columns):
+        """Return columns of a run's history.csv, `None` where a row has nothing."""
+        path = pathlib.Path(run_options.out) / "history.csv"
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return {column: [float(row[column]) if row.get(column) else None for row in rows] for column in columns}
+
+    def in_parallel(self, function, items):
+        """Call a function that returns an error message or `None` for all items; `InputError` with the messages."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as executor:
+            failed = [message for message in executor.map(function, items) if message]
+        if failed:
+            raise InputError("\n".join(failed))
+
+    def train(self, run_options):
+        """Train one run, or go on with it; return an error message or `None`."""
+        out = pathlib.Path(run_options.out)
+        config = self.folder / f"{out.name}.yaml"
+        values = {key: value for key, value in dataclasses.asdict(run_options).items() if key != "resume"}
+        write_text_atomically(config, yaml.safe_dump(values, sort_keys=False))
+        resume = ["--resume"] if (out / "config.yaml").exists() else []
+        return self.run(out.name, ["train", "--config", str(config), *resume])
+
+    def run(self, name, arguments):
+        """Run a command of the program in a process of its own; return an error message or `None`."""
+        threads = str(max(1, (os.cpu_count() or 1) // self.jobs))
+        limits = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
+        log = self.folder / f"{name}.log"
+        print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
+        with open(log, "a", encoding="utf-8") as file:
+            status = subprocess.run(
+                [sys.executable, "-m", self.program, *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **limits},
+            ).returncode
+        print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
+        if status == 0:
+            return None
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        return f"{arguments[0]} {name} failed: {' '.join(last)}"

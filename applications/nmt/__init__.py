@@ -1,0 +1,1 @@
+"""Neural machine translation: soft and latent alignments, and beam search."""

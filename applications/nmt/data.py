@@ -1,0 +1,253 @@
+"""Reads parallel text, fits its segmentation and makes the batches of the translation models."""
+
+import dataclasses
+import hashlib
+import pathlib
+
+import numpy as np
+
+from applications.common.batching import bucketed_dataset, num_batches
+from applications.common.errors import InputError
+from applications.common.readers import ParallelText, read_parallel, split_by_group
+from applications.common.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
+from applications.common.text import END, START
+from applications.nmt.embedded import embedded_pairs
+
+PARTS = ("train", "valid", "test")
+# What published data sets call their parts.
+NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
+
+
+@dataclasses.dataclass
+class Splits:
+    """Training, validation and test pairs; `test` is `None` where there is none.
+
+    Attributes:
+        links: Gold alignments of a part's pairs where they are known, a dictionary from its name to a list of
+            `applications.common.alignments.Links`.
+    """
+
+    train: ParallelText
+    valid: ParallelText
+    test: ParallelText | None
+    links: dict = dataclasses.field(default_factory=dict)
+
+    def split(self, name):
+        """Return the pairs of "valid" or "test"; `InputError` if there are none."""
+        pairs = {"valid": self.valid, "test": self.test}[check_split(name)]
+        if pairs is None:
+            raise InputError(f"--split: this run has no {name} pairs.")
+        return pairs
+
+
+def check_split(name):
+    """Return the name of a split that can be reported on; `InputError` otherwise."""
+    if name not in ("valid", "test"):
+        raise InputError(f"--split: expected valid or test. Received: {name}")
+    return name
+
+
+def is_embedded(options):
+    """Return whether no data option is given."""
+    return options.data is None and options.train_source is None
+
+
+def load_splits(options):
+    """Return the `Splits` that the options describe: files, or the embedded pairs cut 80/10/10 by source."""
+    if is_embedded(options):
+        splits = _embedded_splits(options)
+    else:
+        train, valid, test = (_read(options, part) for part in PARTS)
+        if train is None:
+            raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
+        if valid is None:
+            train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
+        splits = Splits(train, valid, test)
+    for part, maximum in (("valid", options.max_valid_pairs), ("test", options.max_test_pairs)):
+        _keep(splits, part, slice(maximum))
+    if options.max_train_pairs is not None and options.max_train_pairs < len(splits.train):
+        order = np.random.default_rng(options.data_seed + 2).permutation(len(splits.train))
+        _keep(splits, "train", sorted(order[: options.max_train_pairs]))
+    if options.shuffle_sources:
+        order = np.random.default_rng(options.data_seed).permutation(len(splits.train))
+        splits.train = ParallelText([splits.train.sources[index] for index in order], splits.train.targets)
+        splits.links.pop("train", None)
+    return splits
+
+
+def _embedded_splits(options):
+    pairs = embedded_pairs()
+    order = np.random.default_rng(options.data_seed).permutation(len(pairs))
+    held = len(pairs) // 10
+    cuts = {"test": order[:held], "valid": order[held : 2 * held], "train": order[2 * held :]}
+    texts, links = {}, {}
+    for part, rows in cuts.items():
+        chosen = [pairs[index] for index in sorted(rows)]
+        texts[part] = ParallelText([pair.source for pair in chosen], [pair.target for pair in chosen])
+        links[part] = [pair.links for pair in chosen]
+    return Splits(texts["train"], texts["valid"], texts["test"], links)
+
+
+def _keep(splits, part, rows):
+    """Keep some rows of a part, given as a slice or a list of indices."""
+    text = getattr(splits, part)
+    if text is None:
+        return
+
+    def pick(column):
+        return column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
+
+    setattr(splits, part, ParallelText(pick(text.sources), pick(text.targets), pick(text.groups), text.skipped))
+    if part in splits.links:
+        splits.links[part] = pick(splits.links[part])
+
+
+def _read(options, part):
+    source, target = getattr(options, f"{part}_source"), getattr(options, f"{part}_target")
+    if (source is None) != (target is None):
+        raise InputError(f"--{part}-source and --{part}-target belong together; one of them is missing.")
+    if source is None and options.data is not None:
+        source, target = _files_of(options, part)
+    elif source is not None and options.data is not None:
+        raise InputError(f"--data and --{part}-source exclude each other.")
+    return None if source is None else read_parallel(source, target, options.skip_invalid)
+
+
+def _files_of(options, part):
+    """Return the paths of a part's two files in `data`, or `None` twice where it has neither."""
+    folder = pathlib.Path(options.data)
+    if not folder.is_dir():
+        raise InputError(f"--data: {folder} is not a folder.")
+    for name in NAMES[part]:
+        found = [_existing(folder / f"{name}.{ending}") for ending in (options.data_source, options.data_target)]
+        if all(found):
+            return found
+        if any(found):
+            missing = options.data_target if found[0] else options.data_source
+            raise InputError(f"--data: {folder} has one side of {name} alone; {name}.{missing} is missing.")
+    return None, None
+
+
+def _existing(path):
+    return next((x for x in (path, path.with_name(f"{path.name}.gz")) if x.is_file()), None)
+
+
+def fingerprint(splits):
+    """Return a digest of all pairs, which tells whether a run still has the data that it was trained on."""
+    digest = hashlib.sha256()
+    for part in (splits.train, splits.valid, splits.test):
+        rows = [] if part is None else zip(part.sources, part.targets, strict=True)
+        for source, target in rows:
+            digest.update(f"{source}\t{target}\n".encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def load_splits_of(folder, options):
+    """Return the `Splits` of a run; `InputError` if the files, or the installed facts, have changed since."""
+    splits = load_splits(options)
+    path = folder.path / "data.sha256"
+    if path.exists() and path.read_text(encoding="utf-8").strip() != fingerprint(splits):
+        raise InputError(f"{folder.path}: the data are not those of this run; its splits would be others.")
+    return splits
+
+
+@dataclasses.dataclass
+class Codec:
+    """The two text encoders of a model; with joint BPE they are one."""
+
+    source: object
+    target: object
+
+    @classmethod
+    def fit(cls, options, train):
+        """Fit the segmentation on the training pairs only."""
+        if options.segmentation == "bpe":
+            sentences = [*dict.fromkeys(train.sources), *train.targets]
+            joint = SubwordEncoder.fit(sentences, options.vocabulary_size, options.lowercase, seed=options.data_seed)
+            return cls(joint, joint)
+        encoder = _encoder_class(options)
+        return cls(
+            *(
+                encoder.fit(sentences, options.vocabulary_size, lowercase=options.lowercase)
+                for sentences in (train.sources, train.targets)
+            )
+        )
+
+    @classmethod
+    def load(cls, folder, options):
+        """Read what `save` wrote into a run's folder."""
+        if options.segmentation == "bpe":
+            joint = SubwordEncoder.load(folder.path / "bpe.model", lowercase=options.lowercase)
+            return cls(joint, joint)
+        encoder = _encoder_class(options)
+        return cls(
+            *(
+                encoder.load(folder.path / f"{side}_vocabulary.txt", lowercase=options.lowercase)
+                for side in ("source", "target")
+            )
+        )
+
+    def save(self, folder):
+        """Write the segmentation into a run's folder."""
+        if isinstance(self.source, SubwordEncoder):
+            self.source.save(folder.file("bpe.model"))
+            return
+        self.source.save(folder.file("source_vocabulary.txt"))
+        self.target.save(folder.file("target_vocabulary.txt"))
+
+
+def _encoder_class(options):
+    # A word without "@@" is a segment of its own.
+    return CharacterEncoder if options.segmentation == "characters" else SegmentedEncoder
+
+
+@dataclasses.dataclass
+class EncodedPairs:
+    """Ids of a split, the row of the text that each pair is, and what encoding did."""
+
+    sources: list
+    targets: list
+    rows: list
+    report: dict
+
+    @classmethod
+    def encode(cls, options, codec, pairs, drop_long=False):
+        """Encode a split.
+
+        Args:
+            options: `Options`.
+            codec: `Codec`.
+            pairs: `ParallelText`.
+            drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut.
+        """
+        limit = None if drop_long else options.max_length
+        sources, source_report = codec.source.encode_numpy(pairs.sources, limit)
+        targets, target_report = codec.target.encode_numpy(pairs.targets, limit)
+        rows = list(range(len(pairs)))
+        if drop_long:
+            rows = [row for row in rows if max(len(sources[row]), len(targets[row])) <= options.max_length]
+            if not rows:
+                raise InputError(f"--max-length: no pair is that short. Received: {options.max_length}")
+        report = {"pairs": len(rows), "skipped": pairs.skipped, "too_long": len(pairs) - len(rows)}
+        for side, counts in (("source", source_report), ("target", target_report)):
+            report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
+        return cls([sources[row] for row in rows], [targets[row] for row in rows], rows, report)
+
+    def num_batches(self, options):
+        return num_batches(len(self.sources), options.batch_size)
+
+    def batches(self, options, shuffle=False, first_epoch=0, num_epochs=1):
+        """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
+        dataset = bucketed_dataset(
+            self.sources,
+            self.targets,
+            options.batch_size,
+            start_id=START,
+            end_id=END,
+            shuffle=shuffle,
+            seed=options.seed,
+            first_epoch=first_epoch,
+            num_epochs=num_epochs,
+        )
+        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))

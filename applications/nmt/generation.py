@@ -1,0 +1,267 @@
+"""Translation with a trained model, as an exportable module: strings in, strings out."""
+
+import dataclasses
+import re
+
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn
+from applications.common.errors import InputError
+from applications.common.text import END, PAD, START, UNKNOWN
+from applications.nmt.options import find_row
+from keras_vattn import decoding
+
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_TEXTS = tf.TensorSpec([None], tf.string)
+
+
+def _in_graph(*signature):
+    # No Python loop or branch here depends on a tensor; AutoGraph would double the time of the first call.
+    return tf.function(input_signature=signature, autograph=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inference:
+    """What becomes of the alignment in a prediction.
+
+    Attributes:
+        name: As it was given: "exact" sums over all alignments, "kmax:K" over the K most probable ones, renormalised,
+            "soft" takes the expected context, "sample:n" averages over n draws from p.
+        kind: The word before the colon.
+        count: The number after it, or `None`.
+    """
+
+    name: str
+    kind: str
+    count: int | None
+
+    @classmethod
+    def parse(cls, name, row):
+        """Return the inference of that name; `InputError` if it is none, or none of that row."""
+        match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
+        if match is None:
+            raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
+        kind, count = match[1] or match[2], None if match[3] is None else int(match[3])
+        if find_row(row).alignment is not None and kind in ("exact", "kmax"):
+            raise InputError(
+                f"--inference: the alignments of {row} are continuous; they are taken at their mean (soft) or drawn "
+                f"(sample:n). Received: {name}"
+            )
+        return cls(name, kind, count)
+
+    def objective(self):
+        """Return the `keras_vattn.LatentObjective` whose evaluation this is."""
+        if self.kind == "exact":
+            return keras_vattn.LatentObjective("marginal")
+        if self.kind == "kmax":
+            return keras_vattn.LatentObjective("marginal/top_k", top_k=self.count)
+        if self.kind == "sample":
+            return keras_vattn.LatentObjective("hard/sample", num_samples=self.count, inference="hard/sample")
+        return keras_vattn.LatentObjective("soft")
+
+
+def default_inference(row):
+    """Return the name of the inference that a row is usually reported with."""
+    return "soft" if row == "soft" or find_row(row).alignment is not None else "exact"
+
+
+class WordModel:
+    """What a word's probability is read off: the candidates of its alignment, and what each of them weighs.
+
+    Args:
+        models: `Models`.
+        inference: `Inference`.
+        seed: Seed of "sample:n".
+    """
+
+    def __init__(self, models, inference, seed=0):
+        self.models = models
+        self.latent = None
+        if models.latent is not None:
+            self.latent = keras_vattn.CategoricalAttention(objective=inference.objective(), seed=seed)
+
+    def candidates(self, decoded, memory, source_mask):
+        """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K).
+
+        Args:
+            decoded: What the decoder gives for T steps, with `return_logits=True`.
+            memory: (N, S, D).
+            source_mask: Boolean (N, S).
+        """
+        emission, query = self.models.emission, decoded["query"]
+        if self.latent is None:
+            values = emission.value_projection(decoded["context"])[:, :, None]
+            return emission.hidden(query, values), ops.zeros_like(values[..., 0], "float32")
+        found = self.latent(query, emission.value_projection(memory), value_mask=source_mask, logits=decoded["logits"])
+        return emission.hidden(query, found["candidates"]), found["log_weights"]
+
+    def log_words(self, decoded, memory, source_mask):
+        """Return log p of every word, (N, T, V), the alignment marginalised out."""
+        hidden, log_weights = self.candidates(decoded, memory, source_mask)
+        return self.models.emission.words(hidden, log_weights=log_weights)
+
+    def log_likelihood(self, decoded, memory, source_mask, target):
+        """Return log p of the words of `target` (N, T), in nats, (N, T); 0 at padding."""
+        hidden, log_weights = self.candidates(decoded, memory, source_mask)
+        log_likelihood = self.models.emission.words(hidden, target)
+        value = ops.logsumexp(ops.cast(log_weights, "float32") + log_likelihood, axis=-1)
+        return ops.where(ops.not_equal(target, PAD), value, 0.0)
+
+
+class Translator(tf.Module):
+    """Everything that is exported: the segmentation, the model's variables, and the beam search.
+
+    `generate`, `n_best` and `score` take strings; the functions on ids beneath them are what `evaluate` calls.
+
+    Args:
+        models: `Models`.
+        codec: `Codec`.
+        options: `Options`, whose beams and penalties are used.
+        inference: `Inference`, or `None` for the row's own.
+    """
+
+    def __init__(self, models, codec, options, inference=None):
+        super().__init__(name="translator")
+        self.variables_of_model = [variable.value for variable in models.training.variables]
+        self.source_encoder = codec.source
+        self.target_encoder = codec.target
+        inference = inference or Inference.parse(default_inference(options.row), options.row)
+        self._models = _Untracked(models)
+        self._options = _Untracked(options)
+        self._words = _Untracked(WordModel(models, inference, seed=options.seed))
+
+    @_in_graph(_TEXTS)
+    def generate(self, texts):
+        """Return the best translation (B,) of each text (B,)."""
+        return self.target_encoder.decode(self._search(self._encode(texts), 1)["ids"][:, 0])
+
+    @_in_graph(_TEXTS)
+    def n_best(self, texts):
+        """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
+        found = self._search(self._encode(texts), self._options.value.num_beams)
+        names = ("scores", "log_probabilities")
+        return {"texts": self.target_encoder.decode(found["ids"]), **{name: found[name] for name in names}}
+
+    @_in_graph(_TEXTS, _TEXTS)
+    def score(self, texts, targets):
+        """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
+        source = self._encode(texts)
+        ids = self.target_encoder.encode(targets, self._options.value.max_length)
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+        target_input = tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1)
+        padded = tf.pad(ids, [[0, 0], [0, 1]])
+        target = tf.where(tf.range(tf.shape(padded)[1])[None] == lengths[:, None], END, padded)
+        log_likelihood = tf.reduce_sum(self.log_likelihood(source, target_input, target), axis=1)
+        return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
+
+    @_in_graph(_IDS)
+    def beam(self, source):
+        """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
+        return {name: x[:, 0] for name, x in self._search(source, 1).items()}
+
+    @_in_graph(_IDS, _IDS, _IDS)
+    def log_likelihood(self, source, target_input, target):
+        """Return log p of every word of `target` given those before it, (B, T) nats."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        return self._words.value.log_likelihood(decoded, memory, source_mask, target)
+
+    @_in_graph(_IDS, _IDS, _IDS)
+    def alignments(self, source, target_input, target):
+        """Return what is believed of each word's alignment, (B, T, S) each.
+
+        `"prior"`: p(z | x, y_<t). `"posterior"`: q(z | x, y) of the inference network, where there is one. `"exact"`:
+        p(z | x, y_<=t), which the emission and the prior imply, where the alignment is categorical.
+        """
+        models = self._models.value
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        mask = source_mask[:, None]
+        log_prior = ops.log_softmax(ops.where(mask, decoded["logits"], -1e9), axis=-1)
+        found = {"prior": ops.exp(log_prior)}
+        if models.posterior is not None:
+            logits = models.posterior({"source": source, "target": target})
+            found["posterior"] = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)
+        if models.latent is not None:
+            enumerated = WordModel(models, Inference("exact", "exact", None))
+            hidden, _ = enumerated.candidates(decoded, memory, source_mask)
+            joint = log_prior + models.emission.words(hidden, target)
+            found["exact"] = ops.softmax(ops.where(mask, joint, -1e9), axis=-1)
+        return found
+
+    @_in_graph(_IDS, _IDS, _IDS)
+    def k_curve(self, source, target_input, target):
+        """Return log sum over the K most probable alignments of p(z) p(y_t | z), for every K, (B, T, S) nats: without
+        the renormalisation of K-max, which the logarithms of the sums of p, the second result, give."""
+        models = self._models.value
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        log_prior = ops.log_softmax(ops.where(source_mask[:, None], decoded["logits"], -1e9), axis=-1)
+        hidden, _ = WordModel(models, Inference("exact", "exact", None)).candidates(decoded, memory, source_mask)
+        log_likelihood = models.emission.words(hidden, target)
+        order = tf.argsort(log_prior, axis=-1, direction="DESCENDING", stable=True)
+        log_prior = tf.gather(log_prior, order, batch_dims=2)
+        joint = log_prior + tf.gather(log_likelihood, order, batch_dims=2)
+        cumulative = lambda x: tf.math.cumulative_logsumexp(tf.maximum(x, -1e9), axis=-1)  # noqa: E731
+        return cumulative(joint), cumulative(log_prior)
+
+    def _encode(self, texts):
+        return self.source_encoder.encode(texts, self._options.value.max_length)
+
+    def _read(self, source, target_input, target):
+        """Return memory (B, S, D), the source's mask, and what the decoder gives for every step of the target."""
+        models = self._models.value
+        memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
+        decoded = models.decoder(
+            models.target_embedding(target_input),
+            memory,
+            inputs_mask=ops.not_equal(target, PAD),
+            memory_mask=source_mask,
+            return_logits=True,
+        )
+        return memory, source_mask, decoded
+
+    def _search(self, source, num_results):
+        models, options, words = self._models.value, self._options.value, self._words.value
+        encoded, source_mask = models.encoder(source), ops.not_equal(source, PAD)
+        memory, memory_mask = (tf.repeat(x, options.num_beams, axis=0) for x in (encoded, source_mask))
+        prepared = models.decoder.prepare_memory(memory, memory_mask)
+        # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
+        size = self.target_encoder.vocabulary_size
+        never = tf.reduce_sum(tf.one_hot([PAD, START, UNKNOWN], size, -1e9, 0.0), axis=0)
+
+        def step(ids, state, position):
+            outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
+            decoded = {name: x[:, None] for name, x in outputs.items()}
+            log_words = words.log_words(decoded, memory, memory_mask)[:, 0]
+            return log_words + never, state, {"weights": ops.cast(outputs["weights"], "float32")}
+
+        batch_size = tf.shape(source)[0]
+        return decoding.beam_search(
+            step,
+            models.decoder.start(batch_size, models.decoder.prepare_memory(encoded, source_mask)),
+            tf.fill([batch_size], START),
+            END,
+            options.max_length + 1,
+            options.num_beams,
+            num_results=num_results,
+            length_penalty=options.length_penalty,
+            coverage_penalty=options.coverage_penalty,
+            eos_normalization=options.eos_normalization,
+            source_mask=source_mask,
+        )
+
+
+class _Untracked:
+    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def export(translator, path):
+    """Write the SavedModel with the endpoints `generate`, `n_best` and `score`."""
+    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
+    signatures = {name: getattr(translator, name) for name in ("generate", "n_best", "score")}
+    try:
+        tf.saved_model.save(translator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
+    except tf.errors.OpError as error:
+        raise OSError(f"{path} cannot be written: {error.message}") from error

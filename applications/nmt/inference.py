@@ -1,0 +1,148 @@
+"""The commands that read a run: evaluate, generate, export."""
+
+import dataclasses
+import pathlib
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.readers import read_lines
+from applications.common.runs import write_json
+from applications.nmt.data import EncodedPairs, check_split, load_splits_of
+from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
+from applications.nmt.generation import Inference, Translator, default_inference, export
+from applications.nmt.training import load_run
+
+
+@dataclasses.dataclass
+class EvaluateOptions:
+    """Report on a split of a run, under one or several inferences."""
+
+    run: str
+    """Folder of the run."""
+    split: str = "valid"
+    """valid or test."""
+    inference: tuple[str, ...] = ()
+    """exact, kmax:K, soft or sample:n, one or several; the row's own where none is named."""
+    k_curve: int = 0
+    """Also log p for K = 1 ... this, the alignments summed over."""
+    weights: str = "best"
+    """best, last or averaged."""
+    name: str = "evaluation"
+    """Name of the .json file in the run's folder."""
+
+
+def evaluate(options):
+    """Report perplexity, BLEU and alignments of a run under one or several inferences."""
+    if options.name in ("", "metrics") or pathlib.Path(options.name).name != options.name:
+        raise InputError(f"--name: must name a file that the run's folder has not. Received: {options.name!r}")
+    if options.k_curve < 0:
+        raise InputError(f"--k-curve: must be at least 0. Received: {options.k_curve}")
+    check_split(options.split)
+    folder, run_options, codec, models = load_run(options.run, options.weights)
+    names = options.inference or (default_inference(run_options.row),)
+    inferences = [Inference.parse(name, run_options.row) for name in names]
+    if options.k_curve and models.latent is None:
+        raise InputError(f"--k-curve: the alignments of {run_options.row} are continuous.")
+    splits = load_splits_of(folder, run_options)
+    pairs = splits.split(options.split)
+    encoded = EncodedPairs.encode(run_options, codec, pairs)
+    report = {"split": options.split, "weights": options.weights, "inferences": []}
+    for inference in inferences:
+        links = splits.links.get(options.split)
+        found, _ = evaluate_split(models, codec, run_options, pairs, encoded, inference, links)
+        report["inferences"].append(found)
+        likelihood, translation = found["likelihood"], found["translation"]
+        print(
+            f"{inference.name}: perplexity ({likelihood['kind']}) {likelihood['perplexity']:.3f}, "
+            f"BLEU {translation['bleu']:.2f}, chrF {translation['chrf']:.2f}, exact match "
+            f"{100 * translation['exact_match']:.1f}%",
+            flush=True,
+        )
+    if options.k_curve:
+        report["k_curve"] = k_curve_report(
+            Translator(models, codec, run_options), run_options, encoded, options.k_curve
+        )
+    write_json(folder.file(f"{options.name}.json"), report)
+    print(f"written: {folder.path / options.name}.json")
+
+
+@dataclasses.dataclass
+class GenerateOptions:
+    """Translate lines of text, from a file or standard input."""
+
+    run: str
+    """Folder of the run."""
+    input: str | None = None
+    """File with one source a line, plain or .gz; standard input where it is left out."""
+    inference: str | None = None
+    """exact, kmax:K, soft or sample:n; the row's own where it is left out."""
+    num_beams: int | None = None
+    """Beams instead of the run's."""
+    weights: str = "best"
+
+
+def generate(options):
+    """Write one translation per input line to standard output."""
+    if options.num_beams is not None and options.num_beams < 1:
+        raise InputError(f"--num-beams: must be positive. Received: {options.num_beams}")
+    lines = read_lines(options.input) if options.input is not None else _standard_input()
+    _, run_options, codec, models = load_run(options.run, options.weights)
+    inference = Inference.parse(options.inference or default_inference(run_options.row), run_options.row)
+    if options.num_beams is not None:
+        run_options = dataclasses.replace(run_options, num_beams=options.num_beams)
+    ids, report = codec.source.encode_numpy(lines, run_options.max_length)
+    if report.num_truncated or report.num_unknown:
+        print(
+            f"{report.num_truncated} lines were truncated to {run_options.max_length} tokens, "
+            f"{report.num_unknown} of {report.num_tokens} tokens are unknown",
+            file=sys.stderr,
+        )
+    translator = Translator(models, codec, run_options, inference)
+    for sentence in translate(translator, codec, [np.asarray(row) for row in ids]):
+        print(sentence)
+
+
+def _standard_input():
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            lines.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input:{number}: the line is not UTF-8") from error
+    if not lines:
+        raise InputError("standard input: there is no line to translate")
+    return lines
+
+
+@dataclasses.dataclass
+class ExportOptions:
+    """Write a SavedModel with the endpoints generate, n_best and score."""
+
+    run: str
+    """Folder of the run."""
+    out: str | None = None
+    """Folder of the SavedModel; saved_model in the run's folder where it is left out."""
+    inference: str | None = None
+    """exact, kmax:K or soft; the row's own where it is left out."""
+    weights: str = "best"
+
+
+def export_run(options):
+    """Write the SavedModel of a run: strings in, translations out."""
+    folder, run_options, codec, models = load_run(options.run, options.weights)
+    inference = Inference.parse(options.inference or default_inference(run_options.row), run_options.row)
+    if inference.kind == "sample":
+        raise InputError(
+            f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {inference.name}"
+        )
+    path = folder.path / "saved_model"
+    if options.out is not None:
+        path = pathlib.Path(options.out)
+        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
+            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+    export(Translator(models, codec, run_options, inference), path)
+    loaded = tf.saved_model.load(str(path))
+    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

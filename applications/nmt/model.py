@@ -1,0 +1,223 @@
+"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every row from one builder."""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+import keras_vattn
+from applications.common.text import PAD
+from applications.nmt.options import find_row
+
+
+@dataclasses.dataclass
+class Models:
+    """The training model and the pieces of it that decoding uses; all share their layers.
+
+    Attributes:
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> bound (B, T) in nats of the words of
+            `target`.
+        encoder: source (B, S) -> memory (B, S, D).
+        decoder: The `AttentionDecoder`, whose attention scores, and feeds the context expected under p.
+        latent: The `CategoricalAttention`, or `None` for a row whose decoder draws weights.
+        posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` for a row without an inference network.
+        target_embedding: The words' embeddings, dropout not included.
+        emission: The `Emission`.
+    """
+
+    training: keras.Model
+    encoder: keras.Model
+    decoder: keras_vattn.AttentionDecoder
+    latent: keras_vattn.CategoricalAttention | None
+    posterior: keras.Model | None
+    target_embedding: keras.layers.Embedding
+    emission: object
+
+    @property
+    def parameters(self):
+        """Numbers of generative and of inference parameters; shared ones are generative."""
+        own = set() if self.posterior is None else {weight.path for weight in self._inference_weights()}
+        weights = self.training.trainable_weights
+        inference = sum(weight.value.shape.num_elements() for weight in weights if weight.path in own)
+        total = sum(weight.value.shape.num_elements() for weight in weights)
+        return {"generative": total - inference, "inference": inference}
+
+    def _inference_weights(self):
+        shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
+        return [weight for weight in self.posterior.trainable_weights if weight.path not in shared]
+
+
+class Emission:
+    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every row and every candidate.
+
+    W [h; x] is split, so that the source is projected once and not once a candidate; the dropout mask is that of a
+    word, shared by its candidates.
+    """
+
+    def __init__(self, options, vocabulary_size):
+        self.query_projection = keras.layers.Dense(
+            options.units, kernel_initializer=_initializer(options), name="query_projection"
+        )
+        self.value_projection = keras.layers.Dense(
+            options.units, use_bias=False, kernel_initializer=_initializer(options), name="value_projection"
+        )
+        self.dropout = keras.layers.Dropout(
+            options.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
+        )
+        self.words = keras_vattn.TokenLogLikelihood(
+            vocabulary_size, ignore_class=PAD, kernel_initializer=_initializer(options), name="words"
+        )
+
+    def hidden(self, query, candidates):
+        """Return what the words are read off, (B, T, K, units).
+
+        Args:
+            query: (B, T, units), h of the decoder.
+            candidates: (B, T, K, units), projected already.
+        """
+        return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
+
+
+def build(options, source_vocabulary_size, target_vocabulary_size):
+    """Build the models of a row.
+
+    Args:
+        options: `Options`.
+        source_vocabulary_size: Number of source ids.
+        target_vocabulary_size: Number of target ids.
+
+    Returns:
+        `Models`.
+    """
+    row = find_row(options.row)
+    source = keras.Input((None,), dtype="int32", name="source")
+    target_input = keras.Input((None,), dtype="int32", name="target_input")
+    target = keras.Input((None,), dtype="int32", name="target")
+    inputs = {"source": source, "target_input": target_input, "target": target}
+    source_mask, target_mask = ops.not_equal(source, PAD), ops.not_equal(target, PAD)
+
+    source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
+    target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
+    source_dropout, target_dropout = (
+        keras.layers.Dropout(options.dropout, seed=_seed(options, index), name=name)
+        for index, name in ((1, "source_dropout"), (2, "target_dropout"))
+    )
+    memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
+    encoder = keras.Model(source, memory, name="encoder")
+    memory = encoder(source)
+
+    posterior, posterior_logits = None, None
+    if row.needs_posterior:
+        of_source = _recurrent_stack(
+            options, "inference_source", source_dropout(source_embedding(source)), source_mask, 9
+        )
+        # The target as it is, end included and not shifted: row j belongs to word j, which p has yet to predict.
+        of_target = _recurrent_stack(
+            options, "inference_target", target_dropout(target_embedding(target)), target_mask, 11
+        )
+        bilinear = keras_vattn.Bilinear(kernel_initializer=_initializer(options), name="posterior_score")
+        logits = bilinear(of_target, of_source)
+        posterior = keras.Model({"source": source, "target": target}, logits, name="posterior")
+        posterior_logits = posterior({"source": source, "target": target})
+
+    decoder = keras_vattn.AttentionDecoder(
+        options.units,
+        _attention(options, row),
+        num_layers=options.num_layers,
+        query="current",
+        feeding=row.feeding,
+        dropout=options.dropout,
+        kernel_initializer=_initializer(options),
+        recurrent_initializer=_recurrent_initializer(options),
+        seed=_seed(options, 3),
+        name="decoder",
+    )
+    in_decoder = posterior_logits if row.alignment is not None else None
+    decoded = decoder(
+        target_dropout(target_embedding(target_input)),
+        memory,
+        inputs_mask=target_mask,
+        memory_mask=source_mask,
+        posterior_logits=in_decoder,
+        return_logits=True,
+    )
+    emission = Emission(options, target_vocabulary_size)
+    latent = None
+    if row.objective is None:
+        candidates = emission.value_projection(decoded["context"])[:, :, None]
+        bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
+    else:
+        objective = row.latent_objective(options)
+        latent = keras_vattn.CategoricalAttention(objective=objective, seed=_seed(options, 4), name="latent")
+        found = latent(
+            decoded["query"],
+            emission.value_projection(memory),
+            query_mask=target_mask,
+            value_mask=source_mask,
+            posterior_logits=posterior_logits,
+            logits=decoded["logits"],
+        )
+        log_likelihood = emission.words(emission.hidden(decoded["query"], found["candidates"]), target)
+        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
+        bound = value(log_likelihood, found["log_prior"], found["log_posterior"])
+    training = keras.Model(inputs, bound, name=options.row)
+    return Models(training, encoder, decoder, latent, posterior, target_embedding, emission)
+
+
+def _attention(options, row):
+    """Return the decoder's attention: it scores, and its weights are the distribution of a row that has one."""
+    score = keras_vattn.Additive(
+        options.attention_units, use_bias=False, kernel_initializer=_initializer(options), name="score"
+    )
+    if row.alignment is None:
+        return keras_vattn.DeterministicAttention(score, name="attention")
+    return keras_vattn.Attention(
+        score,
+        row.alignment_of(options),
+        prior=row.prior_of(options),
+        warm_start=options.warm_start if row.needs_posterior else 0,
+        kl_weight=options.kl_weight,
+        kl_annealing=row.annealing_of(options),
+        seed=_seed(options, 4),
+        name="attention",
+    )
+
+
+def _embedding(options, vocabulary_size, name):
+    initializer = _initializer(options) if options.initial_range else "uniform"
+    return keras.layers.Embedding(
+        vocabulary_size, options.embedding_width, embeddings_initializer=initializer, name=name
+    )
+
+
+def _recurrent_stack(options, name, embedded, mask, index):
+    """Return the outputs (B, L, 2 * encoder_units) of stacked bidirectional LSTMs, with dropout between them."""
+    outputs = embedded
+    for number in range(options.num_layers):
+        if number:
+            seed = _seed(options, index + 32)
+            outputs = keras.layers.Dropout(options.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
+        recurrent = keras.layers.LSTM(
+            options.encoder_units,
+            return_sequences=True,
+            kernel_initializer=_initializer(options),
+            recurrent_initializer=_recurrent_initializer(options),
+            name=f"{name}_{number}",
+        )
+        outputs = keras.layers.Bidirectional(recurrent, name=f"{name}_bidirectional_{number}")(outputs, mask=mask)
+    return outputs
+
+
+def _initializer(options):
+    """Return U[-r, r], or Keras's default for r = 0; every one draws anew from the program's seed."""
+    if not options.initial_range:
+        return keras.initializers.GlorotUniform()
+    return keras.initializers.RandomUniform(-options.initial_range, options.initial_range)
+
+
+def _recurrent_initializer(options):
+    return _initializer(options) if options.initial_range else keras.initializers.Orthogonal()
+
+
+def _seed(options, index):
+    return options.seed * 256 + index

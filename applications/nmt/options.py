@@ -1,0 +1,267 @@
+"""Options of neural machine translation with latent alignments, its rows, and the presets with every value's source."""
+
+import dataclasses
+import math
+
+import keras_vattn
+from applications.common.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the papers' tables.
+
+    Attributes:
+        objective: Words of a `keras_vattn.LatentObjective`, or `None` where the decoder's own attention draws weights.
+        alignment: Alignment of the decoder's attention where that draws, `None` for softmax.
+        needs_posterior: Whether training has an inference network that sees the target.
+        num_samples: Draws of a word's alignment in training.
+    """
+
+    objective: str | None = None
+    alignment: str | None = None
+    needs_posterior: bool = False
+    num_samples: int = 1
+
+    @property
+    def feeding(self):
+        """What the decoder is fed: what p expects (Deng et al. 2018), or the drawn context (Fan et al. 2020)."""
+        return "sampled" if self.is_bayesian else "expected"
+
+    @property
+    def is_bayesian(self):
+        return self.alignment is not None and not self.needs_posterior
+
+    def latent_objective(self, options):
+        """Return the `keras_vattn.LatentObjective` of a row that has one."""
+        return keras_vattn.LatentObjective(
+            self.objective, num_samples=self.num_samples, baseline=options.baseline, tau=options.tau
+        )
+
+    def alignment_of(self, options):
+        """Return the alignment of a row whose attention draws."""
+        alignment = options.relaxed if self.alignment == "relaxed" else self.alignment
+        if alignment == "weibull":
+            return keras_vattn.Weibull(options.weibull_k)
+        if alignment == "lognormal":
+            return keras_vattn.LogNormal(options.lognormal_sigma)
+        if alignment == "gumbel_softmax":
+            return keras_vattn.GumbelSoftmax(options.tau)
+        return keras_vattn.Dirichlet()
+
+    def prior_of(self, options):
+        """Return the contextual prior of a BAM row, `None` for the others."""
+        if not self.is_bayesian:
+            return None
+        return keras_vattn.ContextualPrior(
+            options.prior_hidden_units, beta=options.prior_beta, sigma=options.prior_sigma
+        )
+
+    def annealing_of(self, options):
+        """Return the annealing of a BAM row's KL."""
+        if not self.is_bayesian or not options.annealing_rate:
+            return None
+        return keras_vattn.LogisticAnnealing(0.0, options.annealing_rate)
+
+
+ROWS = {
+    "soft": Row("soft"),
+    "marginal": Row("marginal"),
+    "hard_enum": Row("hard/enumerate"),
+    "hard_sample": Row("hard/sample"),
+    "relaxed": Row(alignment="relaxed", needs_posterior=True),
+    "variational_enum": Row("elbo/enumerate", needs_posterior=True),
+    "variational_sample": Row("elbo/sample", needs_posterior=True),
+    "variational_gumbel": Row("elbo/gumbel", needs_posterior=True),
+    "variational_wake_sleep": Row("wake_sleep/sample", needs_posterior=True, num_samples=5),
+    "bam_weibull": Row(alignment="weibull"),
+    "bam_lognormal": Row(alignment="lognormal"),
+}
+RELAXED = ("dirichlet", "lognormal", "gumbel_softmax")
+
+
+def find_row(name):
+    """Return the row of that name; `InputError` lists the known ones."""
+    if name not in ROWS:
+        raise InputError(f"--row: expected one of {', '.join(ROWS)}. Received: {name}")
+    return ROWS[name]
+
+
+@dataclasses.dataclass
+class Options:
+    """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
+
+    row: str = "variational_sample"
+    """Which model: a row of Deng et al. 2018 or Fan et al. 2020."""
+    out: str = "runs/nmt"
+    """Folder of the run."""
+    resume: bool = False
+    """Go on with the run in the folder."""
+    init_from: str | None = None
+    """Run whose weights this one starts from, as far as both have them: a trained soft model."""
+
+    data: str | None = None
+    """Folder with train, valid and test files, named train.src and train.tgt, or with data_source and data_target."""
+    data_source: str = "src"
+    """Ending of the source files in `data`, for instance lc.norm.tok.de.gz."""
+    data_target: str = "tgt"
+    train_source: str | None = None
+    """Training sources, one a line, plain or .gz; beside train_target, instead of `data`."""
+    train_target: str | None = None
+    valid_source: str | None = None
+    valid_target: str | None = None
+    test_source: str | None = None
+    """Test pairs, touched once at the end of training and by `evaluate`."""
+    test_target: str | None = None
+    valid_fraction: float = 0.05
+    """Share of train that is held out where there are no validation files."""
+    max_train_pairs: int | None = None
+    """Use that many training pairs, chosen at random with data_seed."""
+    max_valid_pairs: int | None = None
+    max_test_pairs: int | None = None
+    data_seed: int = 0
+    """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
+    skip_invalid: bool = False
+    """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping."""
+    shuffle_sources: bool = False
+    """Control: pair every training target with another pair's source."""
+
+    segmentation: str = "bpe"
+    """bpe: joint sentencepiece BPE. words, characters, or segmented for text with "@@ " already in it."""
+    vocabulary_size: int = 8000
+    """Entries of the joint BPE, or the most entries of each side's vocabulary."""
+    lowercase: bool = True
+    max_length: int = 60
+    """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
+
+    embedding_width: int = 128
+    encoder_units: int = 128
+    """Width of each LSTM in each direction, of the encoder and of the inference network."""
+    units: int = 256
+    """Width of the decoder and of the emission."""
+    num_layers: int = 1
+    """Layers of the encoder, the decoder and the inference network."""
+    attention_units: int = 128
+    dropout: float = 0.2
+    initial_range: float = 0.0
+    """Weights start from U[-r, r]; 0 for Keras's own initializers."""
+
+    baseline: str | None = "soft"
+    """Of the score-function rows: soft, moving_average or none."""
+    tau: float = 0.5
+    """Temperature of variational_gumbel, and of a relaxed gumbel_softmax."""
+    relaxed: str = "dirichlet"
+    """Distribution of the row relaxed: dirichlet, lognormal or gumbel_softmax."""
+    warm_start: int = 0
+    """Steps of the row relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018)."""
+    kl_weight: float = 1.0
+    """Factor on the KL of relaxed and BAM rows."""
+    weibull_k: float = 5.0
+    lognormal_sigma: float = 0.3
+    prior_beta: float = 1e-6
+    """Rate of the Gamma prior of bam_weibull."""
+    prior_sigma: float = 1.0
+    """Standard deviation of the prior of bam_lognormal."""
+    prior_hidden_units: int = 5
+    annealing_rate: float = 1.0
+    """rho of the BAM rows: the KL is weighed by sigmoid(rho step); 0 for no annealing."""
+    batch_size: int = 32
+    epochs: int = 12
+    learning_rate: float = 3e-3
+    clip_norm: float = 5.0
+    patience: int = 0
+    """The learning rate is halved where the bound on validation was not better for more than so many epochs."""
+    seed: int = 0
+    num_beams: int = 10
+    length_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    eos_normalization: float = 0.0
+    """e in log p(end) - e |x| / |y|; 3 in the published code."""
+    jit: bool = False
+    precision: str = "float32"
+    """Keras dtype policy: float32, mixed_float16 or mixed_bfloat16."""
+    memory_growth: bool = False
+    """Let a GPU's memory grow as needed."""
+    export: bool = True
+    """Write the SavedModel at the end."""
+
+
+# For two CPU cores and a few minutes on the embedded pairs; the alignment's values are the papers'.
+SMALL = Options()
+
+# Deng et al. 2018, section 5 and appendix, unless said otherwise: "code" is the authors', "BAM" Fan et al. 2020, B.4.
+PAPER = dataclasses.replace(
+    SMALL,
+    segmentation="bpe",  # joint byte pair encoding
+    vocabulary_size=14_000,  # appendix
+    lowercase=True,  # the published data
+    max_length=125,  # appendix
+    embedding_width=512,  # code
+    encoder_units=512,  # code: 2 layers of 512 in each direction
+    units=768,  # code
+    num_layers=2,  # appendix
+    attention_units=512,  # code
+    dropout=0.3,  # appendix
+    initial_range=0.1,  # appendix: U[-0.1, 0.1]
+    batch_size=6,  # appendix
+    epochs=30,  # appendix
+    learning_rate=3e-4,  # appendix
+    clip_norm=5.0,  # appendix
+    patience=0,  # code: halved as soon as validation does not improve
+    baseline="soft",  # section 3, eq. 1
+    tau=0.1,  # code
+    weibull_k=5.0,  # BAM
+    prior_beta=1e-6,  # BAM
+    prior_hidden_units=5,  # BAM
+    annealing_rate=1.0,  # BAM
+    num_beams=10,  # section 5
+    length_penalty=1.0,  # section 5
+    eos_normalization=0.0,  # section 5; 3 in the code
+)
+
+PRESETS = {"small": SMALL, "paper": PAPER}
+CHOICES = {
+    "segmentation": ("bpe", "words", "characters", "segmented"),
+    "baseline": ("soft", "moving_average", None),
+    "relaxed": RELAXED,
+    "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
+}
+POSITIVE = (
+    "vocabulary_size max_length embedding_width encoder_units units num_layers attention_units tau weibull_k "
+    "lognormal_sigma prior_beta prior_sigma prior_hidden_units batch_size epochs learning_rate clip_norm "
+    "num_beams max_train_pairs max_valid_pairs max_test_pairs"
+)
+NOT_NEGATIVE = (
+    "initial_range warm_start kl_weight annealing_rate patience length_penalty coverage_penalty eos_normalization"
+)
+
+
+def validate(options):
+    """Raise `InputError` for an option outside its range, naming it."""
+    find_row(options.row)
+    for name, known in CHOICES.items():
+        if getattr(options, name) not in known:
+            names = ", ".join("none" if choice is None else choice for choice in known)
+            raise _out_of_range(name, f"expected one of {names}", getattr(options, name))
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _out_of_range(field.name, "must be finite", value)
+    for name in POSITIVE.split():
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise _out_of_range(name, "must be positive", value)
+    for name in NOT_NEGATIVE.split():
+        if not getattr(options, name) >= 0:
+            raise _out_of_range(name, "must be at least 0", getattr(options, name))
+    if not 0 <= options.dropout < 1:
+        raise _out_of_range("dropout", "must be in [0, 1)", options.dropout)
+    if not 0 < options.valid_fraction < 1:
+        raise _out_of_range("valid_fraction", "must be between 0 and 1", options.valid_fraction)
+    for name in ("seed", "data_seed"):
+        if not 0 <= getattr(options, name) < 2**22:
+            raise _out_of_range(name, "must be at least 0 and less than 2**22", getattr(options, name))
+
+
+def _out_of_range(name, expected, value):
+    return InputError(f"--{name.replace('_', '-')}: {expected}. Received: {value}")

@@ -1,0 +1,85 @@
+"""What a run leaves to be read: the table, the samples and the pictures."""
+
+import numpy as np
+
+import keras_vattn
+from applications.common.runs import write_text_atomically
+from applications.nmt.evaluation import align
+from applications.nmt.generation import Translator
+
+CURVES = ("loss", "val_loss")
+CURVE_LABELS = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
+NUM_PICTURES = 3
+
+
+def write_report(folder, record, sentences):
+    """Write report.txt: the figures, and samples beside their references."""
+    report = record["report"]
+    likelihood, translation, alignment = (report[name] for name in ("likelihood", "translation", "alignment"))
+    lines = [
+        f"{record['row']}, seed {record['seed']} (one seed, no claim), {report['num_sentences']} {record['split']} "
+        f"sentences, inference {report['inference']}, best of {record['epochs']} epochs: {record['best_epoch']}",
+        "",
+        f"perplexity ({likelihood['kind']}): {likelihood['perplexity']:.3f} of {likelihood['num_tokens']} tokens, ends "
+        "counted",
+    ]
+    if "elbo_nats" in likelihood:
+        lines.append(
+            f"perplexity (ELBO): {likelihood['elbo_perplexity']:.3f}; ELBO {likelihood['elbo_nats']:.3f} nats a "
+            f"sentence, KL {likelihood['kl_nats']:.3f}"
+        )
+    lines += [
+        f"BLEU: {translation['bleu']:.2f} ({translation['bleu_signature']})",
+        f"chrF: {translation['chrf']:.2f} ({translation['chrf_signature']})",
+        f"exact match: {100 * translation['exact_match']:.1f}%",
+    ]
+    for name in ("prior", "posterior", "exact"):
+        if f"{name}_entropy" in alignment:
+            line = f"alignment, {name}: entropy {alignment[f'{name}_entropy']:.3f} nats"
+            if name in alignment:
+                scores = alignment[name]
+                low, high = scores["f1_interval"]
+                line += (
+                    f", F1 {100 * scores['f1']:.1f} [{100 * low:.1f}, {100 * high:.1f}], AER {100 * scores['aer']:.1f}"
+                )
+            lines.append(line)
+    parameters = record["parameters"]
+    lines += [
+        f"parameters: {parameters['generative']} generative, {parameters['inference']} inference",
+        f"trained {record['epochs']} epochs, {record['steps']} steps, in {record['train_seconds']:.0f} s",
+        "",
+        *_samples(sentences, 8),
+    ]
+    write_text_atomically(folder.file("report.txt"), "\n".join(lines) + "\n")
+    write_text_atomically(folder.file("samples.txt"), "\n".join(_samples(sentences, 200)) + "\n")
+
+
+def _samples(sentences, maximum):
+    lines = []
+    count = len(sentences["sources"])
+    for index in np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int)):
+        lines += [
+            f"source      {sentences['sources'][index]}",
+            f"reference   {sentences['references'][index]}",
+            f"translation {sentences['hypotheses'][index]}",
+            "",
+        ]
+    return lines
+
+
+def write_pictures(folder, options, models, codec, rows, pairs, encoded):
+    """Write curves.png, and an alignment_NAME.png of the prior and of each posterior (Figures 3 and 4)."""
+    history = {name: [row.get(name) for row in rows] for name in ("epoch", *CURVES)}
+    keras_vattn.plots.training_curves(
+        {options.row: history}, list(CURVES), metric_labels=CURVE_LABELS, path=folder.file("curves.png")
+    )
+    count = len(pairs)
+    chosen = np.unique(np.linspace(0, count - 1, min(NUM_PICTURES, count)).astype(int))
+    sources, targets = ([side[row] for row in chosen] for side in (encoded.sources, encoded.targets))
+    translator = Translator(models, codec, options)
+    source_tokens = [codec.source.pieces(np.asarray(ids)) or [""] for ids in sources]
+    target_tokens = [[*codec.target.pieces(np.asarray(ids)), "<end>"] for ids in targets]
+    for name, weights in align(translator, sources, targets).items():
+        keras_vattn.plots.alignment_heat_map(
+            weights, source_tokens, target_tokens, path=folder.file(f"alignment_{name}.png")
+        )

@@ -1,0 +1,302 @@
+import gzip
+import math
+
+import numpy as np
+import pytest
+from ibm1 import ibm1
+
+from applications.common import alignments
+from applications.common.alignments import Links
+from applications.common.errors import InputError
+
+# The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
+GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]
+PREDICTED = [Links({(0, 0), (2, 1), (2, 2)})]
+
+
+def write(path, content):
+    content = content.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def fails(call, *parts):
+    with pytest.raises(InputError) as caught:
+        call()
+    for part in parts:
+        assert str(part) in str(caught.value)
+
+
+def random_links(generator, num_pairs, chance=0.3):
+    return [
+        Links(frozenset((int(i), int(j)) for i, j in np.argwhere(generator.random((5, 6)) < chance)))
+        for _ in range(num_pairs)
+    ]
+
+
+def test_possible_links_contain_the_sure_ones():
+    links = Links([(0, 1)], [(2, 3)])
+    assert links.sure == {(0, 1)} and links.possible == {(0, 1), (2, 3)}
+    assert Links({(0, 1)}) == Links({(0, 1)}, {(0, 1)})
+    assert len({Links({(0, 1)}), Links({(0, 1)})}) == 1
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz"])
+def test_pharaoh(tmp_path, name):
+    path = write(tmp_path / name, "\ufeff0-0 1p2 3?1\r\n\n  12-7\t0-0 12p7 0-0\n")
+    first, second, third = alignments.read_pharaoh(path, num_pairs=3)
+    assert first == Links({(0, 0)}, {(1, 2), (3, 1)})
+    assert second == Links(frozenset())
+    assert third == Links({(12, 7), (0, 0)})
+
+
+def test_pharaoh_counted_from_one(tmp_path):
+    assert alignments.read_pharaoh(write(tmp_path / "a", "1-1 2p3\n"), one_based=True) == [Links({(0, 0)}, {(1, 2)})]
+    fails(
+        lambda: alignments.read_pharaoh(write(tmp_path / "b", "1-1\n1-0\n"), one_based=True), "b:2", "'1-0'", "from 1"
+    )
+
+
+@pytest.mark.parametrize("field", ["1", "1-", "1-2-3", "a-1", "1_2", "1–2", "١-١", "1.0-2", "1- 2", "9" * 5000 + "-0"])
+def test_malformed_link(tmp_path, field):
+    path = write(tmp_path / "gold", f"0-0\n0-0 {field}\n")
+    fails(lambda: alignments.read_pharaoh(path), f"{path}:2: ", repr(field.split()[0]))
+
+
+@pytest.mark.parametrize("field", ["-1-0", "0--1", "0p-1", "-2?-3"])
+def test_negative_index(tmp_path, field):
+    path = write(tmp_path / "gold", f"0-0\n\n{field}\n")
+    fails(lambda: alignments.read_pharaoh(path), f"{path}:3: ", "counted from 0", field)
+
+
+def test_number_of_lines(tmp_path):
+    path = write(tmp_path / "gold", "0-0\n\n")
+    assert len(alignments.read_pharaoh(path)) == 2
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=3), f"{path}:3: ", "2 lines", "3 pairs")
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=1), f"{path}:2: ", "2 lines", "1 pairs")
+    fails(lambda: alignments.read_pharaoh(tmp_path / "none"), "no such file")
+
+
+def test_a_file_of_blank_lines_has_pairs_without_links(tmp_path):
+    assert alignments.read_pharaoh(write(tmp_path / "gold", "\n\n\n"), num_pairs=3) == [Links(frozenset())] * 3
+
+
+def test_table_of_links(tmp_path):
+    path = write(tmp_path / "gold.wa", "1 0 0 S \n1 4 3 P\n\n3 1 2\n3 0 0 S 0.5\n3 1 2 P\n")
+    expected = [Links({(0, 0)}, {(4, 3)}), Links(frozenset()), Links({(1, 2), (0, 0)})]
+    assert alignments.read_pharaoh(path) == expected
+    assert alignments.read_pharaoh(path, num_pairs=4) == [*expected, Links(frozenset())]
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=2), f"{path}:4: ", "up to 2", "pair 3")
+    one_based = write(tmp_path / "one", "0001 1 2 S\n")
+    assert alignments.read_pharaoh(one_based, one_based=True) == [Links({(0, 1)})]
+
+
+@pytest.mark.parametrize("line", ["1 0", "1 0 0 X", "1 0 0 S S", "0-0", "1 a 0 S", "-1 0 0"])
+def test_malformed_line_of_a_table(tmp_path, line):
+    path = write(tmp_path / "gold.wa", f"1 0 0 S\n{line}\n")
+    fails(lambda: alignments.read_pharaoh(path), f"{path}:2: ", "pair i j", line)
+
+
+def test_numbers_of_a_table(tmp_path):
+    fails(lambda: alignments.read_pharaoh(write(tmp_path / "a", "1 0 0\n0 0 0\n")), "a:2: ", "counted from 1")
+    fails(lambda: alignments.read_pharaoh(write(tmp_path / "b", "1 0 0\n1 0 -1\n")), "b:2: ", "counted from 0")
+
+
+def test_the_two_formats_agree(tmp_path):
+    generator = np.random.default_rng(0)
+    links = random_links(generator, 7)
+    pharaoh = "".join(" ".join(f"{i}-{j}" for i, j in sorted(entry.sure)) + "\n" for entry in links)
+    table = "".join(f"{n} {i} {j} S \n" for n, entry in enumerate(links, start=1) for i, j in sorted(entry.sure))
+    assert alignments.read_pharaoh(write(tmp_path / "p", pharaoh)) == links
+    assert alignments.read_pharaoh(write(tmp_path / "t", table), num_pairs=7) == links
+
+
+def test_links_in_range_pass():
+    links = [Links({(0, 0), (1, 2)}), Links(frozenset())]
+    assert alignments.check_links(links, ["a b", ""], [["x", "y", "z"], []]) == (links, 0)
+
+
+@pytest.mark.parametrize("link", [(2, 0), (0, 3), (-1, 0)])
+@pytest.mark.parametrize("kind", ["sure", "possible"])
+def test_links_out_of_range(link, kind):
+    good = Links({(0, 0)}, {(1, 1)})
+    bad = Links({(0, 0), link}, {(1, 1)}) if kind == "sure" else Links({(0, 0)}, {(1, 1), link})
+    sources, targets = ["a b"] * 2, ["x y z"] * 2
+    named = f"the link {link[0]}-{link[1]} "
+    fails(lambda: alignments.check_links([good, bad], sources, targets, path="g"), "g:2: ", named, "2 source and 3")
+    assert alignments.check_links([good, bad], sources, targets, skip_invalid=True) == ([good, good], 1)
+
+
+def test_links_need_their_sentences():
+    fails(lambda: alignments.check_links([Links(set())], ["a", "b"], ["x", "y"]), "1 pairs", "2 source and 2 target")
+    fails(lambda: alignments.check_links([Links(set())], ["a"], [], skip_invalid=True), "0 target")
+
+
+def test_merge_by_hand():
+    weights = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]]
+    merged = alignments.merge_to_words(weights, [0, 0, 1, 2], [0, 0, 1])
+    np.testing.assert_allclose(merged, [[0.65, 0.15, 0.2], [0.0, 0.25, 0.75]])
+    np.testing.assert_allclose(merged.sum(axis=1), 1.0)
+    np.testing.assert_allclose(alignments.merge_to_words(weights, range(4), range(3)), weights)
+
+
+def test_pieces_of_no_word_are_left_out():
+    weights = [[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.2, 0.6]]
+    merged = alignments.merge_to_words(weights, [0, 0, -1], [0, 1, -1])
+    np.testing.assert_allclose(merged, [[0.8], [0.0]])
+    assert alignments.merge_to_words(np.ones((2, 1)), [-1], [0, 0]).shape == (1, 0)
+    assert alignments.merge_to_words(np.zeros((0, 2)), [0, 1], []).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "source, target",
+    [([0, 1], [0, 1]), ([0, 1, 2], [0]), ([0, 2, 2], [0, 1]), ([1, 1, 1], [0, 1]), ([0, 1, -2], [0, 1])],
+)
+def test_merge_refuses_words_that_do_not_fit(source, target):
+    with pytest.raises(ValueError, match=r"(source|target)_words"):
+        alignments.merge_to_words(np.ones((2, 3)), source, target)
+
+
+def test_links_of_the_largest_weight():
+    weights = np.array([[0.1, 0.7, 0.2], [0.4, 0.4, 0.2], [0.0, 0.0, 0.0]])
+    assert alignments.links_of(weights) == Links({(1, 0), (0, 1)})
+    assert alignments.links_of(np.zeros((2, 0))) == Links(frozenset())
+    assert alignments.links_of(np.zeros((0, 2))) == Links(frozenset())
+
+
+def test_links_above_a_threshold():
+    weights = np.array([[0.1, 0.7, 0.2], [0.4, 0.4, 0.2]])
+    assert alignments.links_of(weights, threshold=0.4) == Links({(1, 0), (0, 1), (1, 1)})
+    assert alignments.links_of(weights, threshold=0.9) == Links(frozenset())
+
+
+def test_links_of_need_a_matrix_of_numbers():
+    with pytest.raises(ValueError, match=r"\(T, S\)"):
+        alignments.links_of([0.5, 0.5])
+    with pytest.raises(ValueError, match="NaN"):
+        alignments.links_of([[0.5, math.nan]])
+
+
+def test_scores_by_hand():
+    scores = alignments.alignment_scores(PREDICTED, GOLD)
+    # |A| = 3, |S| = 2, |A & S| = 1, |A & P| = 2.
+    assert scores.precision == pytest.approx(2 / 3)
+    assert scores.recall == pytest.approx(1 / 2)
+    assert scores.f1 == pytest.approx(2 * (2 / 3) * (1 / 2) / (2 / 3 + 1 / 2))
+    assert scores.aer == pytest.approx(1 - 3 / 5)
+
+
+def test_scores_add_counts_over_the_corpus():
+    gold = [*GOLD, Links({(0, 0)}), Links(frozenset())]
+    predicted = [*PREDICTED, Links({(0, 0)}), Links({(1, 1)})]
+    scores = alignments.alignment_scores(predicted, gold)
+    assert scores == pytest.approx((3 / 5, 2 / 3, 2 * 0.6 * (2 / 3) / (0.6 + 2 / 3), 1 - 5 / 8))
+
+
+def test_scores_at_the_ends():
+    generator = np.random.default_rng(0)
+    gold = random_links(generator, 4)
+    assert alignments.alignment_scores(gold, gold) == (1.0, 1.0, 1.0, 0.0)
+    nothing = [Links(frozenset())] * 4
+    assert alignments.alignment_scores(nothing, gold) == (0.0, 0.0, 0.0, 1.0)
+    # Possible links neither cost nor earn recall.
+    assert alignments.alignment_scores([Links({(0, 0), (1, 1)})], GOLD) == (1.0, 1.0, 1.0, 0.0)
+    assert alignments.alignment_scores([Links({(0, 0), (1, 1), (2, 1)})], GOLD) == (1.0, 1.0, 1.0, 0.0)
+
+
+def test_with_sure_links_only_the_error_rate_is_one_minus_f1():
+    generator = np.random.default_rng(1)
+    scores = alignments.alignment_scores(random_links(generator, 9), random_links(generator, 9))
+    assert scores.aer == pytest.approx(1.0 - scores.f1)
+
+
+def test_scores_refuse_what_they_cannot_compare():
+    with pytest.raises(ValueError, match="1 and 2 entries"):
+        alignments.alignment_scores(PREDICTED, GOLD * 2)
+    for gold in ([], [Links(frozenset(), {(0, 0)})]):
+        with pytest.raises(ValueError, match="no sure link"):
+            alignments.alignment_scores([Links(frozenset())] * len(gold), gold)
+
+
+@pytest.mark.parametrize("measure", ["precision", "recall", "f1", "aer"])
+def test_interval_holds_the_score(measure):
+    generator = np.random.default_rng(2)
+    gold, predicted = random_links(generator, 40), random_links(generator, 40, chance=0.5)
+    interval = alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=3)
+    assert interval.value == pytest.approx(getattr(alignments.alignment_scores(predicted, gold), measure))
+    assert interval.low < interval.value < interval.high
+    assert interval == alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=3)
+    assert interval != alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=4)
+
+
+def test_interval_covers_as_the_normal_one():
+    # Every pair has one sure and one predicted link, so recall is the mean of independent zeros and ones.
+    hits = np.arange(200) < 120
+    gold = [Links({(0, 0)})] * 200
+    predicted = [Links({(0, 0)} if hit else {(1, 1)}) for hit in hits]
+    interval = alignments.bootstrap_interval(predicted, gold, "recall", num_resamples=2000)
+    half = 1.96 * math.sqrt(0.6 * 0.4 / 200)
+    assert interval == pytest.approx((0.6, 0.6 - half, 0.6 + half), abs=0.01)
+
+
+def test_paired_intervals():
+    generator = np.random.default_rng(4)
+    gold = random_links(generator, 60)
+    # The first lacks a fifth of the links, the second two fifths.
+    first, second = (
+        [Links(frozenset(link for link in sorted(entry.sure) if generator.random() < share)) for entry in gold]
+        for share in (0.8, 0.6)
+    )
+    better = alignments.paired_bootstrap(first, second, gold, "f1", num_resamples=200)
+    assert 0.0 < better.low < better.value < better.high
+    scores = [alignments.alignment_scores(predicted, gold).f1 for predicted in (first, second)]
+    assert better.value == pytest.approx(scores[0] - scores[1])
+    assert alignments.paired_bootstrap(first, first, gold, "aer", num_resamples=20) == (0.0, 0.0, 0.0)
+    reversed_signs = alignments.paired_bootstrap(second, first, gold, "f1", num_resamples=200)
+    assert reversed_signs == pytest.approx((-better.value, -better.high, -better.low))
+
+
+def test_bootstrap_options():
+    with pytest.raises(ValueError, match="'accuracy'"):
+        alignments.bootstrap_interval(PREDICTED, GOLD, "accuracy")
+    with pytest.raises(ValueError, match="'count'"):
+        alignments.paired_bootstrap(PREDICTED, PREDICTED, GOLD, "count")
+    with pytest.raises(ValueError, match="num_resamples"):
+        alignments.bootstrap_interval(PREDICTED, GOLD, "f1", num_resamples=0)
+    with pytest.raises(ValueError, match="entries"):
+        alignments.paired_bootstrap(PREDICTED, PREDICTED * 2, GOLD, "f1")
+
+
+def test_entropy():
+    weights = np.array([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    expected = [math.log(4.0), 0.0, math.log(2.0), 0.0]
+    np.testing.assert_allclose(alignments.entropy(weights), expected)
+    np.testing.assert_allclose(alignments.entropy(weights.T, axis=0), expected)
+    assert alignments.entropy(weights.reshape(2, 2, 4).astype(np.float32)).shape == (2, 2)
+    assert not np.signbit(alignments.entropy(weights)).any()
+    assert alignments.entropy(np.array([5e-324, 1.0])) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("bad", [-0.1, math.nan])
+def test_entropy_needs_probabilities(bad):
+    with pytest.raises(ValueError, match="negative weight or NaN"):
+        alignments.entropy([0.5, bad])
+
+
+def test_ibm1_tells_words_apart_by_the_company_they_keep():
+    pairs = [("the house", "das Haus"), ("the book", "das Buch"), ("a book", "ein Buch")]
+    assert ibm1(pairs, 20) == [Links({(0, 0), (1, 1)})] * 3
+
+
+def test_ibm1_finds_a_dictionary():
+    generator = np.random.default_rng(5)
+    pairs, gold = [], []
+    for _ in range(300):
+        words = generator.choice(30, size=6, replace=False)
+        order = generator.permutation(6)
+        pairs.append((" ".join(f"s{word}" for word in words), " ".join(f"t{words[k]}" for k in order)))
+        gold.append(Links(frozenset((int(k), j) for j, k in enumerate(order))))
+    trained = alignments.alignment_scores(ibm1(pairs, 8), gold)
+    assert trained.f1 > 0.98
+    # Uniform probabilities say nothing: every word is linked to the first one, the empty word.
+    assert alignments.alignment_scores(ibm1(pairs, 0), gold).f1 == 0.0

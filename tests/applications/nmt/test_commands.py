@@ -1,0 +1,292 @@
+"""The program as it is used: train, evaluate, generate, export, and bad input."""
+
+import csv
+import dataclasses
+import gzip
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import yaml
+from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
+
+from applications.common.errors import InputError
+from applications.nmt import training
+from applications.nmt.data import Codec, EncodedPairs, load_splits
+from applications.nmt.options import Options, validate
+from applications.nmt.training import HalveOnPlateau, load_run, read_weights
+
+SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
+
+
+def arguments_of(options):
+    """The command line of `train` for options that differ from the default ones."""
+    default, words = Options(), []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value != getattr(default, field.name):
+            words += [f"--{field.name.replace('_', '-')}", str(value)]
+    return ["train", *words]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two epochs of a row with an inference network."""
+    folder = tmp_path_factory.mktemp("nmt")
+    options = small_options(folder, row="variational_enum", epochs=2)
+    status, out, err = call(*arguments_of(options))
+    assert status == 0, err
+    return options, out
+
+
+def test_a_run_leaves_what_it_should(trained):
+    options, out = trained
+    folder = pathlib.Path(options.out)
+    record = json.loads((folder / "metrics.json").read_text())
+    for name in ("model.keras", "config.yaml", "report.txt", "samples.txt", "curves.png", "saved_model/saved_model.pb"):
+        assert (folder / name).exists(), name
+    for name in ("prior", "posterior", "exact"):
+        assert (folder / f"alignment_{name}.png").stat().st_size > 5000
+        assert 0 <= record["report"]["alignment"][f"{name}_entropy"] <= np.log(12)
+    likelihood = record["report"]["likelihood"]
+    assert likelihood["kind"] == "exact"
+    assert 1 < likelihood["perplexity"] <= likelihood["elbo_perplexity"] < 100
+    assert record["parameters"]["inference"] > 0
+    assert record["steps"] == 2 * -(-record["data"]["train"]["pairs"] // 8)
+    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert {"loss", "val_loss", "latent_kl", "learning_rate"} <= set(rows[0])
+    assert "perplexity (exact)" in out
+    best = int(np.argmin([float(row["val_loss"]) for row in rows])) + 1
+    assert record["best_epoch"] == best
+
+
+def test_best_last_and_averaged_weights(trained):
+    options, _ = trained
+    folder = pathlib.Path(options.out) / "weights"
+    epochs = [read_weights(folder / f"epoch_{number}.npz") for number in (1, 2)]
+    for name, expected in (("last", epochs[1]), ("averaged", [(a + b) / 2 for a, b in zip(*epochs, strict=True)])):
+        for one, other in zip(read_weights(folder / f"{name}.npz"), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    with pytest.raises(InputError, match=r"--weights: expected one of best, last, averaged. Received: first"):
+        load_run(options.out, "first")
+
+
+def test_evaluate_crosses_inferences(trained, tmp_path):
+    options, _ = trained
+    status, out, err = call(
+        "evaluate", "--run", options.out, "--inference", "exact", "kmax:2", "soft", "--k-curve", 3, "--weights", "last"
+    )
+    assert status == 0, err
+    report = json.loads((pathlib.Path(options.out) / "evaluation.json").read_text())
+    kinds = [found["likelihood"]["kind"] for found in report["inferences"]]
+    assert kinds == ["exact", "K-max 2", "plug-in"]
+    assert np.all(np.diff(report["k_curve"]["plain"]) >= 0)
+    assert "kmax:2: perplexity (K-max 2)" in out
+
+
+def test_generate_is_what_the_export_gives(trained, tmp_path):
+    """A process that imports only TensorFlow and tensorflow-text translates the same lines, byte for byte."""
+    options, _ = trained
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
+    status, out, err = call("generate", "--run", options.out, "--input", lines)
+    assert status == 0, err
+    status, _, err = call("export", "--run", options.out, "--out", tmp_path / "served")
+    assert status == 0, err
+    program = (
+        "import sys, tensorflow as tf, tensorflow_text\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "lines = open(sys.argv[2], encoding='utf-8').read().split('\\n')[:-1]\n"
+        "for text in model.generate(tf.constant(lines)).numpy(): sys.stdout.buffer.write(text + b'\\n')\n"
+        "found = model.n_best(tf.constant(lines))\n"
+        "assert found['texts'].shape == found['scores'].shape == (3, 3)\n"
+        "assert (model.score(tf.constant(lines), tf.constant(lines))['log_likelihood'].numpy() < 0).all()\n"
+        "assert not any(name.startswith(('keras_vattn', 'applications')) for name in sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "served"), str(lines)], capture_output=True, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr.decode()[-2000:]
+    assert result.stdout.decode() == out
+    assert len(out.splitlines()) == len(SENTENCES)
+
+
+def test_resume_repeats_the_uninterrupted_run(tmp_path, monkeypatch):
+    """Stopped after the first epoch and resumed: the same history and weights."""
+    whole = small_options(tmp_path, row="marginal", epochs=2, out=str(tmp_path / "whole"), export=False)
+    parts = dataclasses.replace(whole, out=str(tmp_path / "parts"))
+    monkeypatch.setattr(training, "evaluate_split", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        training.train(whole)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(dataclasses.replace(parts, epochs=1))
+    with pytest.raises(KeyboardInterrupt):
+        training.train(dataclasses.replace(parts, resume=True))
+    for one, other in zip(
+        *(read_weights(tmp_path / name / "weights/last.npz") for name in ("whole", "parts")), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_starts_from_another(trained, tmp_path, monkeypatch):
+    """The shared weights are those of the other run, and its segmentation is taken over."""
+    options, _ = trained
+    started = dataclasses.replace(
+        options, row="variational_sample", init_from=options.out, out=str(tmp_path / "started"), export=False
+    )
+    seen = {}
+
+    def look(options, folder, models, encoded):
+        seen.update({weight.path: weight.numpy() for weight in models.training.trainable_weights})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_fit", look)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(started)
+    _, _, _, models = load_run(options.out)
+    for weight in models.training.trainable_weights:
+        np.testing.assert_array_equal(seen[weight.path], weight.numpy())
+    with pytest.raises(InputError, match=r"--init-from: .* is another model: units differ"):
+        training.train(dataclasses.replace(started, units=12, out=str(tmp_path / "other")))
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_learning_rate_is_halved():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    callback = HalveOnPlateau(patience=1, rows=[{"val_loss": 3.0}])
+    callback.set_model(model)
+    rates = []
+    for epoch, value in enumerate([2.0, 2.5, 2.4, 2.3, 1.0, 1.5]):
+        logs = {"val_loss": value}
+        callback.on_epoch_end(epoch, logs)
+        rates.append(logs["learning_rate"])
+    assert rates == [1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("segmentation", ["bpe", "characters", "segmented"])
+def test_segmentations(tmp_path, segmentation):
+    """Text goes through each of them unchanged, and comes back after saving."""
+    options = small_options(tmp_path, segmentation=segmentation, max_length=40)
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    encoded = EncodedPairs.encode(options, codec, splits.valid)
+    decoded = [text.decode() for text in codec.target.decode(np.array([encoded.targets[0]])).numpy()]
+    assert decoded == [splits.valid.targets[0]]
+
+    class Folder:
+        path = tmp_path
+
+        @staticmethod
+        def file(name):
+            return tmp_path / name
+
+    codec.save(Folder)
+    loaded = Codec.load(Folder, options)
+    again = EncodedPairs.encode(options, loaded, splits.valid)
+    assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
+
+
+def test_files_and_long_sentences(tmp_path):
+    """Names of published data, plain or compressed; pairs beyond the limit are left out of training, cut elsewhere."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:20], ("train.de", "train.en"))
+    write_pairs(folder, [*PAIRS[20:24], ("wort " * 30, "word " * 30)], ("val.de", "val.en"))
+    for name in ("train.de", "train.en"):
+        with gzip.open(folder / f"{name}.gz", "wb") as file:
+            file.write((folder / name).read_bytes())
+        (folder / name).unlink()
+    options = Options(**SMALL, data=str(folder), data_source="de", data_target="en")
+    splits = load_splits(options)
+    assert (len(splits.train), len(splits.valid), splits.test) == (20, 5, None)
+    codec = Codec.fit(options, splits.train)
+    cut = EncodedPairs.encode(options, codec, splits.valid)
+    assert (cut.report["too_long"], cut.report["source_num_truncated"]) == (0, 1)
+    dropped = EncodedPairs.encode(options, codec, splits.valid, drop_long=True)
+    assert (dropped.report["pairs"], dropped.report["too_long"], dropped.rows) == (4, 1, [0, 1, 2, 3])
+
+
+def test_the_embedded_pairs_have_gold_alignments():
+    options = Options(max_train_pairs=100, max_test_pairs=50)
+    splits = load_splits(options)
+    assert (len(splits.train), len(splits.valid), len(splits.test)) == (100, 800, 50)
+    for part in ("train", "valid", "test"):
+        pairs = getattr(splits, part)
+        assert len(splits.links[part]) == len(pairs)
+        for source, target, links in zip(pairs.sources, pairs.targets, splits.links[part], strict=True):
+            assert max(i for i, _ in links.possible) < len(source.split())
+            assert max(j for _, j in links.possible) < len(target.split())
+    shuffled = load_splits(dataclasses.replace(options, shuffle_sources=True))
+    assert sorted(shuffled.train.sources) == sorted(splits.train.sources)
+    assert shuffled.train.sources != splits.train.sources
+    assert shuffled.train.targets == splits.train.targets
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"row": "hardest"}, "--row: expected one of soft, .*Received: hardest"),
+        ({"segmentation": "morphemes"}, "--segmentation: expected one of bpe, "),
+        ({"dropout": 1.0}, r"--dropout: must be in \[0, 1\)"),
+        ({"num_beams": 0}, "--num-beams: must be positive. Received: 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate: must be finite"),
+        ({"length_penalty": -1.0}, "--length-penalty: must be at least 0"),
+        ({"baseline": "mean"}, "--baseline: expected one of soft, moving_average, none"),
+        ({"relaxed": "beta"}, "--relaxed: expected one of dirichlet, "),
+    ],
+)
+def test_options_out_of_range(changes, message):
+    with pytest.raises(InputError, match=message):
+        validate(dataclasses.replace(Options(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("train.tgt", "one line\n", r"train.src has 36 lines and .*train.tgt has 1"),
+        ("train.src", "", "train.src: the file is empty"),
+        ("train.tgt", "x\n\n" + "y\n" * 34, "train.tgt:2: an empty sentence"),
+    ],
+)
+def test_bad_files_stop_before_any_work(tmp_path, name, text, message):
+    options = small_options(tmp_path)
+    (tmp_path / "data" / name).write_text(text, encoding="utf-8")
+    status, _, err = call(*arguments_of(options))
+    assert status == 2
+    assert re.search(message, err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_words_on_the_command_line(trained, tmp_path):
+    options, _ = trained
+    for arguments, message in (
+        (("evaluate", "--run", tmp_path), "is not the folder of a run"),
+        (("evaluate", "--run", options.out, "--inference", "kmax"), "--inference: expected exact, kmax:K"),
+        (("evaluate", "--run", options.out, "--split", "train"), "--split: expected valid or test"),
+        (("evaluate", "--run", options.out, "--split", "test"), "this run has no test pairs"),
+        (("generate", "--run", options.out, "--num-beams", 0), "--num-beams: must be positive"),
+        (("generate", "--run", options.out, "--input", tmp_path / "no"), "no such file"),
+        (("export", "--run", options.out, "--inference", "sample:3"), "an export has no draws"),
+        (("train", "--out", options.out), "holds a run"),
+        (("compare", "--rows", "softer"), "--row: expected one of"),
+        (("compare", "--inference", "most"), "--inference: expected exact"),
+    ):
+        status, _, err = call(*arguments)
+        assert status == 2, arguments
+        assert message in err
+
+
+def test_weights_of_another_model(trained, tmp_path):
+    options, _ = trained
+    shutil.copytree(options.out, tmp_path / "run")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "units": 11}))
+    status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
+    assert status == 2
+    assert "does not fit the model" in err

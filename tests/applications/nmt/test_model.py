@@ -1,0 +1,166 @@
+"""Every row of the translation model: what it may see, what it is made of, and that it learns."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from nmt_cases import SMALL, arrays, randomize
+
+import keras_vattn
+from applications.nmt.generation import Inference, Translator, WordModel, default_inference
+from applications.nmt.model import build
+from applications.nmt.options import ROWS, Options
+
+VOCABULARY = 30
+INPUTS = arrays(vocabulary=VOCABULARY)
+DENG = [name for name, row in ROWS.items() if not row.is_bayesian]
+every_row = pytest.mark.parametrize("row", list(ROWS))
+
+
+class Segmentation(tf.Module):
+    """Stands for a codec: ids alone are looked at here."""
+
+    vocabulary_size = VOCABULARY
+
+
+class NoCodec:
+    source = target = Segmentation()
+
+
+def made(row, **changes):
+    keras.utils.set_random_seed(3)
+    options = Options(**{**SMALL, "row": row, "num_layers": 2, **changes})
+    models = build(options, VOCABULARY, VOCABULARY)
+    randomize(models)
+    return models, options
+
+
+def translator_of(row, inference=None):
+    models, options = made(row)
+    return Translator(models, NoCodec(), options, Inference.parse(inference or default_inference(row), row)), models
+
+
+@every_row
+def test_every_row_learns(row):
+    """A few steps on one batch lower the loss of that batch."""
+    models, _ = made(row, kl_weight=0.0, dropout=0.1, num_layers=1)
+    models.training.compile(keras.optimizers.Adam(0.1), keras_vattn.NegativeBound(ignore_class=0), run_eagerly=True)
+
+    def loss():
+        return models.training.evaluate(INPUTS, INPUTS["target"], verbose=0, return_dict=True)["loss"]
+
+    before = loss()
+    models.training.fit(INPUTS, INPUTS["target"], epochs=4, verbose=0)
+    assert loss() < before - 1.0
+
+
+@pytest.mark.parametrize("row", ["variational_sample", "relaxed", "bam_weibull"])
+def test_under_xla(row):
+    models, _ = made(row, num_layers=1)
+    models.training.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=True)
+    assert np.isfinite(models.training.train_on_batch(INPUTS, INPUTS["target"], return_dict=True)["loss"])
+
+
+def test_all_rows_of_deng_have_the_same_generative_parameters():
+    counts = {row: made(row)[0].parameters for row in DENG}
+    assert len({count["generative"] for count in counts.values()}) == 1
+    for row, count in counts.items():
+        assert (count["inference"] > 0) == ROWS[row].needs_posterior
+    bayesian, deterministic = made("bam_weibull")[0].parameters, counts["soft"]
+    width, hidden = 2 * SMALL["encoder_units"], 5
+    assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
+
+
+@every_row
+def test_no_word_is_predicted_from_a_later_one(row):
+    translator, _ = translator_of(row)
+    target = np.array([[5, 9, 7, 11, 6, 3]], "int32")
+    source = INPUTS["source"][:1]
+    shifted = lambda words: np.concatenate([[[2]], words[:, :-1]], axis=1).astype("int32")  # noqa: E731
+    first = translator.log_likelihood(source, shifted(target), target).numpy()
+    posterior = translator.alignments(source, shifted(target), target).get("posterior")
+    for time in range(1, 5):
+        permuted = target.copy()
+        permuted[:, time:] = target[:, time:][:, ::-1]
+        changed = translator.log_likelihood(source, shifted(permuted), permuted).numpy()
+        np.testing.assert_allclose(changed[:, :time], first[:, :time], rtol=1e-5)
+        if posterior is not None:
+            other = translator.alignments(source, shifted(permuted), permuted)["posterior"]
+            assert (np.abs(other - posterior)[:, :time] > 1e-4).any()
+
+
+@pytest.mark.parametrize("row", ["soft", "marginal", "variational_enum"])
+def test_the_inferences_agree_where_they_must(row):
+    """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
+    posterior."""
+    models, options = made(row)
+    arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
+
+    def value(name):
+        translator = Translator(models, NoCodec(), options, Inference.parse(name, row))
+        return translator.log_likelihood(*arguments).numpy()
+
+    exact = value("exact")
+    np.testing.assert_allclose(value("kmax:5"), exact, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value("sample:3000"), exact, atol=0.2)
+    assert (np.abs(value("soft") - exact) > 1e-3).any()
+    assert (exact[1, 4:] == 0).all()
+    if row == "marginal":
+        bound = np.where(INPUTS["target"] != 0, models.training(INPUTS), 0.0)
+        np.testing.assert_allclose(bound, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_the_k_curve():
+    """Sums over more alignments are larger, and the last is the exact value; divided by the p of those kept it is
+    K-max."""
+    translator, models = translator_of("marginal")
+    arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
+    joint, prior = (x.numpy() for x in translator.k_curve(*arguments))
+    assert (np.diff(joint, axis=-1) >= -1e-6).all()
+    exact = translator.log_likelihood(*arguments).numpy()
+    counted = INPUTS["target"] != 0
+    np.testing.assert_allclose(joint[..., -1][counted], exact[counted], rtol=1e-4)
+    np.testing.assert_allclose(prior[..., -1][counted], 0.0, atol=1e-5)
+    options = Options(**SMALL, row="marginal")
+    of_two = Translator(models, NoCodec(), options, Inference.parse("kmax:2", "marginal"))
+    kmax = of_two.log_likelihood(*arguments)
+    np.testing.assert_allclose((joint - prior)[..., 1][counted], kmax.numpy()[counted], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("row", ["soft", "variational_enum", "relaxed", "bam_weibull"])
+def test_the_beam_scores_what_teacher_forcing_does(row):
+    """The log-probability of a translation is that of a call with its words, but for the tokens that are never
+    written."""
+    translator, models = translator_of(row)
+    source = INPUTS["source"][:2]
+    found = translator.beam(source)
+    ids, lengths = found["ids"].numpy(), found["lengths"].numpy()
+    target_input = np.concatenate([np.full((2, 1), 2), ids[:, :-1]], axis=1).astype("int32")
+    for index in range(2):
+        length = lengths[index]
+        memory, mask, decoded = translator._read(
+            source[index : index + 1], target_input[index : index + 1, :length], ids[index : index + 1, :length]
+        )
+        words = WordModel(models, Inference.parse(default_inference(row), row)).log_words(decoded, memory, mask)
+        allowed = words.numpy()[0].copy()
+        allowed[:, [0, 1, 2]] = -1e9
+        allowed -= np.log(np.exp(allowed).sum(-1, keepdims=True))
+        chosen = np.take_along_axis(allowed, ids[index, :length, None], axis=-1).sum()
+        np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)
+
+
+def test_the_posterior_that_the_emission_implies():
+    """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
+    translator, _ = translator_of("variational_sample")
+    arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
+    found = {name: x.numpy() for name, x in translator.alignments(*arguments).items()}
+    assert set(found) == {"prior", "posterior", "exact"}
+    for weights in found.values():
+        np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+        assert (weights[1, :, 3:] == 0).all()
+    joint, _ = translator.k_curve(*arguments)
+    order = np.argsort(-np.log(found["prior"] + 1e-30), axis=-1, kind="stable")
+    first = np.take_along_axis(found["exact"], order[..., :1], axis=-1)[..., 0]
+    exact = translator.log_likelihood(*arguments).numpy()
+    counted = INPUTS["target"] != 0
+    np.testing.assert_allclose(np.exp(joint.numpy()[..., 0] - exact)[counted], first[counted], rtol=1e-3, atol=1e-6)

@@ -1,0 +1,77 @@
+"""Tiny data and options for the tests of neural machine translation, and its commands called in this process."""
+
+import contextlib
+import io
+
+import numpy as np
+
+from applications.common.command_line import run
+from applications.nmt.__main__ import COMMANDS
+from applications.nmt.options import Options
+
+SUBJECTS = {"der hund": "the dog", "die katze": "the cat", "das kind": "the child", "mein freund": "my friend"}
+OBJECTS = {"den ball": "the ball", "das haus": "the house", "ein buch": "a book"}
+VERBS = {"gesehen": "seen", "gekauft": "bought", "gefunden": "found"}
+# The verb comes last in the one language and in the middle in the other.
+PAIRS = [
+    (f"{subject} hat {thing} {verb}", f"{SUBJECTS[subject]} has {VERBS[verb]} {OBJECTS[thing]}")
+    for subject in SUBJECTS
+    for thing in OBJECTS
+    for verb in VERBS
+]
+
+SMALL = {
+    "embedding_width": 8,
+    "encoder_units": 6,
+    "units": 10,
+    "attention_units": 7,
+    "vocabulary_size": 60,
+    "max_length": 12,
+    "batch_size": 8,
+    "epochs": 1,
+    "num_beams": 3,
+    "valid_fraction": 0.2,
+    "segmentation": "words",
+}
+
+
+def write_pairs(folder, pairs=PAIRS, names=("train.src", "train.tgt")):
+    """Write the two sides of pairs into a folder; return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, side in zip(names, zip(*pairs, strict=True), strict=True):
+        (folder / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    return folder
+
+
+def small_options(folder, **changes):
+    """Return options of a run in folder/run on pairs in folder/data, which are written."""
+    data = folder / "data"
+    if not data.exists():
+        write_pairs(data)
+    return Options(**{"data": str(data), "out": str(folder / "run"), **SMALL, **changes})
+
+
+def call(*arguments):
+    """Call a command in this process; return its status, standard output and standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run("python -m applications.nmt", COMMANDS, [str(x) for x in arguments])
+    return status, out.getvalue(), err.getvalue()
+
+
+def arrays(batch=4, source=5, target=6, vocabulary=30, seed=0):
+    """Inputs of the training model: the second pair is shorter."""
+    generator = np.random.default_rng(seed)
+    sources, targets = (generator.integers(4, vocabulary, (batch, length)) for length in (source, target))
+    sources[1, 3:] = targets[1, 4:] = 0
+    target_input = np.concatenate([np.full((batch, 1), 2), targets[:, :-1]], axis=1)
+    target_input[1, 4:] = 0
+    named = {"source": sources, "target_input": target_input, "target": targets}
+    return {name: x.astype("int32") for name, x in named.items()}
+
+
+def randomize(models, scale=0.5, seed=7):
+    """Give all weights values that make every part matter."""
+    generator = np.random.default_rng(seed)
+    for weight in models.training.trainable_weights:
+        weight.assign(generator.normal(size=weight.shape, scale=scale))
