@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import pathlib
+import sys
 
 import numpy as np
 
+from applications.common.alignments import check_links, read_pharaoh
 from applications.common.batching import bucketed_dataset, num_batches
 from applications.common.errors import InputError
 from applications.common.readers import ParallelText, read_parallel, split_by_group
@@ -63,6 +65,7 @@ def load_splits(options):
         if valid is None:
             train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
         splits = Splits(train, valid, test)
+    _read_links(options, splits)
     for part, maximum in (("valid", options.max_valid_pairs), ("test", options.max_test_pairs)):
         _keep(splits, part, slice(maximum))
     if options.max_train_pairs is not None and options.max_train_pairs < len(splits.train):
@@ -86,6 +89,22 @@ def _embedded_splits(options):
         texts[part] = ParallelText([pair.source for pair in chosen], [pair.target for pair in chosen])
         links[part] = [pair.links for pair in chosen]
     return Splits(texts["train"], texts["valid"], texts["test"], links)
+
+
+def _read_links(options, splits):
+    """Read the gold alignments of the parts that have a file of them."""
+    for part in ("valid", "test"):
+        path, pairs = getattr(options, f"{part}_links"), getattr(splits, part)
+        if path is None:
+            continue
+        if pairs is None or is_embedded(options):
+            raise InputError(f"--{part}-links is given without {part} files.")
+        if pairs.skipped:
+            raise InputError(f"--{part}-links: {pairs.skipped} {part} pairs were skipped; lines no longer correspond.")
+        links = read_pharaoh(path, len(pairs))
+        splits.links[part], num_dropped = check_links(links, pairs.sources, pairs.targets, options.skip_invalid, path)
+        if num_dropped:
+            print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
 
 
 def _keep(splits, part, rows):

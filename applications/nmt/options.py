@@ -113,6 +113,9 @@ class Options:
     test_source: str | None = None
     """Test pairs, touched once at the end of training and by `evaluate`."""
     test_target: str | None = None
+    valid_links: str | None = None
+    """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
+    test_links: str | None = None
     valid_fraction: float = 0.05
     """Share of train that is held out where there are no validation files."""
     max_train_pairs: int | None = None

@@ -212,6 +212,26 @@ def test_files_and_long_sentences(tmp_path):
     assert (dropped.report["pairs"], dropped.report["too_long"], dropped.rows) == (4, 1, [0, 1, 2, 3])
 
 
+def test_gold_links_of_files(tmp_path):
+    """A line a pair; a link out of range is named, or counted where such lines are skipped."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:20])
+    write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
+    links = tmp_path / "links.txt"
+    options = Options(**SMALL, data=str(folder), test_links=str(links))
+    links.write_text("0-0 1-1 4p3\n2-2\n")
+    found = load_splits(options).links["test"]
+    assert (found[0].sure, found[0].possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (4, 3)})
+    links.write_text("0-0\n0-0 9-1\n")
+    with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
+        load_splits(options)
+    assert load_splits(dataclasses.replace(options, skip_invalid=True)).links["test"][1].sure == {(0, 0)}
+    links.write_text("0-0\n")
+    with pytest.raises(InputError, match=r"links.txt"):
+        load_splits(options)
+    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+        load_splits(Options(valid_links=str(links)))
+
+
 def test_the_embedded_pairs_have_gold_alignments():
     options = Options(max_train_pairs=100, max_test_pairs=50)
     splits = load_splits(options)
