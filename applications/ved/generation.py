@@ -101,13 +101,44 @@ class Generator(tf.Module):
     def _encode(self, texts):
         return self.source_encoder.encode(texts, self._options.value.max_source_length)
 
+    def beam(self, source, num_beams, length_penalty=0.0):
+        """Return what `greedy` does, of the best sentence of a beam search at the posterior means.
+
+        Args:
+            source: (B, S) ids.
+            num_beams: Number of beams, a Python integer.
+            length_penalty: As in `keras_vattn.decoding.beam_search`.
+        """
+        models = self._models.value
+        encoded = models.encoder(source)
+        # Every beam reads the memory of its sentence; the first state is repeated by the search itself.
+        beams, of_beams = (
+            tf.repeat(source, num_beams, axis=0),
+            {name: tf.repeat(x, num_beams, axis=0) for name, x in encoded.items()},
+        )
+        start = models.start(source, encoded, models.prepare(source, encoded))
+        found = decoding.beam_search(
+            self._step(of_beams, models.prepare(beams, of_beams), {}),
+            start,
+            tf.fill([tf.shape(source)[0]], START),
+            END,
+            self._options.value.max_target_length + 1,
+            num_beams,
+            length_penalty=length_penalty,
+        )
+        return {name: x[:, 0] for name, x in found.items()}
+
     def _decode(self, source, encoded, noise, sampler):
         models, max_length = self._models.value, self._options.value.max_target_length + 1
         memory = models.prepare(source, encoded)
         batch_size = tf.shape(source)[0]
         if noise is None:
             noise = models.decoder.draw_noise(batch_size, max_length, memory)
+        step, start_ids = self._step(encoded, memory, noise), tf.fill([batch_size], START)
+        return decoding.decode(step, models.start(source, encoded, memory), start_ids, END, max_length, sampler)
 
+    def _step(self, encoded, memory, noise):
+        models = self._models.value
         # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
         size = self.target_encoder.vocabulary_size
         never = tf.reduce_sum(tf.one_hot([PAD, START, UNKNOWN], size, tf.float32.min, 0.0), axis=0)
@@ -119,8 +150,7 @@ class Generator(tf.Module):
             kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
             return logits + never, state, kept
 
-        start_ids = tf.fill([batch_size], START)
-        return decoding.decode(step, models.start(source, encoded, memory), start_ids, END, max_length, sampler)
+        return step
 
     @staticmethod
     def _by_source(ids, source, num_samples):

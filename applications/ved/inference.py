@@ -99,7 +99,11 @@ class GenerateOptions:
     input: str | None = None
     """File with one source a line, plain or .gz; standard input where it is left out."""
     num_samples: int = 0
-    """0 for the greedy sentence at the posterior means; otherwise that many draws per line, separated by tabs."""
+    """0 for one sentence at the posterior means; otherwise that many draws per line, separated by tabs."""
+    num_beams: int = 1
+    """Beams of the one sentence; 1 is greedy."""
+    length_penalty: float = 0.0
+    """Of the beam search (Wu et al. 2016)."""
     seed: int = 0
 
 
@@ -109,6 +113,12 @@ def generate(options):
         raise InputError(f"--num-samples: must be at least 0. Received: {options.num_samples}")
     if not -(2**31) <= options.seed < 2**31:
         raise InputError(f"--seed: must be an integer of 32 bits. Received: {options.seed}")
+    if options.num_beams < 1:
+        raise InputError(f"--num-beams: must be positive. Received: {options.num_beams}")
+    if options.num_beams > 1 and options.num_samples:
+        raise InputError("--num-beams: draws are decoded greedily; leave out one of --num-beams and --num-samples.")
+    if not 0 <= options.length_penalty < math.inf:
+        raise InputError(f"--length-penalty: must be at least 0. Received: {options.length_penalty}")
     lines = read_lines(options.input) if options.input is not None else _standard_input()
     _, run_options, codec, models = load_run(options.run)
     generator = Generator(models, codec, run_options)
@@ -123,6 +133,15 @@ def generate(options):
 
         def decode(batch, number):
             return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number), 1.0)
+
+    elif options.num_beams > 1:
+
+        @tf.function(reduce_retracing=True, autograph=False)
+        def search(batch):
+            return generator.beam(batch, options.num_beams, options.length_penalty)["ids"]
+
+        def decode(batch, _):
+            return search(batch)
 
     else:
 

@@ -57,6 +57,22 @@ def test_decoding_ends_and_fills_up_with_padding(greedy):
         assert not set(row[:length]) & {PAD, START, UNKNOWN} and set(row[length:]) <= {PAD}
 
 
+def test_beam_search(generator, sources, greedy):
+    """One beam is greedy decoding; more of them find sentences of a higher probability, and of the same shape."""
+    one, five = (
+        tf.function(lambda count=count: generator.beam(sources, count), autograph=False)() for count in (1, 5)
+    )
+    for name in ("ids", "lengths"):
+        np.testing.assert_array_equal(one[name], greedy[name])
+    inside = (np.arange(LIMIT) < greedy["lengths"][:, None])[..., None]
+    np.testing.assert_allclose(one["weights"], np.where(inside, greedy["weights"], 0.0), rtol=1e-4, atol=1e-5)
+    assert five["ids"].shape == greedy["ids"].shape
+    # A sentence that the limit cuts off ranks after those that have ended, whatever its probability.
+    ended = (greedy["ids"] == END).any(axis=1)
+    gain = five["log_probabilities"].numpy()[ended] - greedy["log_probabilities"][ended]
+    assert gain.mean() > 0.1
+
+
 def test_the_score_of_a_decoded_sentence_is_the_sum_of_its_steps(generator, sources, greedy):
     """Decoding renormalises over the words that it may write; the score does not."""
     ended = (greedy["ids"] == END).any(axis=1)
