@@ -2,17 +2,19 @@
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import sys
 
 import numpy as np
+import tensorflow as tf
 
 from applications.common.alignments import check_links, read_pharaoh
-from applications.common.batching import bucketed_dataset, num_batches
+from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
-from applications.common.readers import ParallelText, read_parallel, split_by_group
+from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
 from applications.common.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
-from applications.common.text import END, START
+from applications.common.text import END, PAD, START
 from applications.nmt.embedded import embedded_pairs
 
 PARTS = ("train", "valid", "test")
@@ -27,12 +29,15 @@ class Splits:
     Attributes:
         links: Gold alignments of a part's pairs where they are known, a dictionary from its name to a list of
             `applications.common.alignments.Links`.
+        posteriors: Alignments that training takes for q, a dictionary from "train" and "valid" to one array (n, 3) a
+            pair: target word, source word, probability.
     """
 
     train: ParallelText
     valid: ParallelText
     test: ParallelText | None
     links: dict = dataclasses.field(default_factory=dict)
+    posteriors: dict = dataclasses.field(default_factory=dict)
 
     def split(self, name):
         """Return the pairs of "valid" or "test"; `InputError` if there are none."""
@@ -66,6 +71,7 @@ def load_splits(options):
             train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
         splits = Splits(train, valid, test)
     _read_links(options, splits)
+    _read_posteriors(options, splits)
     for part, maximum in (("valid", options.max_valid_pairs), ("test", options.max_test_pairs)):
         _keep(splits, part, slice(maximum))
     if options.max_train_pairs is not None and options.max_train_pairs < len(splits.train):
@@ -107,6 +113,51 @@ def _read_links(options, splits):
             print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
 
 
+def _read_posteriors(options, splits):
+    """Read the alignments that take the place of an inference network."""
+    if options.posterior_file is None:
+        return
+    if options.shuffle_sources or is_embedded(options):
+        raise InputError("--posterior-file: alignments belong to the pairs of files, in their order.")
+    if options.valid_source is None and (options.data is None or _files_of(options, "valid")[0] is None):
+        raise InputError("--valid-posterior-file is given without validation files.")
+    for part, path in (("train", options.posterior_file), ("valid", options.valid_posterior_file)):
+        pairs = getattr(splits, part)
+        if pairs.skipped:
+            raise InputError(f"--posterior-file: {pairs.skipped} {part} pairs were skipped; lines do not correspond.")
+        if str(path).removesuffix(".gz").endswith(".jsonl"):
+            splits.posteriors[part] = _read_probabilities(path, pairs)
+            continue
+        links, num_dropped = check_links(
+            read_pharaoh(path, len(pairs)), pairs.sources, pairs.targets, options.skip_invalid, path
+        )
+        if num_dropped:
+            print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
+        splits.posteriors[part] = [
+            np.array([(j, i, 1.0) for i, j in sorted(entry.possible)], np.float32).reshape(-1, 3) for entry in links
+        ]
+
+
+def _read_probabilities(path, pairs):
+    lines = read_lines(path)
+    if len(lines) != len(pairs):
+        raise InputError(f"{path} has {len(lines)} lines for {len(pairs)} pairs.")
+    posteriors = []
+    for number, (line, source, target) in enumerate(zip(lines, pairs.sources, pairs.targets, strict=True), start=1):
+        try:
+            matrix = np.array(json.loads(line), np.float32)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path}:{number}: expected a JSON list of rows of numbers ({error})") from error
+        expected = (len(target.split()), len(source.split()))
+        if matrix.shape != expected:
+            raise InputError(f"{path}:{number}: expected {expected[0]} rows of {expected[1]}. Received: {matrix.shape}")
+        if not (np.isfinite(matrix) & (matrix >= 0)).all():
+            raise InputError(f"{path}:{number}: probabilities are at least 0.")
+        places = np.argwhere(matrix > 0)
+        posteriors.append(np.concatenate([places, matrix[matrix > 0][:, None]], axis=1).astype(np.float32))
+    return posteriors
+
+
 def _keep(splits, part, rows):
     """Keep some rows of a part, given as a slice or a list of indices."""
     text = getattr(splits, part)
@@ -117,8 +168,9 @@ def _keep(splits, part, rows):
         return column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
 
     setattr(splits, part, ParallelText(pick(text.sources), pick(text.targets), pick(text.groups), text.skipped))
-    if part in splits.links:
-        splits.links[part] = pick(splits.links[part])
+    for known in (splits.links, splits.posteriors):
+        if part in known:
+            known[part] = pick(known[part])
 
 
 def _read(options, part):
@@ -229,9 +281,10 @@ class EncodedPairs:
     targets: list
     rows: list
     report: dict
+    posteriors: list | None = None
 
     @classmethod
-    def encode(cls, options, codec, pairs, drop_long=False):
+    def encode(cls, options, codec, pairs, drop_long=False, posteriors=None):
         """Encode a split.
 
         Args:
@@ -239,6 +292,7 @@ class EncodedPairs:
             codec: `Codec`.
             pairs: `ParallelText`.
             drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut.
+            posteriors: Alignments of the pairs' words as in `Splits`, or `None`.
         """
         limit = None if drop_long else options.max_length
         sources, source_report = codec.source.encode_numpy(pairs.sources, limit)
@@ -251,9 +305,17 @@ class EncodedPairs:
         report = {"pairs": len(rows), "skipped": pairs.skipped, "too_long": len(pairs) - len(rows)}
         for side, counts in (("source", source_report), ("target", target_report)):
             report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
-        return cls([sources[row] for row in rows], [targets[row] for row in rows], rows, report)
+        sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
+        if posteriors is not None:
+            posteriors = [
+                of_pieces(codec, posteriors[row], source, target)
+                for row, source, target in zip(rows, sources, targets, strict=True)
+            ]
+        return cls(sources, targets, rows, report, posteriors)
 
     def num_batches(self, options):
+        if options.batch_tokens is not None:
+            return num_token_batches(self.sources, self.targets, options.batch_tokens)
         return num_batches(len(self.sources), options.batch_size)
 
     def batches(self, options, shuffle=False, first_epoch=0, num_epochs=1):
@@ -268,5 +330,47 @@ class EncodedPairs:
             seed=options.seed,
             first_epoch=first_epoch,
             num_epochs=num_epochs,
+            batch_tokens=options.batch_tokens,
+            extra=None if self.posteriors is None else {"posterior": self.posteriors},
         )
-        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))
+
+        def with_target(inputs, target):
+            inputs = {**inputs, "target": target}
+            if self.posteriors is not None:
+                inputs["posterior_logits"] = posterior_logits(inputs, options.posterior_smoothing)
+                del inputs["posterior"]
+            return inputs, target
+
+        return dataset.map(with_target)
+
+
+def of_pieces(codec, posterior, source, target):
+    """Return the (n, 3) alignment of a pair's pieces from that of its words.
+
+    All pieces of a target word have its row; the pieces of a source word share its probability.
+    """
+    sides = ((codec.target, target), (codec.source, source))
+    target_words, source_words = (np.array(encoder.word_of_piece(encoder.pieces(ids)), int) for encoder, ids in sides)
+    found = []
+    for target_word, source_word, probability in posterior:
+        places = np.flatnonzero(source_words == source_word)
+        found += [
+            (row, place, probability / len(places))
+            for row in np.flatnonzero(target_words == target_word)
+            for place in places
+        ]
+    return np.array(found, np.float32).reshape(-1, 3)
+
+
+def posterior_logits(inputs, smoothing):
+    """Return log q (B, T, S) of a batch: the alignments of "posterior", smoothed; uniform where a word has none."""
+    ragged, source = inputs["posterior"], inputs["source"]
+    shape = tf.stack([tf.shape(source)[0], tf.shape(inputs["target"])[1], tf.shape(source)[1]])
+    places = tf.cast(ragged.values[:, :2], tf.int32)
+    places = tf.concat([tf.cast(ragged.value_rowids(), tf.int32)[:, None], places], axis=1)
+    weights = tf.scatter_nd(places, ragged.values[:, 2], shape)
+    valid = tf.cast(source != PAD, tf.float32)[:, None]
+    uniform = valid / tf.maximum(tf.reduce_sum(valid, axis=-1, keepdims=True), 1.0)
+    total = tf.reduce_sum(weights, axis=-1, keepdims=True)
+    weights = tf.where(total > 0, tf.math.divide_no_nan(weights, total), uniform)
+    return tf.math.log(tf.maximum((1.0 - smoothing) * weights + smoothing * uniform, 1e-9))

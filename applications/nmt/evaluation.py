@@ -112,7 +112,8 @@ def likelihood_report(translator, models, options, encoded, inference):
         "nats": -total / rows,
         "num_tokens": tokens,
     }
-    if row.needs_posterior:
+    # With alignments from a file only the parts that have them have a bound.
+    if row.needs_posterior and (options.posterior_file is None or encoded.posteriors is not None):
         report |= bound_report(models, options, encoded, tokens, rows)
     return report
 

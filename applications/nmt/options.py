@@ -168,7 +168,17 @@ class Options:
     prior_hidden_units: int = 5
     annealing_rate: float = 1.0
     """rho of the BAM rows: the KL is weighed by sigmoid(rho step); 0 for no annealing."""
+    posterior_file: str | None = None
+    """Alignments of the training pairs instead of an inference network, a line a pair: Pharaoh links, or a JSON list of
+    rows, one a target word, with the probability of each source word (a name that ends in .jsonl or .jsonl.gz)."""
+    valid_posterior_file: str | None = None
+    """The same for the validation pairs; both or neither."""
+    posterior_smoothing: float = 0.1
+    """Share of a uniform distribution in these alignments."""
+
     batch_size: int = 32
+    batch_tokens: int | None = None
+    """Target tokens of a batch, padding included, instead of batch_size sentences."""
     epochs: int = 12
     learning_rate: float = 3e-3
     clip_norm: float = 5.0
@@ -231,7 +241,7 @@ CHOICES = {
 }
 POSITIVE = (
     "vocabulary_size max_length embedding_width encoder_units units num_layers attention_units tau weibull_k "
-    "lognormal_sigma prior_beta prior_sigma prior_hidden_units batch_size epochs learning_rate clip_norm "
+    "lognormal_sigma prior_beta prior_sigma prior_hidden_units batch_size batch_tokens epochs learning_rate clip_norm "
     "num_beams max_train_pairs max_valid_pairs max_test_pairs"
 )
 NOT_NEGATIVE = (
@@ -241,7 +251,7 @@ NOT_NEGATIVE = (
 
 def validate(options):
     """Raise `InputError` for an option outside its range, naming it."""
-    find_row(options.row)
+    row = find_row(options.row)
     for name, known in CHOICES.items():
         if getattr(options, name) not in known:
             names = ", ".join("none" if choice is None else choice for choice in known)
@@ -259,6 +269,12 @@ def validate(options):
             raise _out_of_range(name, "must be at least 0", getattr(options, name))
     if not 0 <= options.dropout < 1:
         raise _out_of_range("dropout", "must be in [0, 1)", options.dropout)
+    if not 0 < options.posterior_smoothing <= 1:
+        raise _out_of_range("posterior_smoothing", "must be in (0, 1]", options.posterior_smoothing)
+    if (options.posterior_file is None) != (options.valid_posterior_file is None):
+        raise InputError("--posterior-file and --valid-posterior-file belong together; one of them is missing.")
+    if options.posterior_file is not None and not row.needs_posterior:
+        raise InputError(f"--posterior-file: the row {options.row} has no posterior.")
     if not 0 < options.valid_fraction < 1:
         raise _out_of_range("valid_fraction", "must be between 0 and 1", options.valid_fraction)
     for name in ("seed", "data_seed"):

@@ -169,7 +169,7 @@ def train(options):
     splits = load_splits_of(RunFolder.load(options.out), options) if options.resume else load_splits(options)
     codec = _codec(options, splits)
     encoded = {
-        name: EncodedPairs.encode(options, codec, pairs, drop_long=name == "train")
+        name: EncodedPairs.encode(options, codec, pairs, name == "train", splits.posteriors.get(name))
         for name, pairs in (("train", splits.train), ("valid", splits.valid), ("test", splits.test))
         if pairs is not None
     }

@@ -18,7 +18,7 @@ from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 
 from applications.common.errors import InputError
 from applications.nmt import training
-from applications.nmt.data import Codec, EncodedPairs, load_splits
+from applications.nmt.data import Codec, EncodedPairs, load_splits, of_pieces
 from applications.nmt.options import Options, validate
 from applications.nmt.training import HalveOnPlateau, load_run, read_weights
 
@@ -310,3 +310,90 @@ def test_weights_of_another_model(trained, tmp_path):
     status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
     assert status == 2
     assert "does not fit the model" in err
+
+
+def linked(pairs):
+    """The gold links of the tiny language: word for word, but for the verb, which comes last in the source."""
+    return ["0-0 1-1 2-2 5-3 3-4 4-5" for _ in pairs]
+
+
+def test_alignments_from_a_file(tmp_path):
+    """They take the place of the inference network: q is what the file says, shared out over pieces and smoothed."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:30])
+    write_pairs(folder, PAIRS[30:], ("valid.src", "valid.tgt"))
+    (tmp_path / "train.links").write_text("".join(f"{line}\n" for line in linked(PAIRS[:30])))
+    matrix = np.zeros((6, 6))
+    for link in linked([0])[0].split():
+        source, target = map(int, link.split("-"))
+        matrix[target, source] = 1.0
+    (tmp_path / "valid.jsonl").write_text(f"{json.dumps(matrix.tolist())}\n" * len(PAIRS[30:]))
+    options = Options(
+        **SMALL,
+        data=str(folder),
+        row="variational_enum",
+        out=str(tmp_path / "run"),
+        posterior_file=str(tmp_path / "train.links"),
+        valid_posterior_file=str(tmp_path / "valid.jsonl"),
+        posterior_smoothing=0.3,
+        export=False,
+    )
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    for part in ("train", "valid"):
+        encoded = EncodedPairs.encode(options, codec, getattr(splits, part), posteriors=splits.posteriors[part])
+        inputs, target = next(iter(encoded.batches(options)))
+        posterior = np.exp(inputs["posterior_logits"])
+        assert posterior.shape == (*target.shape[:2], inputs["source"].shape[1])
+        np.testing.assert_allclose(posterior.sum(-1), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(posterior[0, :6], 0.7 * matrix + 0.3 / 6, rtol=1e-4)
+        # The end of the sentence is aligned to nothing in particular.
+        np.testing.assert_allclose(posterior[0, 6], 1 / 6, rtol=1e-4)
+    training.train(options)
+    record = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert record["parameters"]["inference"] == 0
+    assert record["report"]["likelihood"]["elbo_perplexity"] >= record["report"]["likelihood"]["perplexity"]
+    for changes, message in (
+        ({"valid_posterior_file": None}, "belong together; one of them is missing"),
+        ({"row": "soft"}, "--posterior-file: the row soft has no posterior"),
+        ({"posterior_smoothing": 0.0}, r"--posterior-smoothing: must be in \(0, 1\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            validate(dataclasses.replace(options, **changes))
+    (tmp_path / "valid.jsonl").write_text("[[1.0]]\n" * len(PAIRS[30:]))
+    with pytest.raises(InputError, match=r"valid.jsonl:1: expected 6 rows of 6. Received: \(1, 1\)"):
+        load_splits(options)
+    (tmp_path / "train.links").write_text("0-0\n" * 29)
+    with pytest.raises(InputError, match=r"train.links"):
+        load_splits(options)
+
+
+def test_the_pieces_of_a_word_share_its_alignment():
+    class Pieces:
+        @staticmethod
+        def pieces(ids):
+            return ids
+
+        @staticmethod
+        def word_of_piece(pieces):
+            return pieces
+
+    class PieceCodec:
+        source = target = Pieces
+
+    # Source words 0 0 1, target words 0 1 1; word 1 of the target is half of source word 0, half of 1.
+    found = of_pieces(PieceCodec, [(0, 1, 1.0), (1, 0, 0.5), (1, 1, 0.5)], [0, 0, 1], [0, 1, 1])
+    weights = np.zeros((3, 3))
+    for row, place, probability in found:
+        weights[int(row), int(place)] += probability
+    np.testing.assert_allclose(weights, [[0, 0, 1], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]])
+
+
+def test_batches_by_tokens(tmp_path):
+    options = small_options(tmp_path, batch_tokens=30)
+    splits = load_splits(options)
+    encoded = EncodedPairs.encode(options, Codec.fit(options, splits.train), splits.train)
+    batches = list(encoded.batches(options, shuffle=True, num_epochs=1))
+    assert len(batches) == encoded.num_batches(options)
+    assert sum(len(target) for _, target in batches) == len(splits.train)
+    assert all(target.shape[0] * target.shape[1] <= 30 for _, target in batches)
+    assert max(len(target) for _, target in batches) > 2

@@ -59,9 +59,7 @@ def test_decoding_ends_and_fills_up_with_padding(greedy):
 
 def test_beam_search(generator, sources, greedy):
     """One beam is greedy decoding; more of them find sentences of a higher probability, and of the same shape."""
-    one, five = (
-        tf.function(lambda count=count: generator.beam(sources, count), autograph=False)() for count in (1, 5)
-    )
+    one, five = (tf.function(lambda count=count: generator.beam(sources, count), autograph=False)() for count in (1, 5))
     for name in ("ids", "lengths"):
         np.testing.assert_array_equal(one[name], greedy[name])
     inside = (np.arange(LIMIT) < greedy["lengths"][:, None])[..., None]
