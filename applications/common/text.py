@@ -52,6 +52,8 @@ class Tokenizer(tf.Module):
     def tokenize(self, strings):
         """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+        # Before lower-casing, which cuts a string at a NUL character.
+        strings = tf.strings.regex_replace(strings, r"\p{Cc}", " ")
         if self.lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
         # After lower-casing, which can itself leave a letter decomposed.

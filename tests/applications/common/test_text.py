@@ -144,3 +144,7 @@ def test_saved_model_needs_tensorflow_text_only(encoder, tmp_path):
         [sys.executable, "-c", program, tmp_path / "saved"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_a_control_character_ends_a_word_and_not_the_sentence():
+    assert text.Tokenizer().token_lists(["One\0Two\x07 three"]) == [["one", "two", "three"]]
