@@ -105,12 +105,18 @@ def _read_links(options, splits):
             continue
         if pairs is None or is_embedded(options):
             raise InputError(f"--{part}-links is given without {part} files.")
-        if pairs.skipped:
-            raise InputError(f"--{part}-links: {pairs.skipped} {part} pairs were skipped; lines no longer correspond.")
-        links = read_pharaoh(path, len(pairs))
-        splits.links[part], num_dropped = check_links(links, pairs.sources, pairs.targets, options.skip_invalid, path)
-        if num_dropped:
-            print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
+        splits.links[part] = gold_links(path, pairs, options.skip_invalid)
+
+
+def gold_links(path, pairs, skip_invalid=False):
+    """Read the word alignments of pairs, a line a pair; links out of range are an `InputError`, or counted."""
+    if pairs.skipped:
+        raise InputError(f"{path}: {pairs.skipped} pairs were skipped; its lines no longer correspond to the others.")
+    links = read_pharaoh(path, len(pairs))
+    links, num_dropped = check_links(links, pairs.sources, pairs.targets, skip_invalid, path)
+    if num_dropped:
+        print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
+    return links
 
 
 def _read_posteriors(options, splits):
@@ -123,18 +129,12 @@ def _read_posteriors(options, splits):
         raise InputError("--valid-posterior-file is given without validation files.")
     for part, path in (("train", options.posterior_file), ("valid", options.valid_posterior_file)):
         pairs = getattr(splits, part)
-        if pairs.skipped:
-            raise InputError(f"--posterior-file: {pairs.skipped} {part} pairs were skipped; lines do not correspond.")
         if str(path).removesuffix(".gz").endswith(".jsonl"):
             splits.posteriors[part] = _read_probabilities(path, pairs)
             continue
-        links, num_dropped = check_links(
-            read_pharaoh(path, len(pairs)), pairs.sources, pairs.targets, options.skip_invalid, path
-        )
-        if num_dropped:
-            print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
         splits.posteriors[part] = [
-            np.array([(j, i, 1.0) for i, j in sorted(entry.possible)], np.float32).reshape(-1, 3) for entry in links
+            np.array([(j, i, 1.0) for i, j in sorted(entry.possible)], np.float32).reshape(-1, 3)
+            for entry in gold_links(path, pairs, options.skip_invalid)
         ]
 
 
@@ -177,10 +177,9 @@ def _read(options, part):
     source, target = getattr(options, f"{part}_source"), getattr(options, f"{part}_target")
     if (source is None) != (target is None):
         raise InputError(f"--{part}-source and --{part}-target belong together; one of them is missing.")
+    # Files that are named stand before those of the folder.
     if source is None and options.data is not None:
         source, target = _files_of(options, part)
-    elif source is not None and options.data is not None:
-        raise InputError(f"--data and --{part}-source exclude each other.")
     return None if source is None else read_parallel(source, target, options.skip_invalid)
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import keras_vattn
 from applications.common import alignments
 from applications.common.progress import progress
+from applications.common.subwords import CONTINUES
 from applications.common.text import END, PAD, START
 from applications.nmt.generation import Translator
 from applications.nmt.options import find_row
@@ -58,14 +59,12 @@ def padded(rows):
 
 
 def normalized(codec, sentences):
-    """Return sentences as the model writes them: what it reads of them, put together again."""
-    ids, _ = codec.target.encode_numpy(sentences, None)
-    texts = []
-    for start in range(0, len(ids), BATCH):
-        texts += [
-            text.decode() for text in codec.target.decode(tf.constant(padded(ids[start : start + BATCH]))).numpy()
-        ]
-    return texts
+    """Return sentences as the model would write them: lower case where it lowers, its Unicode form, segments joined.
+
+    Unknown words stay as they are: a reference is not made easier by what the model cannot write.
+    """
+    texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
+    return [" ".join(text.decode().split()).replace(f"{CONTINUES} ", "") for text in texts]
 
 
 def quality(hypotheses, references):

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.readers import read_lines
+from applications.common.readers import read_lines, read_parallel
 from applications.common.runs import write_json
-from applications.nmt.data import EncodedPairs, check_split, load_splits_of
+from applications.nmt.data import EncodedPairs, check_split, gold_links, load_splits_of
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.training import load_run
@@ -23,7 +23,14 @@ class EvaluateOptions:
     run: str
     """Folder of the run."""
     split: str = "valid"
-    """valid or test."""
+    """valid or test, where no files are named."""
+    source: str | None = None
+    """Evaluate on other pairs: sources, one a line, plain or .gz; beside target."""
+    target: str | None = None
+    links: str | None = None
+    """Gold word alignments of these pairs, a line a pair."""
+    skip_invalid: bool = False
+    """Count empty lines and links out of range of these files instead of stopping."""
     inference: tuple[str, ...] = ()
     """exact, kmax:K, soft or sample:n, one or several; the row's own where none is named."""
     k_curve: int = 0
@@ -46,12 +53,11 @@ def evaluate(options):
     inferences = [Inference.parse(name, run_options.row) for name in names]
     if options.k_curve and models.latent is None:
         raise InputError(f"--k-curve: the alignments of {run_options.row} are continuous.")
-    splits = load_splits_of(folder, run_options)
-    pairs = splits.split(options.split)
+    pairs, links = _pairs(options, folder, run_options)
     encoded = EncodedPairs.encode(run_options, codec, pairs)
-    report = {"split": options.split, "weights": options.weights, "inferences": []}
+    files = {name: getattr(options, name) for name in ("source", "target", "links")}
+    report = {"split": options.split, "files": files, "weights": options.weights, "inferences": []}
     for inference in inferences:
-        links = splits.links.get(options.split)
         found, _ = evaluate_split(models, codec, run_options, pairs, encoded, inference, links)
         report["inferences"].append(found)
         likelihood, translation = found["likelihood"], found["translation"]
@@ -67,6 +73,19 @@ def evaluate(options):
         )
     write_json(folder.file(f"{options.name}.json"), report)
     print(f"written: {folder.path / options.name}.json")
+
+
+def _pairs(options, folder, run_options):
+    """Return the pairs to evaluate on and their gold links, or `None`."""
+    if options.source is None and options.target is None:
+        if options.links is not None:
+            raise InputError("--links: those of a run's own pairs are named when it is trained; see --test-links.")
+        splits = load_splits_of(folder, run_options)
+        return splits.split(options.split), splits.links.get(options.split)
+    if options.source is None or options.target is None:
+        raise InputError("--source and --target belong together; one of them is missing.")
+    pairs = read_parallel(options.source, options.target, options.skip_invalid)
+    return pairs, None if options.links is None else gold_links(options.links, pairs, options.skip_invalid)
 
 
 @dataclasses.dataclass

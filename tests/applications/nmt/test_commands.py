@@ -19,6 +19,7 @@ from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 from applications.common.errors import InputError
 from applications.nmt import training
 from applications.nmt.data import Codec, EncodedPairs, load_splits, of_pieces
+from applications.nmt.evaluation import normalized
 from applications.nmt.options import Options, validate
 from applications.nmt.training import HalveOnPlateau, load_run, read_weights
 
@@ -89,6 +90,25 @@ def test_evaluate_crosses_inferences(trained, tmp_path):
     assert kinds == ["exact", "K-max 2", "plug-in"]
     assert np.all(np.diff(report["k_curve"]["plain"]) >= 0)
     assert "kmax:2: perplexity (K-max 2)" in out
+
+
+def test_evaluate_on_other_files(trained, tmp_path):
+    options, _ = trained
+    folder = write_pairs(tmp_path / "other", PAIRS[3:6], ("a", "b"))
+    (folder / "links").write_text("0-0\n1-1 2-2\n5-3\n")
+    files = ("--source", folder / "a", "--target", folder / "b")
+    status, _, err = call("evaluate", "--run", options.out, *files, "--links", folder / "links", "--name", "other")
+    assert status == 0, err
+    found = json.loads((pathlib.Path(options.out) / "other.json").read_text())["inferences"][0]
+    assert found["num_sentences"] == 3
+    assert {"prior", "posterior", "exact", "posterior_f1_minus_prior_f1"} <= set(found["alignment"])
+    for words, message in (
+        (files[:2], "--source and --target belong together"),
+        (("--links", folder / "links"), "--links: those of a run's own pairs"),
+    ):
+        status, _, err = call("evaluate", "--run", options.out, *words)
+        assert status == 2
+        assert message in err
 
 
 def test_generate_is_what_the_export_gives(trained, tmp_path):
@@ -192,6 +212,13 @@ def test_segmentations(tmp_path, segmentation):
     loaded = Codec.load(Folder, options)
     again = EncodedPairs.encode(options, loaded, splits.valid)
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
+
+
+def test_references_are_what_a_model_could_write(tmp_path):
+    """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
+    options = small_options(tmp_path, segmentation="segmented")
+    codec = Codec.fit(options, load_splits(options).train)
+    assert normalized(codec, ["The  Ca@@ t", "the zebra"]) == ["the cat", "the zebra"]
 
 
 def test_files_and_long_sentences(tmp_path):
