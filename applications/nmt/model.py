@@ -150,7 +150,12 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
     else:
         objective = row.latent_objective(options)
-        latent = keras_vattn.CategoricalAttention(objective=objective, seed=_seed(options, 4), name="latent")
+        latent = keras_vattn.CategoricalAttention(
+            objective=objective,
+            kl_annealing=row.annealing_of(options),
+            seed=_seed(options, 4),
+            name="latent",
+        )
         found = latent(
             decoded["query"],
             emission.value_projection(memory),

@@ -58,10 +58,12 @@ class Row:
         )
 
     def annealing_of(self, options):
-        """Return the annealing of a BAM row's KL."""
-        if not self.is_bayesian or not options.annealing_rate:
-            return None
-        return keras_vattn.LogisticAnnealing(0.0, options.annealing_rate)
+        """Return the annealing of the KL, or `None`: logistic for BAM rows, linear for those with a posterior."""
+        if self.is_bayesian and options.annealing_rate:
+            return keras_vattn.LogisticAnnealing(0.0, options.annealing_rate)
+        if self.needs_posterior and options.annealing_steps:
+            return keras_vattn.LinearAnnealing(options.annealing_steps)
+        return None
 
 
 ROWS = {
@@ -168,6 +170,9 @@ class Options:
     prior_hidden_units: int = 5
     annealing_rate: float = 1.0
     """rho of the BAM rows: the KL is weighed by sigmoid(rho step); 0 for no annealing."""
+    annealing_steps: int = 0
+    """Steps over which the KL of rows with a posterior grows to its full weight; 0 for full weight from the start, as
+    in the paper, where a small model may keep p and q nearly uniform."""
     posterior_file: str | None = None
     """Alignments of the training pairs instead of an inference network, a line a pair: Pharaoh links, or a JSON list of
     rows, one a target word, with the probability of each source word (a name that ends in .jsonl or .jsonl.gz)."""
@@ -245,7 +250,8 @@ POSITIVE = (
     "num_beams max_train_pairs max_valid_pairs max_test_pairs"
 )
 NOT_NEGATIVE = (
-    "initial_range warm_start kl_weight annealing_rate patience length_penalty coverage_penalty eos_normalization"
+    "initial_range warm_start kl_weight annealing_rate annealing_steps patience length_penalty coverage_penalty "
+    "eos_normalization"
 )
 
 

@@ -43,14 +43,16 @@ class CategoricalAttention(StochasticLayer):
     value_s with Gumbel noise g (`"gumbel"`). Sampling with the soft baseline has one entry more, E_p[value], the last.
     Dropout after it should be shared by the candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
-    With `"elbo"` KL(q || p) = sum_s q_s (log q_s - log p_s) arrives through `add_loss`, in nats.
+    With `"elbo"` KL(q || p) = sum_s q_s (log q_s - log p_s) arrives through `add_loss`, in nats: summed over the
+    queries and averaged over the batch, where the bound is one of each word.
 
     Args:
         score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score` without a state. Not used, and not built, where
             `logits` are passed. Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_annealing: `None` or a schedule over the training calls. With its full weight from the start a small model
+            may keep p and q nearly uniform: the values of a recurrent encoder tell enough. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (over valid query-key pairs), as in `keras_vattn.Attention`.
             Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
