@@ -167,6 +167,22 @@ class EpochSeconds(keras.callbacks.Callback):
         logs["seconds"] = time.monotonic() - self._start
 
 
+class StepSeconds(keras.callbacks.Callback):
+    """Adds the median wall time of an epoch's training steps to the log, validation and other callbacks left out."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._seconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._start = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._seconds.append(time.monotonic() - self._start)
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["step_seconds"] = float(np.median(self._seconds))
+
+
 class StepProgress(keras.callbacks.Callback):
     """Writes a line to standard error every few seconds of an epoch; `fit(verbose=2)` is silent until its end.
 

@@ -44,7 +44,12 @@ class Comparison:
     def is_finished(self, run_options):
         """Return whether a run has been trained and reported on."""
         metrics = pathlib.Path(run_options.out) / "metrics.json"
-        return metrics.exists() and self.read(run_options, metrics.name)["options"]["epochs"] == run_options.epochs
+        if not metrics.exists():
+            return False
+        # What a resumed run may change it may have changed: how it decodes, for instance.
+        reported, asked = self.read(run_options, metrics.name)["options"], dataclasses.asdict(run_options)
+        ignored = ("resume", "out", "export")
+        return all(reported.get(name) == asked[name] for name in asked if name not in ignored)
 
     def read(self, run_options, name):
         """Return what a .json file of a run holds."""

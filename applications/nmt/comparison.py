@@ -55,13 +55,17 @@ def compare(options):
     missing = [run for run in runs if not comparison.is_finished(runs[run])]
     if missing:
         # Bad input is found here once, and not by every run.
-        load_splits(runs[missing[0]])
+        splits = load_splits(runs[missing[0]])
+        if options.inference:
+            splits.split(options.split)
     folder.mkdir(parents=True, exist_ok=True)
     halves = {half.out: half for run, half in first.items() if run in missing}
     comparison.in_parallel(comparison.train, [half for half in halves.values() if not comparison.is_finished(half)])
     comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
     records = {run: comparison.read(runs[run], "metrics.json") for run in runs}
     tables = [table_of(options, records)]
+    # What has been trained is not lost if the crossing fails.
+    write_text_atomically(folder / "table.md", tables[0])
     if options.inference:
         tables.append(_cross(options, comparison, runs))
     table = "\n".join(tables)
@@ -82,6 +86,8 @@ def _validate(options):
     for name in options.rows:
         for part in name.split("@", 1):
             find_row(part)
+    if options.baseline not in options.rows and options.seeds > 1:
+        raise InputError(f"--baseline: expected one of the rows. Received: {options.baseline}")
     if len(set(options.rows)) < len(options.rows):
         raise InputError(f"--rows: every row once. Received: {' '.join(options.rows)}")
     for name in ("seeds", "jobs"):
@@ -138,7 +144,7 @@ def table_of(options, records):
         "prior entropy": lambda record: record["report"]["alignment"].get("prior_entropy"),
         "posterior entropy": lambda record: record["report"]["alignment"].get("posterior_entropy"),
         "F1": lambda record: _percent(record["report"]["alignment"].get("prior", {}).get("f1")),
-        "s/step": lambda record: record["train_seconds"] / record["steps"],
+        "s/step": lambda record: record["step_seconds"],
         "parameters (M)": lambda record: record["parameters"]["generative"] / 1e6,
         "inference (M)": lambda record: record["parameters"]["inference"] / 1e6,
     }

@@ -13,7 +13,7 @@ from applications.common.alignments import check_links, read_pharaoh
 from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
 from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
-from applications.common.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
+from applications.common.subwords import CONTINUES, CharacterEncoder, SegmentedEncoder, SubwordEncoder
 from applications.common.text import END, PAD, START
 from applications.nmt.embedded import embedded_pairs
 
@@ -62,12 +62,17 @@ def is_embedded(options):
 def load_splits(options):
     """Return the `Splits` that the options describe: files, or the embedded pairs cut 80/10/10 by source."""
     if is_embedded(options):
+        for name in (f"{part}_{side}" for part in PARTS for side in ("source", "target")):
+            if getattr(options, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} is given without training pairs: --data or both sides.")
         splits = _embedded_splits(options)
     else:
         train, valid, test = (_read(options, part) for part in PARTS)
         if train is None:
             raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
         if valid is None:
+            if options.valid_links is not None:
+                raise InputError("--valid-links is given without valid files.")
             train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
         splits = Splits(train, valid, test)
     _read_links(options, splits)
@@ -113,10 +118,19 @@ def gold_links(path, pairs, skip_invalid=False):
     if pairs.skipped:
         raise InputError(f"{path}: {pairs.skipped} pairs were skipped; its lines no longer correspond to the others.")
     links = read_pharaoh(path, len(pairs))
-    links, num_dropped = check_links(links, pairs.sources, pairs.targets, skip_invalid, path)
+    # "@@ " joins segments to words, and links are between words.
+    sources, targets = ([words_of(sentence) for sentence in side] for side in (pairs.sources, pairs.targets))
+    links, num_dropped = check_links(links, sources, targets, skip_invalid, path)
+    if not any(entry.sure for entry in links):
+        raise InputError(f"{path}: there is no sure link in the file.")
     if num_dropped:
         print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
     return links
+
+
+def words_of(sentence):
+    """Return the words of a sentence that may be segmented with "@@ "."""
+    return sentence.replace(f"{CONTINUES} ", "").split()
 
 
 def _read_posteriors(options, splits):
@@ -148,7 +162,7 @@ def _read_probabilities(path, pairs):
             matrix = np.array(json.loads(line), np.float32)
         except (ValueError, TypeError) as error:
             raise InputError(f"{path}:{number}: expected a JSON list of rows of numbers ({error})") from error
-        expected = (len(target.split()), len(source.split()))
+        expected = (len(words_of(target)), len(words_of(source)))
         if matrix.shape != expected:
             raise InputError(f"{path}:{number}: expected {expected[0]} rows of {expected[1]}. Received: {matrix.shape}")
         if not (np.isfinite(matrix) & (matrix >= 0)).all():

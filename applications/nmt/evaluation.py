@@ -33,7 +33,9 @@ def evaluate_split(models, codec, options, pairs, encoded, inference, links=None
     report["alignment"] = alignment_report(translator, codec, options, pairs, encoded, links)
     hypotheses = translate(translator, codec, encoded.sources)
     references = normalized(codec, pairs.targets)
-    report["translation"] = quality(hypotheses, references)
+    # Draws of continuous alignments are for the likelihood; the search takes their mean.
+    name = "soft" if inference.draws_weights(options.row) else inference.name
+    report["translation"] = {"inference": name, **quality(hypotheses, references)}
     return report, {"sources": pairs.sources, "references": references, "hypotheses": hypotheses}
 
 
@@ -86,7 +88,9 @@ def likelihood_report(translator, models, options, encoded, inference):
     Tokens count the end of the sentence. A continuous alignment that is drawn has the predictive log p, the logarithm
     of the mean over draws of p(y | draws) of the whole sentence.
     """
+    # Of the row relaxed the value at the mean of q is no bound; that of wake-sleep is the exact one already.
     row = find_row(options.row)
+    has_bound = row.needs_posterior and (row.objective or "").startswith("elbo")
     draws = inference.count if inference.kind == "sample" and models.latent is None else None
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -112,13 +116,13 @@ def likelihood_report(translator, models, options, encoded, inference):
         "num_tokens": tokens,
     }
     # With alignments from a file only the parts that have them have a bound.
-    if row.needs_posterior and (options.posterior_file is None or encoded.posteriors is not None):
+    if has_bound and (options.posterior_file is None or encoded.posteriors is not None):
         report |= bound_report(models, options, encoded, tokens, rows)
     return report
 
 
 def bound_report(models, options, encoded, tokens, rows):
-    """Return the ELBO (enumerated; of a wake-sleep row the exact value) in nats, its KL, and its perplexity."""
+    """Return the ELBO, its expectation enumerated, in nats, its KL, and its perplexity."""
     tracker = next((x.kl_tracker for x in models.training._flatten_layers() if getattr(x, "kl_tracker", None)), None)
     if tracker is not None:
         tracker.reset_state()

@@ -11,6 +11,7 @@ from applications.common.errors import InputError
 from applications.common.text import END, PAD, START, UNKNOWN
 from applications.nmt.options import find_row
 from keras_vattn import decoding
+from keras_vattn.categorical import without_empty_rows
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)
@@ -49,6 +50,10 @@ class Inference:
                 f"(sample:n). Received: {name}"
             )
         return cls(name, kind, count)
+
+    def draws_weights(self, row):
+        """Return whether this draws continuous alignments, which a likelihood can and a beam search cannot."""
+        return self.kind == "sample" and find_row(row).alignment is not None
 
     def objective(self):
         """Return the `keras_vattn.LatentObjective` whose evaluation this is."""
@@ -105,7 +110,9 @@ class WordModel:
         """Return log p of the words of `target` (N, T), in nats, (N, T); 0 at padding."""
         hidden, log_weights = self.candidates(decoded, memory, source_mask)
         log_likelihood = self.models.emission.words(hidden, target)
-        value = ops.logsumexp(ops.cast(log_weights, "float32") + log_likelihood, axis=-1)
+        # A source without a word: all candidates are the same.
+        log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
+        value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
         return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
 
@@ -224,15 +231,12 @@ class Translator(tf.Module):
         encoded, source_mask = models.encoder(source), ops.not_equal(source, PAD)
         memory, memory_mask = (tf.repeat(x, options.num_beams, axis=0) for x in (encoded, source_mask))
         prepared = models.decoder.prepare_memory(memory, memory_mask)
-        # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
-        size = self.target_encoder.vocabulary_size
-        never = tf.reduce_sum(tf.one_hot([PAD, START, UNKNOWN], size, -1e9, 0.0), axis=0)
 
         def step(ids, state, position):
             outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
             decoded = {name: x[:, None] for name, x in outputs.items()}
             log_words = words.log_words(decoded, memory, memory_mask)[:, 0]
-            return log_words + never, state, {"weights": ops.cast(outputs["weights"], "float32")}
+            return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
 
         batch_size = tf.shape(source)[0]
         return decoding.beam_search(
@@ -247,6 +251,8 @@ class Translator(tf.Module):
             coverage_penalty=options.coverage_penalty,
             eos_normalization=options.eos_normalization,
             source_mask=source_mask,
+            # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
+            forbidden_ids=(PAD, START, UNKNOWN),
         )
 
 

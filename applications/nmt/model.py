@@ -202,7 +202,7 @@ def _recurrent_stack(options, name, embedded, mask, index):
     outputs = embedded
     for number in range(options.num_layers):
         if number:
-            seed = _seed(options, index + 32)
+            seed = _seed(options, 32 * number + index)
             outputs = keras.layers.Dropout(options.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
         recurrent = keras.layers.LSTM(
             options.encoder_units,

@@ -93,7 +93,7 @@ def find_row(name):
 class Options:
     """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
 
-    row: str = "variational_sample"
+    row: str = "marginal"
     """Which model: a row of Deng et al. 2018 or Fan et al. 2020."""
     out: str = "runs/nmt"
     """Folder of the run."""

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StopOnNaN
+from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StepSeconds, StopOnNaN
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder, environment_record, replacing, write_json, write_text_atomically
 from applications.common.text import PAD
@@ -30,6 +30,7 @@ MAY_DIFFER = (
     "coverage_penalty",
     "eos_normalization",
 )
+CHECKPOINT = "checkpoints/checkpoint.npz"
 WEIGHTS = ("best", "last", "averaged")
 NUM_AVERAGED = 3
 
@@ -145,6 +146,8 @@ def put_weights(models, weights, path):
 def start_from(models, path, options, codec):
     """Copy the weights that a finished run's model shares with this one; `InputError` if the two do not fit."""
     folder, other_options, other_codec, other = load_run(path)
+    # Reading it has set its seed and policy.
+    set_up(options)
     sizes = ["segmentation", "lowercase", "embedding_width", "encoder_units", "units", "num_layers", "attention_units"]
     differing = [name for name in sizes if getattr(other_options, name) != getattr(options, name)]
     for side in ("source", "target"):
@@ -175,11 +178,13 @@ def train(options):
     }
     set_up(options)
     models = nmt_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
-    if options.init_from is not None and not options.resume:
+    # A run that was killed before its first checkpoint starts again, and not from other weights.
+    if options.init_from is not None and not (pathlib.Path(options.out) / CHECKPOINT).exists():
         print(f"{start_from(models, options.init_from, options, codec)} weights of {options.init_from}", flush=True)
     folder = RunFolder.open(options.out, config, options.resume, MAY_DIFFER)
-    write_text_atomically(folder.file("data.sha256"), fingerprint(splits) + "\n")
     codec.save(folder)
+    # After the segmentation: a folder with this file can be resumed.
+    write_text_atomically(folder.file("data.sha256"), fingerprint(splits) + "\n")
     for name, part in encoded.items():
         counts = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in part.report.items())
         print(f"{name}: {counts}", flush=True)
@@ -199,6 +204,8 @@ def train(options):
         "report": report,
         "best_epoch": 1 + int(np.argmin([row["val_loss"] for row in rows])),
         "valid_loss": min(row["val_loss"] for row in rows),
+        # The first epoch traces the graph.
+        "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
         "train_seconds": sum(row["seconds"] for row in rows),
         "epochs": len(rows),
         "steps": len(rows) * encoded["train"].num_batches(options),
@@ -219,7 +226,7 @@ def train(options):
 
 def _codec(options, splits):
     """Return the segmentation: that of the run that is resumed or started from, or a new one."""
-    if options.resume:
+    if options.resume and (pathlib.Path(options.out) / "data.sha256").exists():
         return Codec.load(RunFolder.load(options.out), options)
     if options.init_from is not None:
         return Codec.load(RunFolder.load(options.init_from), options)
@@ -236,7 +243,7 @@ def _refuse_fewer_epochs(options):
 def _fit(options, folder, models, encoded):
     """Train; return the history rows, one an epoch."""
     compile_model(models, options)
-    checkpoint = Checkpoint(folder.file("checkpoints/checkpoint.npz"))
+    checkpoint = Checkpoint(folder.file(CHECKPOINT))
     first_epoch, rows = checkpoint.restore(models.training)
     if first_epoch:
         print(f"resuming after epoch {first_epoch}", flush=True)
@@ -255,6 +262,7 @@ def _fit(options, folder, models, encoded):
                 StopOnNaN(),
                 StepProgress(),
                 EpochSeconds(),
+                StepSeconds(),
                 HalveOnPlateau(options.patience, rows),
                 KeepWeights(folder, rows),
                 checkpoint,

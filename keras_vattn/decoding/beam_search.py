@@ -24,6 +24,7 @@ def beam_search(
     eos_normalization=0.0,
     min_length=0,
     source_mask=None,
+    forbidden_ids=(),
     pad_id=0,
 ):
     """Decode a batch by beam search, in graph, with the penalties of machine translation.
@@ -54,6 +55,8 @@ def beam_search(
         eos_normalization: e, at least 0 (3 in the published code). Defaults to 0.0.
         min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
         source_mask: Boolean (B, S), needed with a coverage penalty or `eos_normalization`. Defaults to `None`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
+            probabilities, so that a log p(y) is that of the model. Defaults to `()`.
         pad_id: Written after the end of a sentence. Defaults to 0.
 
     Returns:
@@ -108,6 +111,9 @@ def beam_search(
         vocabulary_size = logits.shape[-1]
         log_words = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
+        if forbidden_ids:
+            ids = tf.range(vocabulary_size)[:, None]
+            log_words = tf.where(tf.reduce_any(ids == tf.constant(list(forbidden_ids)), axis=-1), DEAD, log_words)
         if min_length > 1:
             ends = tf.range(vocabulary_size) == end_id
             log_words = tf.where(ends & (position + 1 < min_length), DEAD, log_words)

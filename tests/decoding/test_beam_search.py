@@ -142,6 +142,17 @@ def test_an_ended_sentence_stays_as_it_is():
         np.testing.assert_allclose(found["scores"][0, 0], np.log(0.6), rtol=1e-5)
 
 
+def test_forbidden_ids():
+    """They are never chosen, and the others keep their probabilities."""
+    found = search(200, num_results=3, forbidden_ids=(3, 0))
+    for example in range(len(STARTS)):
+        allowed = [words for words in all_sentences() if not {0, 3} & set(words)]
+        best = sorted(((*score_of(words, example)[:2], words) for words in allowed), reverse=True)[:3]
+        for rank, (_, score, words) in enumerate(best):
+            assert found["ids"][example, rank].numpy()[: len(words)].tolist() == list(words)
+            np.testing.assert_allclose(found["log_probabilities"][example, rank], score, rtol=1e-4)
+
+
 def test_what_is_cut_off_ranks_last():
     """Word 3 goes on for ever with probability 1, and comes after the sentences that end."""
     table = np.log(np.array([[0.25] * 4, [0.1, 0.1, 0.2, 0.6], [0.25] * 4, [1e-9, 1e-9, 1e-9, 1.0]]))

@@ -16,10 +16,12 @@ import pytest
 import yaml
 from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 
+from applications.common.comparison import Comparison
 from applications.common.errors import InputError
 from applications.nmt import training
 from applications.nmt.data import Codec, EncodedPairs, load_splits, of_pieces
 from applications.nmt.evaluation import normalized
+from applications.nmt.generation import Inference, Translator
 from applications.nmt.options import Options, validate
 from applications.nmt.training import HalveOnPlateau, load_run, read_weights
 
@@ -173,6 +175,12 @@ def test_a_run_starts_from_another(trained, tmp_path, monkeypatch):
     _, _, _, models = load_run(options.out)
     for weight in models.training.trainable_weights:
         np.testing.assert_array_equal(seen[weight.path], weight.numpy())
+    # A run that was killed before its first checkpoint starts from the same weights.
+    seen.clear()
+    with pytest.raises(KeyboardInterrupt):
+        training.train(dataclasses.replace(started, resume=True))
+    for weight in models.training.trainable_weights:
+        np.testing.assert_array_equal(seen[weight.path], weight.numpy())
     with pytest.raises(InputError, match=r"--init-from: .* is another model: units differ"):
         training.train(dataclasses.replace(started, units=12, out=str(tmp_path / "other")))
     assert not (tmp_path / "other").exists()
@@ -257,6 +265,65 @@ def test_gold_links_of_files(tmp_path):
         load_splits(options)
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
         load_splits(Options(valid_links=str(links)))
+    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+        load_splits(dataclasses.replace(options, valid_links=str(links), test_links=None))
+    links.write_text("0p0\n0p1\n")
+    with pytest.raises(InputError, match=r"links.txt: there is no sure link"):
+        load_splits(options)
+    with pytest.raises(InputError, match="--test-source is given without training pairs"):
+        load_splits(Options(test_source="a", test_target="b"))
+
+
+def test_links_of_segmented_text_are_between_words(tmp_path):
+    """Two segments are one word, in the range of the links and in the alignment of the pieces."""
+    pairs = [("un@@ likely dog", "ein un@@ wahr@@ scheinlicher hund")]
+    folder = write_pairs(tmp_path / "data", pairs * 10)
+    for part in ("valid", "test"):
+        write_pairs(folder, pairs, (f"{part}.src", f"{part}.tgt"))
+    (tmp_path / "links").write_text("0-1 1-2\n")
+    options = Options(**{**SMALL, "segmentation": "segmented"}, data=str(folder), test_links=str(tmp_path / "links"))
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    encoded = EncodedPairs.encode(options, codec, splits.test)
+    posterior = [(link[1], link[0], 1.0) for link in sorted(splits.links["test"][0].sure)]
+    found = of_pieces(codec, posterior, encoded.sources[0], encoded.targets[0])
+    assert sorted((int(row), int(place), float(share)) for row, place, share in found) == [
+        *((row, place, 0.5) for row in (1, 2, 3) for place in (0, 1)),
+        (4, 2, 1.0),
+    ]
+    (tmp_path / "links").write_text("2-1\n")
+    with pytest.raises(InputError, match="out of range"):
+        load_splits(options)
+
+
+def test_a_source_without_a_word(trained):
+    """It is translated from nothing, and has a probability."""
+    options, _ = trained
+    _, run_options, codec, models = load_run(options.out)
+    translator = Translator(models, codec, run_options)
+    log_likelihood = translator.score(["", "der hund"], ["the dog", "the dog"])["log_likelihood"].numpy()
+    assert (log_likelihood > -200).all()
+
+
+def test_a_comparison_reads_what_was_asked_for(trained, tmp_path):
+    """A run that decoded otherwise is evaluated again, and is not reported as it was."""
+    options, _ = trained
+    comparison = Comparison("applications.nmt", tmp_path, 1, training.MAY_DIFFER)
+    assert comparison.is_finished(options)
+    assert comparison.is_finished(dataclasses.replace(options, export=False))
+    for changes in ({"num_beams": 5}, {"length_penalty": 0.0}, {"epochs": 3}):
+        other = dataclasses.replace(options, **changes)
+        comparison.check(other)
+        assert not comparison.is_finished(other)
+    with pytest.raises(InputError, match="holds a run with other options"):
+        comparison.check(dataclasses.replace(options, units=11))
+
+
+def test_draws_of_continuous_alignments_are_for_likelihoods():
+    assert Inference.parse("sample:3", "bam_weibull").draws_weights("bam_weibull")
+    assert not Inference.parse("sample:3", "marginal").draws_weights("marginal")
+    with pytest.raises(InputError, match="the alignments of relaxed are continuous"):
+        Inference.parse("kmax:3", "relaxed")
 
 
 def test_the_embedded_pairs_have_gold_alignments():
