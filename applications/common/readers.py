@@ -65,9 +65,10 @@ def read_parallel(source_path, target_path, skip_invalid=False):
     sources = _physical_lines(source_path, skip_invalid)
     targets = _physical_lines(target_path, skip_invalid)
     if len(sources) != len(targets):
+        longer = source_path if len(sources) > len(targets) else target_path
         raise InputError(
-            f"{source_path} has {len(sources)} lines and {target_path} has {len(targets)}: "
-            "line n of the one must be the source of line n of the other"
+            f"{source_path} has {len(sources)} lines and {target_path} has {len(targets)}: line n of the one must be "
+            f"the source of line n of the other; line {min(len(sources), len(targets)) + 1} of {longer} has none"
         )
     rows = [
         (((source_path, number), source), ((target_path, number), target))

@@ -248,12 +248,19 @@ class Codec:
         """Fit the segmentation on the training pairs only."""
         if options.segmentation == "bpe":
             sentences = [*dict.fromkeys(train.sources), *train.targets]
-            joint = SubwordEncoder.fit(sentences, options.vocabulary_size, options.lowercase, seed=options.data_seed)
+            joint = SubwordEncoder.fit(
+                sentences, options.vocabulary_size, options.lowercase, options.normalization, options.data_seed
+            )
             return cls(joint, joint)
         encoder = _encoder_class(options)
         return cls(
             *(
-                encoder.fit(sentences, options.vocabulary_size, lowercase=options.lowercase)
+                encoder.fit(
+                    sentences,
+                    options.vocabulary_size,
+                    lowercase=options.lowercase,
+                    normalization=options.normalization,
+                )
                 for sentences in (train.sources, train.targets)
             )
         )
@@ -262,12 +269,18 @@ class Codec:
     def load(cls, folder, options):
         """Read what `save` wrote into a run's folder."""
         if options.segmentation == "bpe":
-            joint = SubwordEncoder.load(folder.path / "bpe.model", lowercase=options.lowercase)
+            joint = SubwordEncoder.load(
+                folder.path / "bpe.model", lowercase=options.lowercase, normalization=options.normalization
+            )
             return cls(joint, joint)
         encoder = _encoder_class(options)
         return cls(
             *(
-                encoder.load(folder.path / f"{side}_vocabulary.txt", lowercase=options.lowercase)
+                encoder.load(
+                    folder.path / f"{side}_vocabulary.txt",
+                    lowercase=options.lowercase,
+                    normalization=options.normalization,
+                )
                 for side in ("source", "target")
             )
         )

@@ -136,6 +136,8 @@ class Options:
     vocabulary_size: int = 8000
     """Entries of the joint BPE, or the most entries of each side's vocabulary."""
     lowercase: bool = True
+    normalization: str | None = "NFKC"
+    """Unicode normal form of the text: NFKC, NFC or none."""
     max_length: int = 60
     """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
 
@@ -213,6 +215,7 @@ PAPER = dataclasses.replace(
     segmentation="bpe",  # joint byte pair encoding
     vocabulary_size=14_000,  # appendix
     lowercase=True,  # the published data
+    normalization="NFKC",  # in neither
     max_length=125,  # appendix
     embedding_width=512,  # code
     encoder_units=512,  # code: 2 layers of 512 in each direction
@@ -240,6 +243,7 @@ PAPER = dataclasses.replace(
 PRESETS = {"small": SMALL, "paper": PAPER}
 CHOICES = {
     "segmentation": ("bpe", "words", "characters", "segmented"),
+    "normalization": ("NFKC", "NFC", None),
     "baseline": ("soft", "moving_average", None),
     "relaxed": RELAXED,
     "precision": ("float32", "mixed_float16", "mixed_bfloat16"),

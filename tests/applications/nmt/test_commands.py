@@ -222,6 +222,13 @@ def test_segmentations(tmp_path, segmentation):
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
 
 
+def test_normal_forms(tmp_path):
+    for normalization, text in (("NFKC", "fi 2"), ("NFC", "ﬁ ²"), (None, "ﬁ ²")):
+        options = small_options(tmp_path, segmentation="words", normalization=normalization)
+        codec = Codec.fit(options, load_splits(options).train)
+        assert normalized(codec, ["ﬁ ²"]) == [text]
+
+
 def test_references_are_what_a_model_could_write(tmp_path):
     """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
     options = small_options(tmp_path, segmentation="segmented")
@@ -363,7 +370,11 @@ def test_options_out_of_range(changes, message):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("train.tgt", "one line\n", r"train.src has 36 lines and .*train.tgt has 1"),
+        (
+            "train.tgt",
+            "one line\n",
+            r"train.src has 36 lines and .*train.tgt has 1: .*; line 2 of .*train.src has none",
+        ),
         ("train.src", "", "train.src: the file is empty"),
         ("train.tgt", "x\n\n" + "y\n" * 34, "train.tgt:2: an empty sentence"),
     ],
