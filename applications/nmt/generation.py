@@ -86,29 +86,33 @@ class WordModel:
         if models.latent is not None:
             self.latent = keras_vattn.CategoricalAttention(objective=inference.objective(), seed=seed)
 
-    def candidates(self, decoded, memory, source_mask):
+    def prepare(self, memory):
+        """Return what the candidates are made of, (N, S, units), once for all steps; `None` where that is drawn."""
+        return None if self.latent is None else self.models.emission.value_projection(memory)
+
+    def candidates(self, decoded, values, source_mask):
         """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K).
 
         Args:
             decoded: What the decoder gives for T steps, with `return_logits=True`.
-            memory: (N, S, D).
+            values: Result of `prepare`.
             source_mask: Boolean (N, S).
         """
         emission, query = self.models.emission, decoded["query"]
         if self.latent is None:
-            values = emission.value_projection(decoded["context"])[:, :, None]
-            return emission.hidden(query, values), ops.zeros_like(values[..., 0], "float32")
-        found = self.latent(query, emission.value_projection(memory), value_mask=source_mask, logits=decoded["logits"])
+            context = emission.value_projection(decoded["context"])[:, :, None]
+            return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
+        found = self.latent(query, values, value_mask=source_mask, logits=decoded["logits"])
         return emission.hidden(query, found["candidates"]), found["log_weights"]
 
-    def log_words(self, decoded, memory, source_mask):
+    def log_words(self, decoded, values, source_mask):
         """Return log p of every word, (N, T, V), the alignment marginalised out."""
-        hidden, log_weights = self.candidates(decoded, memory, source_mask)
+        hidden, log_weights = self.candidates(decoded, values, source_mask)
         return self.models.emission.words(hidden, log_weights=log_weights)
 
-    def log_likelihood(self, decoded, memory, source_mask, target):
+    def log_likelihood(self, decoded, values, source_mask, target):
         """Return log p of the words of `target` (N, T), in nats, (N, T); 0 at padding."""
-        hidden, log_weights = self.candidates(decoded, memory, source_mask)
+        hidden, log_weights = self.candidates(decoded, values, source_mask)
         log_likelihood = self.models.emission.words(hidden, target)
         # A source without a word: all candidates are the same.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
@@ -171,7 +175,8 @@ class Translator(tf.Module):
     def log_likelihood(self, source, target_input, target):
         """Return log p of every word of `target` given those before it, (B, T) nats."""
         memory, source_mask, decoded = self._read(source, target_input, target)
-        return self._words.value.log_likelihood(decoded, memory, source_mask, target)
+        words = self._words.value
+        return words.log_likelihood(decoded, words.prepare(memory), source_mask, target)
 
     @_in_graph(_IDS, _IDS, _IDS)
     def alignments(self, source, target_input, target):
@@ -189,9 +194,7 @@ class Translator(tf.Module):
             logits = models.posterior({"source": source, "target": target})
             found["posterior"] = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)
         if models.latent is not None:
-            enumerated = WordModel(models, Inference("exact", "exact", None))
-            hidden, _ = enumerated.candidates(decoded, memory, source_mask)
-            joint = log_prior + models.emission.words(hidden, target)
+            joint = log_prior + self._enumerated(memory, source_mask, decoded, target)
             found["exact"] = ops.softmax(ops.where(mask, joint, -1e9), axis=-1)
         return found
 
@@ -199,11 +202,9 @@ class Translator(tf.Module):
     def k_curve(self, source, target_input, target):
         """Return log sum over the K most probable alignments of p(z) p(y_t | z), for every K, (B, T, S) nats: without
         the renormalisation of K-max, which the logarithms of the sums of p, the second result, give."""
-        models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
         log_prior = ops.log_softmax(ops.where(source_mask[:, None], decoded["logits"], -1e9), axis=-1)
-        hidden, _ = WordModel(models, Inference("exact", "exact", None)).candidates(decoded, memory, source_mask)
-        log_likelihood = models.emission.words(hidden, target)
+        log_likelihood = self._enumerated(memory, source_mask, decoded, target)
         order = tf.argsort(log_prior, axis=-1, direction="DESCENDING", stable=True)
         log_prior = tf.gather(log_prior, order, batch_dims=2)
         joint = log_prior + tf.gather(log_likelihood, order, batch_dims=2)
@@ -226,16 +227,22 @@ class Translator(tf.Module):
         )
         return memory, source_mask, decoded
 
+    def _enumerated(self, memory, source_mask, decoded, target):
+        """Return log p(y_t | z = s) of every source position, (B, T, S)."""
+        words = WordModel(self._models.value, Inference("exact", "exact", None))
+        hidden, _ = words.candidates(decoded, words.prepare(memory), source_mask)
+        return self._models.value.emission.words(hidden, target)
+
     def _search(self, source, num_results):
         models, options, words = self._models.value, self._options.value, self._words.value
         encoded, source_mask = models.encoder(source), ops.not_equal(source, PAD)
         memory, memory_mask = (tf.repeat(x, options.num_beams, axis=0) for x in (encoded, source_mask))
-        prepared = models.decoder.prepare_memory(memory, memory_mask)
+        prepared, values = models.decoder.prepare_memory(memory, memory_mask), words.prepare(memory)
 
         def step(ids, state, position):
             outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
             decoded = {name: x[:, None] for name, x in outputs.items()}
-            log_words = words.log_words(decoded, memory, memory_mask)[:, 0]
+            log_words = words.log_words(decoded, values, memory_mask)[:, 0]
             return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
 
         batch_size = tf.shape(source)[0]

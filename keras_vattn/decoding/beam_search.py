@@ -1,3 +1,4 @@
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -111,12 +112,12 @@ def beam_search(
         vocabulary_size = logits.shape[-1]
         log_words = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
+        # NumPy: constants of the graph, and no work of a step.
+        vocabulary = np.arange(vocabulary_size)
         if forbidden_ids:
-            ids = tf.range(vocabulary_size)[:, None]
-            log_words = tf.where(tf.reduce_any(ids == tf.constant(list(forbidden_ids)), axis=-1), DEAD, log_words)
+            log_words = tf.where(np.isin(vocabulary, forbidden_ids), DEAD, log_words)
         if min_length > 1:
-            ends = tf.range(vocabulary_size) == end_id
-            log_words = tf.where(ends & (position + 1 < min_length), DEAD, log_words)
+            log_words = tf.where((vocabulary == end_id) & (position + 1 < min_length), DEAD, log_words)
         beams = scoring.cover(beams, kept)
         beams, parents = _best(_extend(beams, log_words, position, scoring, end_id, pad_id), num_beams)
         chosen = tf.reshape(rows + parents, [-1])
@@ -159,7 +160,10 @@ class _Scoring:
                 "A coverage penalty and `eos_normalization` need the `source_mask`. Received: source_mask=None, "
                 f"coverage_penalty={coverage_penalty}, eos_normalization={eos_normalization}"
             )
-        self.source_mask = None if source_mask is None else tf.cast(source_mask, tf.bool)
+        self.source_mask = self.source_length = None
+        if source_mask is not None:
+            self.source_mask = tf.cast(source_mask, tf.bool)
+            self.source_length = tf.reduce_sum(tf.cast(self.source_mask, tf.float32), axis=1, keepdims=True)  # (B, 1)
 
     def of_length(self, length):
         """Return what a log-probability is divided by."""
@@ -169,8 +173,7 @@ class _Scoring:
         """Return what the end-of-sentence token costs as word `position`, (B, 1), or 0."""
         if not self.eos_normalization:
             return 0.0
-        length = tf.reduce_sum(tf.cast(self.source_mask, tf.float32), axis=1, keepdims=True)
-        return self.eos_normalization * length / tf.cast(position + 1, tf.float32)
+        return self.eos_normalization * self.source_length / tf.cast(position + 1, tf.float32)
 
     def cover(self, beams, kept):
         """Return the beams with the attention of this step added, where they have not ended."""
@@ -234,7 +237,7 @@ def _extend(beams, log_words, position, scoring, end_id, pad_id):
     count = min(num_beams, vocabulary_size)
     word_penalty = 0.0
     if scoring.eos_normalization:
-        ends = tf.range(vocabulary_size) == end_id
+        ends = np.arange(vocabulary_size) == end_id
         word_penalty = tf.where(ends, scoring.end_penalty(position)[..., None], 0.0)
     # No more than K words of one beam can be among the K best of all.
     penalised_words, ids = tf.math.top_k(log_words - word_penalty, count)

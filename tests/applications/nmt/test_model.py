@@ -140,7 +140,8 @@ def test_the_beam_scores_what_teacher_forcing_does(row):
         memory, mask, decoded = translator._read(
             source[index : index + 1], target_input[index : index + 1, :length], ids[index : index + 1, :length]
         )
-        words = WordModel(models, Inference.parse(default_inference(row), row)).log_words(decoded, memory, mask)
+        model = WordModel(models, Inference.parse(default_inference(row), row))
+        words = model.log_words(decoded, model.prepare(memory), mask)
         assert not set(ids[index, :length]) & {0, 1, 2}
         chosen = np.take_along_axis(words.numpy()[0], ids[index, :length, None], axis=-1).sum()
         np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)
