@@ -29,6 +29,17 @@ def both(first, second):
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
+def zero_unseen(mask, *sequences):
+    """Return sequences (B, S, D), or `None`, with zeros at the positions that no query sees.
+
+    There may be anything, NaN too, and a product with a zero weight would let it through.
+    """
+    if mask is None:
+        return sequences
+    seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
+    return tuple(None if x is None else ops.where(seen, x, ops.zeros_like(x)) for x in sequences)
+
+
 def check_masks(query, value, value_mask, key_mask, attention_mask):
     """Raise ValueError if a mask has the wrong rank or a length that cannot match; looks at shapes alone."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):

@@ -4,7 +4,15 @@ from keras import ops, tree
 from keras_vattn import alignments, contexts, random, scores
 from keras_vattn.layers.attention_distributions import AttentionDistributions, as_finite_float32
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
+from keras_vattn.masks import (
+    both,
+    check_mask,
+    check_masks,
+    check_sequences,
+    check_shape,
+    combine_masks,
+    zero_unseen,
+)
 from keras_vattn.parts import adopt, serialize_part
 from keras_vattn.validation import dropout_rate, whole_number
 
@@ -152,11 +160,7 @@ class Attention(AttentionDistributions, StochasticLayer):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         keys = alignments.DenseKeys(mask)
-        if mask is not None:
-            # What no query sees may be anything, NaN too, and a product with a zero weight would let it through.
-            seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
-            value = ops.where(seen, value, ops.zeros_like(value))
-            key = None if key is None else ops.where(seen, key, ops.zeros_like(key))
+        value, key = zero_unseen(mask, value, key)
         key = value if key is None else key
         memory = {
             "projected_keys": self.score.project_keys(key),
@@ -267,10 +271,7 @@ class Attention(AttentionDistributions, StochasticLayer):
         if isinstance(divergence, float):
             self.count_call(training)
             return
-        valid = keys.any_valid()
-        if query_mask is not None:
-            query_mask = ops.cast(query_mask, "bool")
-            valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
+        valid = both(keys.any_valid(), query_mask)
         self.add_divergence(divergence, valid, entries=entries, training=training)
 
     def call(

@@ -9,7 +9,15 @@ from keras_vattn.categorical import categorical_divergence, log_probabilities
 from keras_vattn.layers.candidates import make_candidates, prediction_log_weights
 from keras_vattn.layers.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, check_masks, check_sequences, check_shape, combine_masks
+from keras_vattn.masks import (
+    both,
+    check_mask,
+    check_masks,
+    check_sequences,
+    check_shape,
+    combine_masks,
+    zero_unseen,
+)
 from keras_vattn.parts import adopt, serialize_part
 
 
@@ -207,11 +215,7 @@ class CategoricalAttention(StochasticLayer):
         """Return a dictionary: value (B, S, D), keys, and log_prior and log_posterior (B, T, S) or `None`."""
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
         keys = DenseKeys(mask)
-        if mask is not None:
-            # What no query sees may be anything, NaN too, and a product with a zero weight would let it through.
-            seen = ops.any(mask, axis=1)[..., None]  # (B, S, 1)
-            value = ops.where(seen, value, ops.zeros_like(value))
-            key = None if key is None else ops.where(seen, key, ops.zeros_like(key))
+        value, key = zero_unseen(mask, value, key)
         if logits is None:
             logits = self.score(query, value if key is None else key)
         return {
@@ -226,10 +230,7 @@ class CategoricalAttention(StochasticLayer):
         divergence = categorical_divergence(
             alignment["log_posterior"], ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior
         )
-        valid = keys.any_valid()
-        if query_mask is not None:
-            query_mask = ops.cast(query_mask, "bool")
-            valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
+        valid = both(keys.any_valid(), query_mask)
         self.add_divergence(divergence, valid, entries=keys.sum(ops.ones_like(log_prior))[..., 0], training=training)
 
     def _seed(self, training):

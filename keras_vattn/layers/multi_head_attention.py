@@ -9,7 +9,7 @@ from keras_vattn import alignments, random
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.layers.attention_distributions import AlignmentDistributions, as_finite_float32, logits_of_q
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import check_mask, fits
+from keras_vattn.masks import both, check_mask, fits
 from keras_vattn.parts import adopt, serialize_part
 
 
@@ -251,9 +251,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         # The mask is what Keras's `call` hands on as it is: the other arguments travel with it.
         arguments, axes = attention_mask, AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(super()._compute_attention_mask(query, value, **masks))
-        if arguments.mask is not None:
-            attention_mask = axes.expand_mask(arguments.mask)
-            mask = attention_mask if mask is None else ops.logical_and(mask, attention_mask)
+        mask = both(mask, axes.expand_mask(arguments.mask))
         query_mask = query_mask if arguments.query_mask is None else arguments.query_mask
         return arguments._replace(mask=mask, query_mask=query_mask)
 
@@ -350,8 +348,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
             valid = ops.any(any_valid, axis=-2)
         if query_mask is not None:
-            query_mask = view["axes"].fold_queries(ops.cast(query_mask, "bool"))
-            valid = query_mask if valid is None else ops.logical_and(valid, query_mask)
+            valid = both(valid, view["axes"].fold_queries(query_mask))
         self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
 
     def _at_the_mean(self, arguments, options):
