@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import gzip
 import pathlib
+import sys
 import zlib
 
 import numpy as np
@@ -134,6 +135,23 @@ def read_lines(path):
     """
     lines = list(_physical_lines(path, skip_invalid=False))
     _require_rows(lines, path)
+    return lines
+
+
+def read_standard_input():
+    """Reads one sentence per line from standard input, as `read_lines` does from a file.
+
+    Raises:
+        InputError: for no line, or bytes that are not UTF-8.
+    """
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            lines.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input:{number}: the line is not UTF-8") from error
+    if not lines:
+        raise InputError("standard input: there is no line to read")
     return lines
 
 

@@ -10,7 +10,8 @@ from applications.common.comparison import Comparison
 from applications.common.errors import InputError
 from applications.common.metrics import mean_interval, paired_interval
 from applications.common.runs import write_json, write_text_atomically
-from applications.nmt.data import check_split, load_splits
+from applications.common.splits import check_split
+from applications.nmt.data import load_splits
 from applications.nmt.generation import Inference, default_inference
 from applications.nmt.options import PRESETS, find_row, validate
 from applications.nmt.reporting import CURVE_LABELS, CURVES

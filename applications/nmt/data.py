@@ -1,7 +1,6 @@
 """Reads parallel text, fits its segmentation and makes the batches of the translation models."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 import sys
@@ -13,6 +12,7 @@ from applications.common.alignments import check_links, read_pharaoh
 from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
 from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
+from applications.common.splits import Splits
 from applications.common.subwords import CONTINUES, CharacterEncoder, SegmentedEncoder, SubwordEncoder
 from applications.common.text import END, PAD, START
 from applications.nmt.embedded import embedded_pairs
@@ -23,8 +23,8 @@ NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",
 
 
 @dataclasses.dataclass
-class Splits:
-    """Training, validation and test pairs; `test` is `None` where there is none.
+class AlignedSplits(Splits):
+    """`Splits` of which some have alignments.
 
     Attributes:
         links: Gold alignments of a part's pairs where they are known, a dictionary from its name to a list of
@@ -33,25 +33,8 @@ class Splits:
             pair: target word, source word, probability.
     """
 
-    train: ParallelText
-    valid: ParallelText
-    test: ParallelText | None
     links: dict = dataclasses.field(default_factory=dict)
     posteriors: dict = dataclasses.field(default_factory=dict)
-
-    def split(self, name):
-        """Return the pairs of "valid" or "test"; `InputError` if there are none."""
-        pairs = {"valid": self.valid, "test": self.test}[check_split(name)]
-        if pairs is None:
-            raise InputError(f"--split: this run has no {name} pairs.")
-        return pairs
-
-
-def check_split(name):
-    """Return the name of a split that can be reported on; `InputError` otherwise."""
-    if name not in ("valid", "test"):
-        raise InputError(f"--split: expected valid or test. Received: {name}")
-    return name
 
 
 def is_embedded(options):
@@ -60,7 +43,7 @@ def is_embedded(options):
 
 
 def load_splits(options):
-    """Return the `Splits` that the options describe: files, or the embedded pairs cut 80/10/10 by source."""
+    """Return the `AlignedSplits` that the options describe: files, or the embedded pairs cut 80/10/10 by source."""
     if is_embedded(options):
         for name in (f"{part}_{side}" for part in PARTS for side in ("source", "target")):
             if getattr(options, name) is not None:
@@ -74,7 +57,7 @@ def load_splits(options):
             if options.valid_links is not None:
                 raise InputError("--valid-links is given without valid files.")
             train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
-        splits = Splits(train, valid, test)
+        splits = AlignedSplits(train, valid, test)
     _read_links(options, splits)
     _read_posteriors(options, splits)
     for part, maximum in (("valid", options.max_valid_pairs), ("test", options.max_test_pairs)):
@@ -99,7 +82,7 @@ def _embedded_splits(options):
         chosen = [pairs[index] for index in sorted(rows)]
         texts[part] = ParallelText([pair.source for pair in chosen], [pair.target for pair in chosen])
         links[part] = [pair.links for pair in chosen]
-    return Splits(texts["train"], texts["valid"], texts["test"], links)
+    return AlignedSplits(texts["train"], texts["valid"], texts["test"], links)
 
 
 def _read_links(options, splits):
@@ -216,23 +199,10 @@ def _existing(path):
     return next((x for x in (path, path.with_name(f"{path.name}.gz")) if x.is_file()), None)
 
 
-def fingerprint(splits):
-    """Return a digest of all pairs, which tells whether a run still has the data that it was trained on."""
-    digest = hashlib.sha256()
-    for part in (splits.train, splits.valid, splits.test):
-        rows = [] if part is None else zip(part.sources, part.targets, strict=True)
-        for source, target in rows:
-            digest.update(f"{source}\t{target}\n".encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 def load_splits_of(folder, options):
-    """Return the `Splits` of a run; `InputError` if the files, or the installed facts, have changed since."""
+    """Return the `AlignedSplits` of a run; `InputError` if the files, or the installed facts, have changed since."""
     splits = load_splits(options)
-    path = folder.path / "data.sha256"
-    if path.exists() and path.read_text(encoding="utf-8").strip() != fingerprint(splits):
-        raise InputError(f"{folder.path}: the data are not those of this run; its splits would be others.")
+    splits.require_those_of(folder)
     return splits
 
 
@@ -318,7 +288,7 @@ class EncodedPairs:
             codec: `Codec`.
             pairs: `ParallelText`.
             drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut.
-            posteriors: Alignments of the pairs' words as in `Splits`, or `None`.
+            posteriors: Alignments of the pairs' words as in `AlignedSplits`, or `None`.
         """
         limit = None if drop_long else options.max_length
         sources, source_report = codec.source.encode_numpy(pairs.sources, limit)

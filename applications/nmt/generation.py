@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_vattn
 from applications.common.errors import InputError
+from applications.common.serving import Untracked, in_graph, save_module
 from applications.common.text import END, PAD, START, UNKNOWN
 from applications.nmt.options import find_row
 from keras_vattn import decoding
@@ -15,11 +16,6 @@ from keras_vattn.categorical import without_empty_rows
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)
-
-
-def _in_graph(*signature):
-    # No Python loop or branch here depends on a tensor; AutoGraph would double the time of the first call.
-    return tf.function(input_signature=signature, autograph=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,23 +134,23 @@ class Translator(tf.Module):
         self.source_encoder = codec.source
         self.target_encoder = codec.target
         inference = inference or Inference.parse(default_inference(options.row), options.row)
-        self._models = _Untracked(models)
-        self._options = _Untracked(options)
-        self._words = _Untracked(WordModel(models, inference, seed=options.seed))
+        self._models = Untracked(models)
+        self._options = Untracked(options)
+        self._words = Untracked(WordModel(models, inference, seed=options.seed))
 
-    @_in_graph(_TEXTS)
+    @in_graph(_TEXTS)
     def generate(self, texts):
         """Return the best translation (B,) of each text (B,)."""
         return self.target_encoder.decode(self._search(self._encode(texts), 1)["ids"][:, 0])
 
-    @_in_graph(_TEXTS)
+    @in_graph(_TEXTS)
     def n_best(self, texts):
         """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
         found = self._search(self._encode(texts), self._options.value.num_beams)
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(found["ids"]), **{name: found[name] for name in names}}
 
-    @_in_graph(_TEXTS, _TEXTS)
+    @in_graph(_TEXTS, _TEXTS)
     def score(self, texts, targets):
         """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
         source = self._encode(texts)
@@ -166,19 +162,19 @@ class Translator(tf.Module):
         log_likelihood = tf.reduce_sum(self.log_likelihood(source, target_input, target), axis=1)
         return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
 
-    @_in_graph(_IDS)
+    @in_graph(_IDS)
     def beam(self, source):
         """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
-    @_in_graph(_IDS, _IDS, _IDS)
+    @in_graph(_IDS, _IDS, _IDS)
     def log_likelihood(self, source, target_input, target):
         """Return log p of every word of `target` given those before it, (B, T) nats."""
         memory, source_mask, decoded = self._read(source, target_input, target)
         words = self._words.value
         return words.log_likelihood(decoded, words.prepare(memory), source_mask, target)
 
-    @_in_graph(_IDS, _IDS, _IDS)
+    @in_graph(_IDS, _IDS, _IDS)
     def alignments(self, source, target_input, target):
         """Return what is believed of each word's alignment, (B, T, S) each.
 
@@ -198,7 +194,7 @@ class Translator(tf.Module):
             found["exact"] = ops.softmax(ops.where(mask, joint, -1e9), axis=-1)
         return found
 
-    @_in_graph(_IDS, _IDS, _IDS)
+    @in_graph(_IDS, _IDS, _IDS)
     def k_curve(self, source, target_input, target):
         """Return log sum over the K most probable alignments of p(z) p(y_t | z), for every K, (B, T, S) nats: without
         the renormalisation of K-max, which the logarithms of the sums of p, the second result, give."""
@@ -263,18 +259,6 @@ class Translator(tf.Module):
         )
 
 
-class _Untracked:
-    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
-
-    def __init__(self, value):
-        self.value = value
-
-
 def export(translator, path):
     """Write the SavedModel with the endpoints `generate`, `n_best` and `score`."""
-    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
-    signatures = {name: getattr(translator, name) for name in ("generate", "n_best", "score")}
-    try:
-        tf.saved_model.save(translator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
-    except tf.errors.OpError as error:
-        raise OSError(f"{path} cannot be written: {error.message}") from error
+    save_module(translator, ("generate", "n_best", "score"), path)

@@ -5,12 +5,13 @@ import pathlib
 import sys
 
 import numpy as np
-import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.readers import read_lines, read_parallel
+from applications.common.readers import read_lines, read_parallel, read_standard_input
 from applications.common.runs import write_json
-from applications.nmt.data import EncodedPairs, check_split, gold_links, load_splits_of
+from applications.common.serving import export_folder, print_endpoints
+from applications.common.splits import check_split
+from applications.nmt.data import EncodedPairs, gold_links, load_splits_of
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.training import load_run
@@ -107,7 +108,7 @@ def generate(options):
     """Write one translation per input line to standard output."""
     if options.num_beams is not None and options.num_beams < 1:
         raise InputError(f"--num-beams: must be positive. Received: {options.num_beams}")
-    lines = read_lines(options.input) if options.input is not None else _standard_input()
+    lines = read_lines(options.input) if options.input is not None else read_standard_input()
     _, run_options, codec, models = load_run(options.run, options.weights)
     inference = Inference.parse(options.inference or default_inference(run_options.row), run_options.row)
     if inference.draws_weights(run_options.row):
@@ -124,18 +125,6 @@ def generate(options):
     translator = Translator(models, codec, run_options, inference)
     for sentence in translate(translator, codec, [np.asarray(row) for row in ids]):
         print(sentence)
-
-
-def _standard_input():
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input:{number}: the line is not UTF-8") from error
-    if not lines:
-        raise InputError("standard input: there is no line to translate")
-    return lines
 
 
 @dataclasses.dataclass
@@ -159,11 +148,6 @@ def export_run(options):
         raise InputError(
             f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {inference.name}"
         )
-    path = folder.path / "saved_model"
-    if options.out is not None:
-        path = pathlib.Path(options.out)
-        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
-            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+    path = export_folder(options.out, folder.path / "saved_model")
     export(Translator(models, codec, run_options, inference), path)
-    loaded = tf.saved_model.load(str(path))
-    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")
+    print_endpoints(path)

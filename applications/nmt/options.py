@@ -1,9 +1,19 @@
 """Options of neural machine translation with latent alignments, its rows, and the presets with every value's source."""
 
 import dataclasses
-import math
 
 import keras_vattn
+from applications.common.checks import (
+    PRECISIONS,
+    check_choices,
+    check_dropout,
+    check_finite,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+    check_seeds,
+    out_of_range,
+)
 from applications.common.errors import InputError
 
 
@@ -246,7 +256,7 @@ CHOICES = {
     "normalization": ("NFKC", "NFC", None),
     "baseline": ("soft", "moving_average", None),
     "relaxed": RELAXED,
-    "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
+    "precision": PRECISIONS,
 }
 POSITIVE = (
     "vocabulary_size max_length embedding_width encoder_units units num_layers attention_units tau weibull_k "
@@ -262,35 +272,16 @@ NOT_NEGATIVE = (
 def validate(options):
     """Raise `InputError` for an option outside its range, naming it."""
     row = find_row(options.row)
-    for name, known in CHOICES.items():
-        if getattr(options, name) not in known:
-            names = ", ".join("none" if choice is None else choice for choice in known)
-            raise _out_of_range(name, f"expected one of {names}", getattr(options, name))
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _out_of_range(field.name, "must be finite", value)
-    for name in POSITIVE.split():
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise _out_of_range(name, "must be positive", value)
-    for name in NOT_NEGATIVE.split():
-        if not getattr(options, name) >= 0:
-            raise _out_of_range(name, "must be at least 0", getattr(options, name))
-    if not 0 <= options.dropout < 1:
-        raise _out_of_range("dropout", "must be in [0, 1)", options.dropout)
+    check_choices(options, CHOICES)
+    check_finite(options)
+    check_positive(options, POSITIVE)
+    check_not_negative(options, NOT_NEGATIVE)
+    check_dropout(options, "dropout")
     if not 0 < options.posterior_smoothing <= 1:
-        raise _out_of_range("posterior_smoothing", "must be in (0, 1]", options.posterior_smoothing)
+        raise out_of_range("posterior_smoothing", "must be in (0, 1]", options.posterior_smoothing)
     if (options.posterior_file is None) != (options.valid_posterior_file is None):
         raise InputError("--posterior-file and --valid-posterior-file belong together; one of them is missing.")
     if options.posterior_file is not None and not row.needs_posterior:
         raise InputError(f"--posterior-file: the row {options.row} has no posterior.")
-    if not 0 < options.valid_fraction < 1:
-        raise _out_of_range("valid_fraction", "must be between 0 and 1", options.valid_fraction)
-    for name in ("seed", "data_seed"):
-        if not 0 <= getattr(options, name) < 2**22:
-            raise _out_of_range(name, "must be at least 0 and less than 2**22", getattr(options, name))
-
-
-def _out_of_range(name, expected, value):
-    return InputError(f"--{name.replace('_', '-')}: {expected}. Received: {value}")
+    check_fraction(options, "valid_fraction")
+    check_seeds(options, 22)

@@ -5,15 +5,16 @@ import pathlib
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_vattn
 from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StepSeconds, StopOnNaN
 from applications.common.errors import InputError
-from applications.common.runs import RunFolder, environment_record, replacing, write_json, write_text_atomically
+from applications.common.process import refuse_fewer_epochs, set_up
+from applications.common.runs import RunFolder, environment_record, replacing, write_json
+from applications.common.splits import DIGEST
 from applications.common.text import PAD
 from applications.nmt import model as nmt_model
-from applications.nmt.data import Codec, EncodedPairs, fingerprint, load_splits, load_splits_of
+from applications.nmt.data import Codec, EncodedPairs, load_splits, load_splits_of
 from applications.nmt.evaluation import evaluate_split
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.options import Options, validate
@@ -95,15 +96,6 @@ def read_weights(path):
         raise InputError(f"{path} cannot be loaded: {error}") from error
 
 
-def set_up(options):
-    """Set seeds, dtype policy and memory growth for this process; before any model is built."""
-    if options.memory_growth:
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-    keras.config.set_dtype_policy(options.precision)
-    keras.utils.set_random_seed(options.seed)
-
-
 def compile_model(models, options):
     """Compile with the negative bound and Adam."""
     models.training.compile(
@@ -167,7 +159,7 @@ def train(options):
     validate(options)
     config = dataclasses.asdict(options)
     if RunFolder.check(options.out, config, options.resume, MAY_DIFFER) is not None:
-        _refuse_fewer_epochs(options)
+        refuse_fewer_epochs(options)
     print(f"reading pairs for {options.row}", flush=True)
     splits = load_splits_of(RunFolder.load(options.out), options) if options.resume else load_splits(options)
     codec = _codec(options, splits)
@@ -184,7 +176,7 @@ def train(options):
     folder = RunFolder.open(options.out, config, options.resume, MAY_DIFFER)
     codec.save(folder)
     # After the segmentation: a folder with this file can be resumed.
-    write_text_atomically(folder.file("data.sha256"), fingerprint(splits) + "\n")
+    splits.remember(folder)
     for name, part in encoded.items():
         counts = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in part.report.items())
         print(f"{name}: {counts}", flush=True)
@@ -226,18 +218,11 @@ def train(options):
 
 def _codec(options, splits):
     """Return the segmentation: that of the run that is resumed or started from, or a new one."""
-    if options.resume and (pathlib.Path(options.out) / "data.sha256").exists():
+    if options.resume and (pathlib.Path(options.out) / DIGEST).exists():
         return Codec.load(RunFolder.load(options.out), options)
     if options.init_from is not None:
         return Codec.load(RunFolder.load(options.init_from), options)
     return Codec.fit(options, splits.train)
-
-
-def _refuse_fewer_epochs(options):
-    history = pathlib.Path(options.out) / "history.csv"
-    done = max(len(history.read_text(encoding="utf-8").splitlines()) - 1, 0) if history.exists() else 0
-    if options.epochs < done:
-        raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.epochs}")
 
 
 def _fit(options, folder, models, encoded):

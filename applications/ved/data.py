@@ -1,7 +1,6 @@
 """Reads pairs, cuts validation, fits the vocabularies and makes the batches of the variational encoder-decoder."""
 
 import dataclasses
-import hashlib
 
 import numpy as np
 
@@ -9,32 +8,10 @@ from applications.common.batching import bucketed_dataset, num_batches
 from applications.common.errors import InputError
 from applications.common.metrics import group_references
 from applications.common.readers import ParallelText, read_parallel, read_table, split_by_group
+from applications.common.splits import Splits
 from applications.common.text import END, SPECIAL_TOKENS, START, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.embedded import embedded_pairs
 from applications.ved.options import find_row
-
-
-@dataclasses.dataclass
-class Splits:
-    """Training, validation and test pairs; `test` is `None` where there is none."""
-
-    train: ParallelText
-    valid: ParallelText
-    test: ParallelText | None
-
-    def split(self, name):
-        """Return the pairs of "valid" or "test"; `InputError` if there are none."""
-        pairs = {"valid": self.valid, "test": self.test}[check_split(name)]
-        if pairs is None:
-            raise InputError(f"--split: this run has no {name} pairs.")
-        return pairs
-
-
-def check_split(name):
-    """Return the name of a split that can be reported on; `InputError` otherwise."""
-    if name not in ("valid", "test"):
-        raise InputError(f"--split: expected valid or test. Received: {name}")
-    return name
 
 
 def load_splits(options):
@@ -99,23 +76,10 @@ def _read(options, part):
     return None if source is None else read_parallel(source, target, options.skip_invalid)
 
 
-def fingerprint(splits):
-    """Return a digest of all pairs, which tells whether a run still has the data that it was trained on."""
-    digest = hashlib.sha256()
-    for part in (splits.train, splits.valid, splits.test):
-        rows = [] if part is None else zip(part.sources, part.targets, strict=True)
-        for source, target in rows:
-            digest.update(f"{source}\t{target}\n".encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 def load_splits_of(folder, options):
     """Return the `Splits` of a run; `InputError` if the files, or the installed facts, have changed since."""
     splits = load_splits(options)
-    path = folder.path / "data.sha256"
-    if path.exists() and path.read_text(encoding="utf-8").strip() != fingerprint(splits):
-        raise InputError(f"{folder.path}: the data are not those of this run; its splits would be others.")
+    splits.require_those_of(folder)
     return splits
 
 

@@ -4,6 +4,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
+from applications.common.serving import Untracked, in_graph, save_module
 from applications.common.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.losses import sequence_log_likelihood
@@ -13,11 +14,6 @@ _TEXTS = tf.TensorSpec([None], tf.string)
 _COUNT = tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([], tf.int32)
 _NUMBER = tf.TensorSpec([], tf.float32)
-
-
-def _in_graph(*signature):
-    # No Python loop or branch here depends on a tensor; AutoGraph would double the time of the first call.
-    return tf.function(input_signature=signature, autograph=False)
 
 
 class Generator(tf.Module):
@@ -36,21 +32,21 @@ class Generator(tf.Module):
         self.variables_of_model = [variable.value for variable in models.training.variables]
         self.source_encoder = codec.source
         self.target_encoder = codec.target
-        self._models = _Untracked(models)
-        self._options = _Untracked(options)
+        self._models = Untracked(models)
+        self._options = Untracked(options)
 
-    @_in_graph(_TEXTS)
+    @in_graph(_TEXTS)
     def generate(self, texts):
         """Return the greedy sentence (B,) of each text (B,) at the posterior means ("MAP" in the paper)."""
         return self.target_encoder.decode(self.greedy(self._encode(texts))["ids"])
 
-    @_in_graph(_TEXTS, _COUNT, _SEED)
+    @in_graph(_TEXTS, _COUNT, _SEED)
     def sample(self, texts, num_samples, seed):
         """Return (B, num_samples) greedy sentences under new latent draws; one seed always gives the same ones."""
         ids = self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))
         return self.target_encoder.decode(ids)
 
-    @_in_graph(_TEXTS, _TEXTS)
+    @in_graph(_TEXTS, _TEXTS)
     def score(self, texts, targets):
         """Return log p(target | text) in nats at the posterior means, (B,), and the number of tokens with the end."""
         source = self._encode(texts)
@@ -62,13 +58,13 @@ class Generator(tf.Module):
         log_likelihood = self.log_likelihood(source, target_input, target_output)
         return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
 
-    @_in_graph(_IDS)
+    @in_graph(_IDS)
     def greedy(self, source):
         """Return a dictionary of ids (B, L), log_probabilities (B,) and, with attention, weights (B, L, S)."""
         encoded = self._models.value.encoder(source)
         return self._decode(source, encoded, {}, decoding.GreedySampler())
 
-    @_in_graph(_IDS, _COUNT, _SEED, _NUMBER)
+    @in_graph(_IDS, _COUNT, _SEED, _NUMBER)
     def draw(self, source, num_samples, seed, temperature):
         """Return ids (B, num_samples, L): greedy words under new draws of z and a; latent temperature 0 is the mean."""
         repeated = tf.repeat(source, num_samples, axis=0)
@@ -80,7 +76,7 @@ class Generator(tf.Module):
                 decoded = self._decode(repeated, encoded, None, decoding.GreedySampler())
         return self._by_source(decoded["ids"], source, num_samples)
 
-    @_in_graph(_IDS, _COUNT, _SEED, _NUMBER)
+    @in_graph(_IDS, _COUNT, _SEED, _NUMBER)
     def draw_words(self, source, num_samples, seed, word_temperature):
         """Return ids (B, num_samples, L): words drawn at a temperature above 0, the latents at their means."""
         repeated = tf.repeat(source, num_samples, axis=0)
@@ -88,7 +84,7 @@ class Generator(tf.Module):
         sampler = decoding.RandomSampler(seed, word_temperature)
         return self._by_source(self._decode(repeated, encoded, {}, sampler)["ids"], source, num_samples)
 
-    @_in_graph(_IDS, _IDS, _IDS)
+    @in_graph(_IDS, _IDS, _IDS)
     def log_likelihood(self, source, target_input, target_output):
         """Return log p(y | posterior means), (B,) nats."""
         logits = self._models.value.training({"source": source, "target_input": target_input})
@@ -157,18 +153,6 @@ class Generator(tf.Module):
         return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
 
 
-class _Untracked:
-    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
-
-    def __init__(self, value):
-        self.value = value
-
-
 def export(generator, path):
     """Write the SavedModel with the endpoints `generate`, `sample` and `score`."""
-    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
-    signatures = {name: getattr(generator, name) for name in ("generate", "sample", "score")}
-    try:
-        tf.saved_model.save(generator, str(path), signatures={"serving_default": signatures["generate"], **signatures})
-    except tf.errors.OpError as error:
-        raise OSError(f"{path} cannot be written: {error.message}") from error
+    save_module(generator, ("generate", "sample", "score"), path)

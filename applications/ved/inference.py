@@ -9,9 +9,11 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.common.readers import read_lines
+from applications.common.readers import read_lines, read_standard_input
 from applications.common.runs import write_json
-from applications.ved.data import EncodedPairs, check_split, load_splits_of, unique_sources
+from applications.common.serving import export_folder, print_endpoints
+from applications.common.splits import check_split
+from applications.ved.data import EncodedPairs, load_splits_of, unique_sources
 from applications.ved.evaluation import decode_all, evaluate_split, sample_report, seed_of_batch
 from applications.ved.generation import Generator, export
 from applications.ved.options import find_row
@@ -119,7 +121,7 @@ def generate(options):
         raise InputError("--num-beams: draws are decoded greedily; leave out one of --num-beams and --num-samples.")
     if not 0 <= options.length_penalty < math.inf:
         raise InputError(f"--length-penalty: must be at least 0. Received: {options.length_penalty}")
-    lines = read_lines(options.input) if options.input is not None else _standard_input()
+    lines = read_lines(options.input) if options.input is not None else read_standard_input()
     _, run_options, codec, models = load_run(options.run)
     generator = Generator(models, codec, run_options)
     ids, report = codec.source.encode_numpy(lines, run_options.max_source_length)
@@ -152,18 +154,6 @@ def generate(options):
         print(sentence if isinstance(sentence, str) else "\t".join(sentence))
 
 
-def _standard_input():
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input:{number}: the line is not UTF-8") from error
-    if not lines:
-        raise InputError("standard input: there is no line to generate from")
-    return lines
-
-
 @dataclasses.dataclass
 class ExportOptions:
     """Write a SavedModel with the endpoints generate, sample and score."""
@@ -177,11 +167,6 @@ class ExportOptions:
 def export_run(options):
     """Write the SavedModel of a run: strings in, strings out."""
     folder, run_options, codec, models = load_run(options.run)
-    path = folder.path / "saved_model"
-    if options.out is not None:
-        path = pathlib.Path(options.out)
-        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
-            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+    path = export_folder(options.out, folder.path / "saved_model")
     export(Generator(models, codec, run_options), path)
-    loaded = tf.saved_model.load(str(path))
-    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")
+    print_endpoints(path)

@@ -1,8 +1,18 @@
 """Options of the variational encoder-decoder, and the two presets with the source of every value."""
 
 import dataclasses
-import math
 
+from applications.common.checks import (
+    PRECISIONS,
+    check_choices,
+    check_dropout,
+    check_finite,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+    check_seeds,
+    out_of_range,
+)
 from applications.common.errors import InputError
 
 
@@ -205,45 +215,25 @@ PRESETS = {"small": SMALL, "paper": PAPER, "paper_dialogue": PAPER_DIALOGUE}
 def validate(options):
     """Raise `InputError` for an option outside its range, naming it."""
     find_row(options.row)
-    choices = {"decoder_form": ("code", "printed"), "precision": ("float32", "mixed_float16", "mixed_bfloat16")}
-    for name, known in choices.items():
-        if getattr(options, name) not in known:
-            raise _out_of_range(name, f"expected one of {', '.join(known)}", getattr(options, name))
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _out_of_range(field.name, "must be finite", value)
-    positive = (
+    check_choices(options, {"decoder_form": ("code", "printed"), "precision": PRECISIONS})
+    check_finite(options)
+    check_positive(
+        options,
         "max_source_length max_target_length embedding_width encoder_units units latent_units attention_size "
         "annealing_slope annealing_end batch_size epochs stage_one_epochs learning_rate learning_rate_decay clip_norm "
-        "num_draws decode_every num_decoded max_train_pairs max_valid_pairs max_test_sources"
+        "num_draws decode_every num_decoded max_train_pairs max_valid_pairs max_test_sources",
     )
-    for name in positive.split():
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise _out_of_range(name, "must be positive", value)
     for name in ("source_vocabulary_size", "target_vocabulary_size"):
         if not getattr(options, name) > 4:
-            raise _out_of_range(name, "must be more than the 4 special tokens", getattr(options, name))
-    for name in ("gamma_a", "free_bits"):
-        if not getattr(options, name) >= 0:
-            raise _out_of_range(name, "must be at least 0", getattr(options, name))
+            raise out_of_range(name, "must be more than the 4 special tokens", getattr(options, name))
+    check_not_negative(options, "gamma_a free_bits")
     if options.annealing_end > 1:
-        raise _out_of_range("annealing_end", "must be at most 1", options.annealing_end)
-    for name in ("word_dropout", "encoder_dropout"):
-        if not 0 <= getattr(options, name) < 1:
-            raise _out_of_range(name, "must be in [0, 1)", getattr(options, name))
-    if not 0 < options.valid_fraction < 1:
-        raise _out_of_range("valid_fraction", "must be between 0 and 1", options.valid_fraction)
-    for name in ("seed", "data_seed"):
-        if not 0 <= getattr(options, name) < 2**27:
-            raise _out_of_range(name, "must be at least 0 and less than 2**27", getattr(options, name))
+        raise out_of_range("annealing_end", "must be at most 1", options.annealing_end)
+    check_dropout(options, "word_dropout encoder_dropout")
+    check_fraction(options, "valid_fraction")
+    check_seeds(options, 27)
     if ROWS[options.row].two_stages and options.epochs <= options.stage_one_epochs:
         raise InputError(
             f"--epochs: {options.row} needs more epochs than its first stage, {options.stage_one_epochs}. "
             f"Received: {options.epochs}"
         )
-
-
-def _out_of_range(name, expected, value):
-    return InputError(f"--{name.replace('_', '-')}: {expected}. Received: {value}")

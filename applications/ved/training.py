@@ -1,20 +1,19 @@
 """One training run: from options to a run folder with everything in it."""
 
 import dataclasses
-import pathlib
 import zipfile
 
 import keras
-import tensorflow as tf
 
 import keras_vattn
 from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StopOnNaN
 from applications.common.embeddings import load_embeddings
 from applications.common.errors import InputError
-from applications.common.runs import RunFolder, environment_record, replacing, write_json, write_text_atomically
+from applications.common.process import refuse_fewer_epochs, set_up
+from applications.common.runs import RunFolder, environment_record, replacing, write_json
 from applications.common.text import PAD
 from applications.ved import model as ved_model
-from applications.ved.data import Codec, EncodedPairs, fingerprint, load_splits, load_splits_of, unique_sources
+from applications.ved.data import Codec, EncodedPairs, load_splits, load_splits_of, unique_sources
 from applications.ved.embedded import cldr_version
 from applications.ved.evaluation import decode_all, evaluate_split, quality, sample_report
 from applications.ved.generation import Generator, export
@@ -47,15 +46,6 @@ class DecodeValidation(keras.callbacks.Callback):
         if find_row(self.options.row).stochastic:
             report, _ = sample_report(self.generator, self.codec, self.options, self.ids, self.references)
             logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}
-
-
-def set_up(options):
-    """Set seeds, dtype policy and memory growth for this process; before any model is built."""
-    if options.memory_growth:
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-    keras.config.set_dtype_policy(options.precision)
-    keras.utils.set_random_seed(options.seed)
 
 
 def compile_model(models, options, steps_per_epoch):
@@ -103,14 +93,14 @@ def train(options):
         raise InputError("--embeddings-words is given without --embeddings.")
     config = dataclasses.asdict(options)
     if RunFolder.check(options.out, config, options.resume, MAY_DIFFER) is not None:
-        _refuse_fewer_epochs(options)
+        refuse_fewer_epochs(options)
     set_up(options)
     print(f"reading pairs for {options.row}", flush=True)
     splits = load_splits_of(RunFolder.load(options.out), options) if options.resume else load_splits(options)
     codec = Codec.fit(options, splits.train)
     matrices = _pretrained(options, codec)
     folder = RunFolder.open(options.out, config, options.resume, MAY_DIFFER)
-    write_text_atomically(folder.file("data.sha256"), fingerprint(splits) + "\n")
+    splits.remember(folder)
     codec.save(folder)
     encoded = {
         name: EncodedPairs.encode(options, codec, pairs)
@@ -155,13 +145,6 @@ def train(options):
     write_json(folder.file("metrics.json"), record)
     print((folder.path / "report.txt").read_text(encoding="utf-8"))
     print(f"written: {folder.path}", flush=True)
-
-
-def _refuse_fewer_epochs(options):
-    history = pathlib.Path(options.out) / "history.csv"
-    done = max(len(history.read_text(encoding="utf-8").splitlines()) - 1, 0) if history.exists() else 0
-    if options.epochs < done:
-        raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.epochs}")
 
 
 def _pretrained(options, codec):

@@ -1,0 +1,49 @@
+"""What an exported module is made of: functions traced once, and a folder that holds nothing else."""
+
+import pathlib
+
+import tensorflow as tf
+
+from applications.common.errors import InputError
+
+
+def in_graph(*signature):
+    """Return the decorator of a function of tensors that is traced for this signature alone.
+
+    No Python loop or branch in it may depend on a tensor: AutoGraph would double the time of the first call.
+    """
+    return tf.function(input_signature=signature, autograph=False)
+
+
+class Untracked:
+    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def save_module(module, names, path):
+    """Write a SavedModel whose endpoints are the functions of these names, the first one the default."""
+    # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
+    signatures = {name: getattr(module, name) for name in names}
+    try:
+        tf.saved_model.save(module, str(path), signatures={"serving_default": signatures[names[0]], **signatures})
+    except tf.errors.OpError as error:
+        raise OSError(f"{path} cannot be written: {error.message}") from error
+
+
+def export_folder(out, default):
+    """Return the path that an export is written to: `default` if `out` is `None`; `InputError` if something else is
+    there."""
+    if out is None:
+        return default
+    path = pathlib.Path(out)
+    if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
+        raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+    return path
+
+
+def print_endpoints(path):
+    """Load what was written and say what it offers."""
+    loaded = tf.saved_model.load(str(path))
+    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")
