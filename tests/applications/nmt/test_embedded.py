@@ -9,7 +9,7 @@ import pytest
 
 from applications.common.alignments import Links, check_links
 from applications.common.errors import InputError
-from applications.nmt import embedded
+from applications.nmt import embedded, quantities, sentences, synchronous
 
 # Words that may lack a translation of their own.
 FUNCTION_WORDS = {"und", "hat", "ist", ","}, {"a", "does", "has"}
@@ -78,11 +78,11 @@ def test_a_source_has_one_translation_and_one_alignment():
     generator = np.random.default_rng(1)
     seen = {}
     for _ in range(600):
-        for sentence in embedded._SENTENCES:
+        for sentence in sentences.SENTENCES:
             phrase = sentence(generator)
             key = " ".join(phrase.source).lower()
             assert seen.setdefault(key, phrase) == phrase
-    assert len(seen) < 600 * len(embedded._SENTENCES)
+    assert len(seen) < 600 * len(sentences.SENTENCES)
 
 
 def test_a_word_is_linked_to_few_words(pairs):
@@ -116,7 +116,7 @@ def test_a_word_is_linked_to_few_words(pairs):
     ],
 )
 def test_cardinals(number, german, english):
-    phrase = embedded._cardinal(number)
+    phrase = quantities.cardinal(number)
     assert (" ".join(phrase.source), " ".join(phrase.target)) == (german, english)
     assert is_monotone(Links(phrase.sure)) == ("und" not in german.split())
 
@@ -126,13 +126,13 @@ def test_cardinals(number, german, english):
     [(1, "ersten", "first"), (20, "zwanzigsten", "twentieth"), (23, "drei und zwanzigsten", "twenty third")],
 )
 def test_ordinals(number, german, english):
-    phrase = embedded._ordinal(number)
+    phrase = quantities.ordinal(number)
     assert (" ".join(phrase.source), " ".join(phrase.target)) == (german, english)
-    assert embedded._ordinal(number, nominative=True).source[-1] == german.split()[-1][:-1]
+    assert quantities.ordinal(number, nominative=True).source[-1] == german.split()[-1][:-1]
 
 
 def test_units_precede_tens():
-    phrase = embedded._cardinal(23)
+    phrase = quantities.cardinal(23)
     assert phrase.sure == {(0, 1), (2, 0)}
     assert phrase.possible == {(1, 0), (1, 1)}
 
@@ -141,7 +141,7 @@ def test_half_past_four_is_half_five():
     generator = np.random.default_rng(0)
     clocks = {}
     for _ in range(500):
-        phrase = embedded._clock(generator)
+        phrase = quantities.clock_phrase(generator)
         clocks[" ".join(phrase.source)] = phrase
     assert " ".join(clocks["halb fünf"].target) == "half past four"
     assert clocks["halb fünf"].sure == {(0, 0), (0, 1), (1, 2)}
@@ -151,13 +151,13 @@ def test_half_past_four_is_half_five():
 
 
 def test_a_rule_by_hand():
-    part = embedded._words("drei Tagen", "three days")
-    phrase = embedded._rule("a/1,3? {x} b/1 ./2", "{x} c/1 d/3 ./2", x=part)
+    part = synchronous.word_by_word("drei Tagen", "three days")
+    phrase = synchronous.rule("a/1,3? {x} b/1 ./2", "{x} c/1 d/3 ./2", x=part)
     assert phrase.source == ("a", "drei", "Tagen", "b", ".")
     assert phrase.target == ("three", "days", "c", "d", ".")
     assert phrase.sure == {(0, 2), (3, 2), (4, 4), (1, 0), (2, 1)}
     assert phrase.possible == {(0, 3)}
-    assert embedded._words("übermorgen", "the day after").sure == {(0, 0), (0, 1), (0, 2)}
+    assert synchronous.word_by_word("übermorgen", "the day after").sure == {(0, 0), (0, 1), (0, 2)}
 
 
 def test_sentences_by_hand(pairs):
@@ -194,7 +194,7 @@ def test_seed_and_number(pairs):
 
 
 def test_more_pairs_than_there_are(monkeypatch):
-    monkeypatch.setattr(embedded, "_SENTENCES", (lambda generator: embedded._words("a b c d", "w x y z"),))
+    monkeypatch.setattr(embedded, "SENTENCES", (lambda generator: synchronous.word_by_word("a b c d", "w x y z"),))
     with pytest.raises(InputError, match="num_pairs: there are no more sentences than 1"):
         embedded.embedded_pairs(num_pairs=2)
 
