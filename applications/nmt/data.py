@@ -1,4 +1,4 @@
-"""Reads parallel text, fits its segmentation and makes the batches of the translation models."""
+"""Reads parallel text and its alignments, from files or from the embedded corpus."""
 
 import dataclasses
 import json
@@ -6,15 +6,12 @@ import pathlib
 import sys
 
 import numpy as np
-import tensorflow as tf
 
 from applications.common.alignments import check_links, read_pharaoh
-from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
 from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
 from applications.common.splits import Splits
-from applications.common.subwords import CONTINUES, CharacterEncoder, SegmentedEncoder, SubwordEncoder
-from applications.common.text import END, PAD, START
+from applications.common.subwords import CONTINUES
 from applications.nmt.embedded import embedded_pairs
 
 PARTS = ("train", "valid", "test")
@@ -204,169 +201,3 @@ def load_splits_of(folder, options):
     splits = load_splits(options)
     splits.require_those_of(folder)
     return splits
-
-
-@dataclasses.dataclass
-class Codec:
-    """The two text encoders of a model; with joint BPE they are one."""
-
-    source: object
-    target: object
-
-    @classmethod
-    def fit(cls, options, train):
-        """Fit the segmentation on the training pairs only."""
-        if options.segmentation == "bpe":
-            sentences = [*dict.fromkeys(train.sources), *train.targets]
-            joint = SubwordEncoder.fit(
-                sentences, options.vocabulary_size, options.lowercase, options.normalization, options.data_seed
-            )
-            return cls(joint, joint)
-        encoder = _encoder_class(options)
-        return cls(
-            *(
-                encoder.fit(
-                    sentences,
-                    options.vocabulary_size,
-                    lowercase=options.lowercase,
-                    normalization=options.normalization,
-                )
-                for sentences in (train.sources, train.targets)
-            )
-        )
-
-    @classmethod
-    def load(cls, folder, options):
-        """Read what `save` wrote into a run's folder."""
-        if options.segmentation == "bpe":
-            joint = SubwordEncoder.load(
-                folder.path / "bpe.model", lowercase=options.lowercase, normalization=options.normalization
-            )
-            return cls(joint, joint)
-        encoder = _encoder_class(options)
-        return cls(
-            *(
-                encoder.load(
-                    folder.path / f"{side}_vocabulary.txt",
-                    lowercase=options.lowercase,
-                    normalization=options.normalization,
-                )
-                for side in ("source", "target")
-            )
-        )
-
-    def save(self, folder):
-        """Write the segmentation into a run's folder."""
-        if isinstance(self.source, SubwordEncoder):
-            self.source.save(folder.file("bpe.model"))
-            return
-        self.source.save(folder.file("source_vocabulary.txt"))
-        self.target.save(folder.file("target_vocabulary.txt"))
-
-
-def _encoder_class(options):
-    # A word without "@@" is a segment of its own.
-    return CharacterEncoder if options.segmentation == "characters" else SegmentedEncoder
-
-
-@dataclasses.dataclass
-class EncodedPairs:
-    """Ids of a split, the row of the text that each pair is, and what encoding did."""
-
-    sources: list
-    targets: list
-    rows: list
-    report: dict
-    posteriors: list | None = None
-
-    @classmethod
-    def encode(cls, options, codec, pairs, drop_long=False, posteriors=None):
-        """Encode a split.
-
-        Args:
-            options: `Options`.
-            codec: `Codec`.
-            pairs: `ParallelText`.
-            drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut.
-            posteriors: Alignments of the pairs' words as in `AlignedSplits`, or `None`.
-        """
-        limit = None if drop_long else options.max_length
-        sources, source_report = codec.source.encode_numpy(pairs.sources, limit)
-        targets, target_report = codec.target.encode_numpy(pairs.targets, limit)
-        rows = list(range(len(pairs)))
-        if drop_long:
-            rows = [row for row in rows if max(len(sources[row]), len(targets[row])) <= options.max_length]
-            if not rows:
-                raise InputError(f"--max-length: no pair is that short. Received: {options.max_length}")
-        report = {"pairs": len(rows), "skipped": pairs.skipped, "too_long": len(pairs) - len(rows)}
-        for side, counts in (("source", source_report), ("target", target_report)):
-            report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
-        sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
-        if posteriors is not None:
-            posteriors = [
-                of_pieces(codec, posteriors[row], source, target)
-                for row, source, target in zip(rows, sources, targets, strict=True)
-            ]
-        return cls(sources, targets, rows, report, posteriors)
-
-    def num_batches(self, options):
-        if options.batch_tokens is not None:
-            return num_token_batches(self.sources, self.targets, options.batch_tokens)
-        return num_batches(len(self.sources), options.batch_size)
-
-    def batches(self, options, shuffle=False, first_epoch=0, num_epochs=1):
-        """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
-        dataset = bucketed_dataset(
-            self.sources,
-            self.targets,
-            options.batch_size,
-            start_id=START,
-            end_id=END,
-            shuffle=shuffle,
-            seed=options.seed,
-            first_epoch=first_epoch,
-            num_epochs=num_epochs,
-            batch_tokens=options.batch_tokens,
-            extra=None if self.posteriors is None else {"posterior": self.posteriors},
-        )
-
-        def with_target(inputs, target):
-            inputs = {**inputs, "target": target}
-            if self.posteriors is not None:
-                inputs["posterior_logits"] = posterior_logits(inputs, options.posterior_smoothing)
-                del inputs["posterior"]
-            return inputs, target
-
-        return dataset.map(with_target)
-
-
-def of_pieces(codec, posterior, source, target):
-    """Return the (n, 3) alignment of a pair's pieces from that of its words.
-
-    All pieces of a target word have its row; the pieces of a source word share its probability.
-    """
-    sides = ((codec.target, target), (codec.source, source))
-    target_words, source_words = (np.array(encoder.word_of_piece(encoder.pieces(ids)), int) for encoder, ids in sides)
-    found = []
-    for target_word, source_word, probability in posterior:
-        places = np.flatnonzero(source_words == source_word)
-        found += [
-            (row, place, probability / len(places))
-            for row in np.flatnonzero(target_words == target_word)
-            for place in places
-        ]
-    return np.array(found, np.float32).reshape(-1, 3)
-
-
-def posterior_logits(inputs, smoothing):
-    """Return log q (B, T, S) of a batch: the alignments of "posterior", smoothed; uniform where a word has none."""
-    ragged, source = inputs["posterior"], inputs["source"]
-    shape = tf.stack([tf.shape(source)[0], tf.shape(inputs["target"])[1], tf.shape(source)[1]])
-    places = tf.cast(ragged.values[:, :2], tf.int32)
-    places = tf.concat([tf.cast(ragged.value_rowids(), tf.int32)[:, None], places], axis=1)
-    weights = tf.scatter_nd(places, ragged.values[:, 2], shape)
-    valid = tf.cast(source != PAD, tf.float32)[:, None]
-    uniform = valid / tf.maximum(tf.reduce_sum(valid, axis=-1, keepdims=True), 1.0)
-    total = tf.reduce_sum(weights, axis=-1, keepdims=True)
-    weights = tf.where(total > 0, tf.math.divide_no_nan(weights, total), uniform)
-    return tf.math.log(tf.maximum((1.0 - smoothing) * weights + smoothing * uniform, 1e-9))

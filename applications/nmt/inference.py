@@ -11,7 +11,8 @@ from applications.common.readers import read_lines, read_parallel, read_standard
 from applications.common.runs import write_json
 from applications.common.serving import export_folder, print_endpoints
 from applications.common.splits import check_split
-from applications.nmt.data import EncodedPairs, gold_links, load_splits_of
+from applications.nmt.data import gold_links, load_splits_of
+from applications.nmt.encoding import EncodedPairs
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.training import load_run

@@ -14,7 +14,8 @@ from applications.common.runs import RunFolder, environment_record, replacing, w
 from applications.common.splits import DIGEST
 from applications.common.text import PAD
 from applications.nmt import model as nmt_model
-from applications.nmt.data import Codec, EncodedPairs, load_splits, load_splits_of
+from applications.nmt.data import load_splits, load_splits_of
+from applications.nmt.encoding import Codec, EncodedPairs
 from applications.nmt.evaluation import evaluate_split
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.options import Options, validate

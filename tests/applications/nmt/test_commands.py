@@ -19,7 +19,8 @@ from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 from applications.common.comparison import Comparison
 from applications.common.errors import InputError
 from applications.nmt import training
-from applications.nmt.data import Codec, EncodedPairs, load_splits, of_pieces
+from applications.nmt.data import load_splits
+from applications.nmt.encoding import Codec, EncodedPairs, of_pieces
 from applications.nmt.evaluation import normalized
 from applications.nmt.generation import Inference, Translator
 from applications.nmt.options import Options, validate
