@@ -55,9 +55,13 @@ class Comparison:
         """Return what a .json file of a run holds."""
         path = pathlib.Path(run_options.out) / name
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(_text(path))
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+
+    def lines(self, run_options, name):
+        """Return the lines of a text file of a run."""
+        return _text(pathlib.Path(run_options.out) / name).split("\n")[:-1]
 
     def history(self, run_options, columns):
         """Return columns of a run's history.csv, `None` where a row has nothing."""
@@ -101,3 +105,10 @@ class Comparison:
             return None
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return f"{arguments[0]} {name} failed: {' '.join(last)}"
+
+
+def _text(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}. Remove its folder to train the run again.") from error

@@ -1,21 +1,22 @@
 """Trains rows x seeds, paired, and prints the papers' tables with means and 95% intervals."""
 
 import dataclasses
-import math
 import pathlib
 
 import keras_vattn
 from applications.common.command_line import find_preset, read_file
 from applications.common.comparison import Comparison
 from applications.common.errors import InputError
-from applications.common.metrics import mean_interval, paired_interval
 from applications.common.runs import write_json, write_text_atomically
 from applications.common.splits import check_split
 from applications.nmt.data import load_splits
 from applications.nmt.generation import Inference, default_inference
 from applications.nmt.options import PRESETS, find_row, validate
-from applications.nmt.reporting import CURVE_LABELS, CURVES
+from applications.nmt.reporting import CURVE_LABELS, CURVES, HYPOTHESES, PICTURED, REFERENCES, ROW_PANELS
+from applications.nmt.tables import crossing_table, tables_of
 from applications.nmt.training import MAY_DIFFER
+
+CROSSING = "crossing"
 
 
 @dataclasses.dataclass
@@ -64,7 +65,9 @@ def compare(options):
     comparison.in_parallel(comparison.train, [half for half in halves.values() if not comparison.is_finished(half)])
     comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
     records = {run: comparison.read(runs[run], "metrics.json") for run in runs}
-    tables = [table_of(options, records)]
+    hypotheses = {run: comparison.lines(runs[run], HYPOTHESES) for run in runs}
+    references = comparison.lines(runs[options.rows[0], 0], REFERENCES)
+    tables = [tables_of(options.rows, options.seeds, options.baseline, records, hypotheses, references)]
     # What has been trained is not lost if the crossing fails.
     write_text_atomically(folder / "table.md", tables[0])
     if options.inference:
@@ -77,6 +80,7 @@ def compare(options):
         name: [comparison.history(runs[name, seed], columns) for seed in range(options.seeds)] for name in options.rows
     }
     keras_vattn.plots.training_curves(histories, list(CURVES), metric_labels=CURVE_LABELS, path=folder / "curves.png")
+    _draw_alignments(options, comparison, runs, folder)
     print(table)
     print(f"written: {folder}")
 
@@ -131,52 +135,21 @@ def _half_folder(options, start, seed):
     return pathlib.Path(options.out) / f"{start}_half_seed_{seed}"
 
 
-def table_of(options, records):
-    """Return the table of all rows in Markdown: means with 95% intervals, then paired differences."""
-    first = next(iter(records.values()))
-    claim = "one seed, no claim" if options.seeds == 1 else f"{options.seeds} seeds, mean [95% interval]"
-    translation = first["report"]["translation"]
-    columns = {
-        "PPL": lambda record: record["report"]["likelihood"]["perplexity"],
-        "PPL (ELBO)": lambda record: record["report"]["likelihood"].get("elbo_perplexity"),
-        "BLEU": lambda record: record["report"]["translation"]["bleu"],
-        "chrF": lambda record: record["report"]["translation"]["chrf"],
-        "exact match": lambda record: 100 * record["report"]["translation"]["exact_match"],
-        "prior entropy": lambda record: record["report"]["alignment"].get("prior_entropy"),
-        "posterior entropy": lambda record: record["report"]["alignment"].get("posterior_entropy"),
-        "F1": lambda record: _percent(record["report"]["alignment"].get("prior", {}).get("f1")),
-        "s/step": lambda record: record["step_seconds"],
-        "parameters (M)": lambda record: record["parameters"]["generative"] / 1e6,
-        "inference (M)": lambda record: record["parameters"]["inference"] / 1e6,
-    }
-    lines = [
-        f"{claim}; {first['report']['num_sentences']} {first['split']} sentences; {translation['bleu_signature']}",
-        "",
-        "| row | kind of PPL | " + " | ".join(columns) + " |",
-        "|" + "---|" * (len(columns) + 2),
-    ]
-    for name in options.rows:
-        rows = [records[name, seed] for seed in range(options.seeds)]
-        cells = [_cell([of(record) for record in rows]) for of in columns.values()]
-        lines.append(f"| {name} | {rows[0]['report']['likelihood']['kind']} | " + " | ".join(cells) + " |")
-    if options.seeds > 1 and options.baseline in options.rows:
-        compared = {
-            "log PPL": lambda record: math.log(record["report"]["likelihood"]["perplexity"]),
-            "BLEU": columns["BLEU"],
-        }
-        lines += ["", f"Paired differences against {options.baseline}:", ""]
-        lines += ["| row | " + " | ".join(compared) + " |", "|" + "---|" * (len(compared) + 1)]
+def _draw_alignments(options, comparison, runs, folder):
+    """Draw alignments.png: of the pairs of seed 0, what every row believes before and after it sees the word."""
+    found = {name: comparison.read(runs[name, 0], PICTURED) for name in options.rows}
+    panels, sources, targets, titles = [], [], [], []
+    for index, pair in enumerate(found[options.rows[0]]["pairs"]):
         for name in options.rows:
-            if name != options.baseline:
-                cells = [
-                    _cell(
-                        [[of(records[row, seed]) for seed in range(options.seeds)] for row in (name, options.baseline)],
-                        lambda pair: paired_interval(*pair),
-                    )
-                    for of in compared.values()
-                ]
-                lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            same = found[name]["pairs"][index]
+            if same["source"] != pair["source"] or same["target"] != pair["target"]:
+                raise InputError(f"{runs[name, 0].out} has been trained on other pairs.")
+            for kind in (kind for kind in ROW_PANELS if kind in same["weights"]):
+                panels.append(same["weights"][kind])
+                sources.append(pair["source"])
+                targets.append(pair["target"])
+                titles.append(f"{name}: {kind}")
+    keras_vattn.plots.alignment_heat_map(panels, sources, targets, titles, path=folder / "alignments.png")
 
 
 def _cross(options, comparison, runs):
@@ -186,34 +159,12 @@ def _cross(options, comparison, runs):
         row = run[0].partition("@")[0]
         continuous = find_row(row).alignment is not None
         names = [name for name in options.inference if not continuous or name.split(":")[0] in ("soft", "sample")]
-        arguments = ["--run", runs[run].out, "--split", options.split, "--name", "crossing"]
+        arguments = ["--run", runs[run].out, "--split", options.split, "--name", CROSSING]
         arguments += ["--inference", *(names or [default_inference(row)])]
         if options.k_curve and not continuous:
             arguments += ["--k-curve", str(options.k_curve)]
         return comparison.run(pathlib.Path(runs[run].out).name, ["evaluate", *arguments])
 
     comparison.in_parallel(evaluate, list(runs))
-    lines = ["| row | inference | kind of PPL | PPL | BLEU |", "|---|---|---|---|---|"]
-    found = {run: comparison.read(runs[run], "crossing.json")["inferences"] for run in runs}
-    for name in options.rows:
-        for same in zip(*(found[name, seed] for seed in range(options.seeds)), strict=True):
-            perplexity, bleu = (
-                _cell([report[part][key] for report in same])
-                for part, key in (("likelihood", "perplexity"), ("translation", "bleu"))
-            )
-            kind = same[0]["likelihood"]["kind"]
-            lines.append(f"| {name} | {same[0]['inference']} | {kind} | {perplexity} | {bleu} |")
-    return "\n".join(lines) + "\n"
-
-
-def _percent(value):
-    return None if value is None else 100 * value
-
-
-def _cell(values, interval_of=mean_interval):
-    if any(value is None for value in values):
-        return "-"
-    interval = interval_of(values)
-    if interval.low != interval.low:
-        return f"{interval.mean:.3f}"
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    found = {run: comparison.read(runs[run], f"{CROSSING}.json") for run in runs}
+    return crossing_table(options.rows, options.seeds, found)

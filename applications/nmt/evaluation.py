@@ -71,15 +71,21 @@ def normalized(codec, sentences):
 
 def quality(hypotheses, references):
     """Return BLEU and chrF with sacrebleu's signatures, and how many sentences are the reference exactly."""
-    bleu = sacrebleu.metrics.BLEU(tokenize="13a", force=True)
-    chrf = sacrebleu.metrics.CHRF()
     report = {}
-    for name, metric in (("bleu", bleu), ("chrf", chrf)):
+    for name, metric in metrics_of().items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
     exact = [one == other for one, other in zip(hypotheses, references, strict=True)]
     report["exact_match"] = float(np.mean(exact))
     return report
+
+
+def metrics_of(references=None):
+    """Return sacrebleu's metrics; with references they may be asked again and again about the same sentences."""
+    return {
+        "bleu": sacrebleu.metrics.BLEU(tokenize="13a", force=True, references=references),
+        "chrf": sacrebleu.metrics.CHRF(references=references),
+    }
 
 
 def likelihood_report(translator, models, options, encoded, inference):

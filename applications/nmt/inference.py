@@ -15,6 +15,7 @@ from applications.nmt.data import gold_links, load_splits_of
 from applications.nmt.encoding import EncodedPairs
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
+from applications.nmt.reporting import write_lines
 from applications.nmt.training import load_run
 
 
@@ -59,8 +60,9 @@ def evaluate(options):
     encoded = EncodedPairs.encode(run_options, codec, pairs)
     files = {name: getattr(options, name) for name in ("source", "target", "links")}
     report = {"split": options.split, "files": files, "weights": options.weights, "inferences": []}
-    for inference in inferences:
-        found, _ = evaluate_split(models, codec, run_options, pairs, encoded, inference, links)
+    for name, inference in zip(names, inferences, strict=True):
+        found, sentences = evaluate_split(models, codec, run_options, pairs, encoded, inference, links)
+        write_lines(folder.file(f"{options.name}_{name.replace(':', '_')}_hypotheses.txt"), sentences["hypotheses"])
         report["inferences"].append(found)
         likelihood, translation = found["likelihood"], found["translation"]
         print(

@@ -3,13 +3,19 @@
 import numpy as np
 
 import keras_vattn
-from applications.common.runs import write_text_atomically
+from applications.common.runs import write_json, write_text_atomically
 from applications.nmt.evaluation import align
 from applications.nmt.generation import Translator
 
 CURVES = ("loss", "val_loss")
 CURVE_LABELS = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
 NUM_PICTURES = 3
+# A sentence a line, of the split that is reported on.
+HYPOTHESES, REFERENCES = "hypotheses.txt", "references.txt"
+# Tokens and alignments of the pairs that are drawn.
+PICTURED = "alignments.json"
+# What a comparison draws of a row.
+ROW_PANELS = ("prior", "posterior")
 
 
 def write_report(folder, record, sentences):
@@ -52,6 +58,13 @@ def write_report(folder, record, sentences):
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(lines) + "\n")
     write_text_atomically(folder.file("samples.txt"), "\n".join(_samples(sentences, 200)) + "\n")
+    for name, column in ((HYPOTHESES, "hypotheses"), (REFERENCES, "references")):
+        write_lines(folder.file(name), sentences[column])
+
+
+def write_lines(path, sentences):
+    """Write a sentence a line."""
+    write_text_atomically(path, "".join(f"{sentence}\n" for sentence in sentences))
 
 
 def _samples(sentences, maximum):
@@ -68,7 +81,7 @@ def _samples(sentences, maximum):
 
 
 def write_pictures(folder, options, models, codec, rows, pairs, encoded):
-    """Write curves.png, and an alignment_NAME.png of the prior and of each posterior (Figures 3 and 4)."""
+    """Write curves.png, alignments.png (Figures 3 and 4: prior, posteriors side by side), and the numbers in it."""
     history = {name: [row.get(name) for row in rows] for name in ("epoch", *CURVES)}
     keras_vattn.plots.training_curves(
         {options.row: history}, list(CURVES), metric_labels=CURVE_LABELS, path=folder.file("curves.png")
@@ -76,10 +89,21 @@ def write_pictures(folder, options, models, codec, rows, pairs, encoded):
     count = len(pairs)
     chosen = np.unique(np.linspace(0, count - 1, min(NUM_PICTURES, count)).astype(int))
     sources, targets = ([side[row] for row in chosen] for side in (encoded.sources, encoded.targets))
-    translator = Translator(models, codec, options)
-    source_tokens = [codec.source.pieces(np.asarray(ids)) or [""] for ids in sources]
-    target_tokens = [[*codec.target.pieces(np.asarray(ids)), "<end>"] for ids in targets]
-    for name, weights in align(translator, sources, targets).items():
-        keras_vattn.plots.alignment_heat_map(
-            weights, source_tokens, target_tokens, path=folder.file(f"alignment_{name}.png")
-        )
+    found = align(Translator(models, codec, options), sources, targets)
+    drawn = [
+        {
+            "source": codec.source.pieces(np.asarray(source)) or [""],
+            "target": [*codec.target.pieces(np.asarray(target)), "<end>"],
+            "weights": {name: weights[index].tolist() for name, weights in found.items()},
+        }
+        for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]
+    write_json(folder.file(PICTURED), {"row": options.row, "pairs": drawn})
+    panels = [(pair, name) for pair in drawn for name in found]
+    keras_vattn.plots.alignment_heat_map(
+        [pair["weights"][name] for pair, name in panels],
+        [pair["source"] for pair, _ in panels],
+        [pair["target"] for pair, _ in panels],
+        [f"{options.row}: {name}" for _, name in panels],
+        path=folder.file("alignments.png"),
+    )

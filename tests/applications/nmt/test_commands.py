@@ -13,6 +13,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import sacrebleu.metrics
 import yaml
 from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 
@@ -55,8 +56,18 @@ def test_a_run_leaves_what_it_should(trained):
     record = json.loads((folder / "metrics.json").read_text())
     for name in ("model.keras", "config.yaml", "report.txt", "samples.txt", "curves.png", "saved_model/saved_model.pb"):
         assert (folder / name).exists(), name
+    assert (folder / "alignments.png").stat().st_size > 5000
+    drawn = json.loads((folder / "alignments.json").read_text())["pairs"]
+    assert len(drawn) == 3
+    for pair in drawn:
+        for weights in pair["weights"].values():
+            assert np.shape(weights) == (len(pair["target"]), len(pair["source"]))
+            np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=1e-5)
+    sentences = [(folder / f"{name}.txt").read_text().splitlines() for name in ("hypotheses", "references")]
+    assert [len(column) for column in sentences] == 2 * [record["report"]["num_sentences"]]
+    quality = sacrebleu.metrics.BLEU(force=True).corpus_score(sentences[0], [sentences[1]])
+    assert record["report"]["translation"]["bleu"] == pytest.approx(quality.score)
     for name in ("prior", "posterior", "exact"):
-        assert (folder / f"alignment_{name}.png").stat().st_size > 5000
         assert 0 <= record["report"]["alignment"][f"{name}_entropy"] <= np.log(12)
     likelihood = record["report"]["likelihood"]
     assert likelihood["kind"] == "exact"
@@ -325,6 +336,52 @@ def test_a_comparison_reads_what_was_asked_for(trained, tmp_path):
         assert not comparison.is_finished(other)
     with pytest.raises(InputError, match="holds a run with other options"):
         comparison.check(dataclasses.replace(options, units=11))
+
+
+def test_compare(tmp_path, monkeypatch):
+    """Rows, one started from another, crossed with inferences: every table, and the pictures."""
+
+    def in_this_process(self, name, arguments):
+        return None if call(*arguments)[0] == 0 else name
+
+    monkeypatch.setattr(Comparison, "run", in_this_process)
+    given = {name: value for name, value in SMALL.items() if name != "epochs"}
+    write_pairs(tmp_path / "data")
+    values = {**given, "data": str(tmp_path / "data"), "epochs": 2}
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump(values))
+    rows = ("soft", "variational_sample@soft")
+    words = ["--out", tmp_path / "out", "--options", tmp_path / "options.yaml", "--seeds", 1, "--split", "valid"]
+    words += ["--rows", *rows, "--inference", "exact", "kmax:2", "soft", "--k-curve", 2]
+    status, out, err = call("compare", *words)
+    assert status == 0, err
+    table = (tmp_path / "out/table.md").read_text()
+    assert table in out
+    assert table.startswith("one seed, no claim; ")
+    for line in (
+        "Table 1 of Deng et al. 2018",
+        "| Variational Attention, from Soft Attention | E_q[log p] - KL | Sample | ",
+        "Table 2 of Deng et al. 2018, left",
+        "| model | PPL, exact | PPL, K-max 2 | BLEU, exact | BLEU, K-max 2 |",
+        "| Soft Attention | plain | ",
+        "Table 3 of Deng et al. 2018, right",
+        "Table 4 of Fan et al. 2020",
+        "Table 8 of Fan et al. 2020",
+        "| variational_sample@soft | kmax:2 | K-max 2 | ",
+        "Paired bootstrap over sentences against soft, 1000 resamples",
+    ):
+        assert line in table, line
+    for name in ("alignments.png", "curves.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 5000
+    crossed = tmp_path / "out/soft_seed_0/crossing_kmax_2_hypotheses.txt"
+    assert (
+        len(crossed.read_text().splitlines())
+        == json.loads((tmp_path / "out/soft_seed_0/metrics.json").read_text())["report"]["num_sentences"]
+    )
+    # What has been trained is read.
+    monkeypatch.setattr(Comparison, "run", lambda self, name, arguments: name if arguments[0] == "train" else None)
+    status, again, err = call("compare", *words)
+    assert status == 0, err
+    assert again == out
 
 
 def test_draws_of_continuous_alignments_are_for_likelihoods():
