@@ -3,10 +3,14 @@
 import contextlib
 import io
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from applications.common.command_line import run
 from applications.nmt.__main__ import COMMANDS
+from applications.nmt.generation import Inference, Translator, default_inference
+from applications.nmt.model import build
 from applications.nmt.options import Options
 
 SUBJECTS = {"der hund": "the dog", "die katze": "the cat", "das kind": "the child", "mein freund": "my friend"}
@@ -20,6 +24,7 @@ PAIRS = [
     for verb in VERBS
 ]
 
+VOCABULARY = 30
 SMALL = {
     "embedding_width": 8,
     "encoder_units": 6,
@@ -59,7 +64,7 @@ def call(*arguments):
     return status, out.getvalue(), err.getvalue()
 
 
-def arrays(batch=4, source=5, target=6, vocabulary=30, seed=0):
+def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
     """Inputs of the training model: the second pair is shorter."""
     generator = np.random.default_rng(seed)
     sources, targets = (generator.integers(4, vocabulary, (batch, length)) for length in (source, target))
@@ -75,3 +80,26 @@ def randomize(models, scale=0.5, seed=7):
     generator = np.random.default_rng(seed)
     for weight in models.training.trainable_weights:
         weight.assign(generator.normal(size=weight.shape, scale=scale))
+
+
+class Segmentation(tf.Module):
+    """Stands for a codec: ids alone are looked at here."""
+
+    vocabulary_size = VOCABULARY
+
+
+class NoCodec:
+    source = target = Segmentation()
+
+
+def made(row, **changes):
+    keras.utils.set_random_seed(3)
+    options = Options(**{**SMALL, "row": row, "num_layers": 2, **changes})
+    models = build(options, VOCABULARY, VOCABULARY)
+    randomize(models)
+    return models, options
+
+
+def translator_of(row, inference=None):
+    models, options = made(row)
+    return Translator(models, NoCodec(), options, Inference.parse(inference or default_inference(row), row)), models

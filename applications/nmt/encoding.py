@@ -92,18 +92,29 @@ class EncodedPairs:
             options: `Options`.
             codec: `Codec`.
             pairs: `ParallelText`.
-            drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut.
+            drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut. Of
+                these, the training pairs, one with a side of no token is an `InputError`, or counted (`skip_invalid`).
             posteriors: Alignments of the pairs' words as in `AlignedSplits`, or `None`.
         """
         limit = None if drop_long else options.max_length
         sources, source_report = codec.source.encode_numpy(pairs.sources, limit)
         targets, target_report = codec.target.encode_numpy(pairs.targets, limit)
-        rows = list(range(len(pairs)))
+        rows, num_empty = list(range(len(pairs))), 0
         if drop_long:
+            # A control character is text until it is normalised.
+            empty = [row for row in rows if not (len(sources[row]) and len(targets[row]))]
+            if empty and not options.skip_invalid:
+                raise InputError(
+                    f"training pair {empty[0] + 1}: nothing is left of a side once it is segmented. Received: "
+                    f"{pairs.sources[empty[0]]!r}, {pairs.targets[empty[0]]!r}"
+                )
+            num_empty = len(empty)
+            rows = [row for row in rows if min(len(sources[row]), len(targets[row])) > 0]
             rows = [row for row in rows if max(len(sources[row]), len(targets[row])) <= options.max_length]
             if not rows:
                 raise InputError(f"--max-length: no pair is that short. Received: {options.max_length}")
-        report = {"pairs": len(rows), "skipped": pairs.skipped, "too_long": len(pairs) - len(rows)}
+        report = {"pairs": len(rows), "skipped": pairs.skipped, "empty": num_empty}
+        report["too_long"] = len(pairs) - len(rows) - num_empty
         for side, counts in (("source", source_report), ("target", target_report)):
             report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]

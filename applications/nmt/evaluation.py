@@ -33,9 +33,7 @@ def evaluate_split(models, codec, options, pairs, encoded, inference, links=None
     report["alignment"] = alignment_report(translator, codec, options, pairs, encoded, links)
     hypotheses = translate(translator, codec, encoded.sources)
     references = normalized(codec, pairs.targets)
-    # Draws of continuous alignments are for the likelihood; the search takes their mean.
-    name = "soft" if inference.draws_weights(options.row) else inference.name
-    report["translation"] = {"inference": name, **quality(hypotheses, references)}
+    report["translation"] = quality(hypotheses, references)
     return report, {"sources": pairs.sources, "references": references, "hypotheses": hypotheses}
 
 

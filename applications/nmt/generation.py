@@ -10,6 +10,7 @@ import keras_vattn
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph, save_module
 from applications.common.text import END, PAD, START, UNKNOWN
+from applications.nmt.ensemble import DrawnSteps
 from applications.nmt.options import find_row
 from keras_vattn import decoding
 from keras_vattn.categorical import without_empty_rows
@@ -48,7 +49,7 @@ class Inference:
         return cls(name, kind, count)
 
     def draws_weights(self, row):
-        """Return whether this draws continuous alignments, which a likelihood can and a beam search cannot."""
+        """Return whether this draws continuous alignments, of whole sentences and not of words."""
         return self.kind == "sample" and find_row(row).alignment is not None
 
     def objective(self):
@@ -136,6 +137,8 @@ class Translator(tf.Module):
         inference = inference or Inference.parse(default_inference(options.row), options.row)
         self._models = Untracked(models)
         self._options = Untracked(options)
+        self._inference = Untracked(inference)
+        self._draws_weights = inference.draws_weights(options.row)
         self._words = Untracked(WordModel(models, inference, seed=options.seed))
 
     @in_graph(_TEXTS)
@@ -230,22 +233,14 @@ class Translator(tf.Module):
         return self._models.value.emission.words(hidden, target)
 
     def _search(self, source, num_results):
-        models, options, words = self._models.value, self._options.value, self._words.value
-        encoded, source_mask = models.encoder(source), ops.not_equal(source, PAD)
-        memory, memory_mask = (tf.repeat(x, options.num_beams, axis=0) for x in (encoded, source_mask))
-        prepared, values = models.decoder.prepare_memory(memory, memory_mask), words.prepare(memory)
-
-        def step(ids, state, position):
-            outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
-            decoded = {name: x[:, None] for name, x in outputs.items()}
-            log_words = words.log_words(decoded, values, memory_mask)[:, 0]
-            return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
-
-        batch_size = tf.shape(source)[0]
+        options = self._options.value
+        encoded, source_mask = self._models.value.encoder(source), ops.not_equal(source, PAD)
+        steps = self._averaged_steps if self._draws_weights else self._steps
+        start, step = steps(encoded, source_mask)
         return decoding.beam_search(
             step,
-            models.decoder.start(batch_size, models.decoder.prepare_memory(encoded, source_mask)),
-            tf.fill([batch_size], START),
+            start,
+            tf.fill([tf.shape(source)[0]], START),
             END,
             options.max_length + 1,
             options.num_beams,
@@ -257,6 +252,27 @@ class Translator(tf.Module):
             # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
             forbidden_ids=(PAD, START, UNKNOWN),
         )
+
+    def _steps(self, encoded, source_mask):
+        """Return the state before the first step and the step of a beam search."""
+        models, words = self._models.value, self._words.value
+        memory, memory_mask = (tf.repeat(x, self._options.value.num_beams, axis=0) for x in (encoded, source_mask))
+        prepared, values = models.decoder.prepare_memory(memory, memory_mask), words.prepare(memory)
+
+        def step(ids, state, position):
+            outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
+            decoded = {name: x[:, None] for name, x in outputs.items()}
+            log_words = words.log_words(decoded, values, memory_mask)[:, 0]
+            return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
+
+        start = models.decoder.start(tf.shape(encoded)[0], models.decoder.prepare_memory(encoded, source_mask))
+        return start, step
+
+    def _averaged_steps(self, encoded, source_mask):
+        """As `_steps`, over draws of a continuous alignment."""
+        options = self._options.value
+        drawn = DrawnSteps(self._models.value, self._inference.value.count, options.seed)
+        return drawn.prepare(encoded, source_mask, options.num_beams, options.max_length + 1)
 
 
 def export(translator, path):

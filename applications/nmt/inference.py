@@ -66,8 +66,8 @@ def evaluate(options):
         report["inferences"].append(found)
         likelihood, translation = found["likelihood"], found["translation"]
         print(
-            f"{inference.name}: perplexity ({likelihood['kind']}) {likelihood['perplexity']:.3f}, "
-            f"{translation['inference']}: BLEU {translation['bleu']:.2f}, chrF {translation['chrf']:.2f}, exact match "
+            f"{inference.name}: perplexity ({likelihood['kind']}) {likelihood['perplexity']:.3f}, BLEU "
+            f"{translation['bleu']:.2f}, chrF {translation['chrf']:.2f}, exact match "
             f"{100 * translation['exact_match']:.1f}%",
             flush=True,
         )
@@ -114,8 +114,6 @@ def generate(options):
     lines = read_lines(options.input) if options.input is not None else read_standard_input()
     _, run_options, codec, models = load_run(options.run, options.weights)
     inference = Inference.parse(options.inference or default_inference(run_options.row), run_options.row)
-    if inference.draws_weights(run_options.row):
-        raise InputError(f"--inference: {run_options.row} translates at the mean of its alignment, soft.")
     if options.num_beams is not None:
         run_options = dataclasses.replace(run_options, num_beams=options.num_beams)
     ids, report = codec.source.encode_numpy(lines, run_options.max_length)

@@ -137,7 +137,7 @@ class Options:
     data_seed: int = 0
     """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
     skip_invalid: bool = False
-    """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping."""
+    """Count pairs with a side that is empty, segmented too, or bytes that are not UTF-8, instead of stopping."""
     shuffle_sources: bool = False
     """Control: pair every training target with another pair's source."""
 

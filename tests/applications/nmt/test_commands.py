@@ -19,6 +19,7 @@ from nmt_cases import PAIRS, SMALL, call, small_options, write_pairs
 
 from applications.common.comparison import Comparison
 from applications.common.errors import InputError
+from applications.common.readers import read_parallel
 from applications.nmt import training
 from applications.nmt.data import load_splits
 from applications.nmt.encoding import Codec, EncodedPairs, of_pieces
@@ -266,6 +267,18 @@ def test_files_and_long_sentences(tmp_path):
     assert (dropped.report["pairs"], dropped.report["too_long"], dropped.rows) == (4, 1, [0, 1, 2, 3])
 
 
+def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
+    """A control character is text until it is normalised: such training pairs are named, or counted."""
+    folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\x07", "nothing"), *PAIRS[5:]])
+    options = Options(**{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
+    pairs = read_parallel(folder / "train.src", folder / "train.tgt")
+    codec = Codec.fit(options, pairs)
+    with pytest.raises(InputError, match=r"training pair 6: nothing is left of a side once it is segmented"):
+        EncodedPairs.encode(options, codec, pairs, drop_long=True)
+    report = EncodedPairs.encode(dataclasses.replace(options, skip_invalid=True), codec, pairs, drop_long=True).report
+    assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
+
+
 def test_gold_links_of_files(tmp_path):
     """A line a pair; a link out of range is named, or counted where such lines are skipped."""
     folder = write_pairs(tmp_path / "data", PAIRS[:20])
@@ -384,7 +397,7 @@ def test_compare(tmp_path, monkeypatch):
     assert again == out
 
 
-def test_draws_of_continuous_alignments_are_for_likelihoods():
+def test_draws_of_continuous_alignments():
     assert Inference.parse("sample:3", "bam_weibull").draws_weights("bam_weibull")
     assert not Inference.parse("sample:3", "marginal").draws_weights("marginal")
     with pytest.raises(InputError, match="the alignments of relaxed are continuous"):

@@ -3,41 +3,15 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from nmt_cases import SMALL, arrays, randomize
+from nmt_cases import SMALL, NoCodec, arrays, made, translator_of
 
 import keras_vattn
 from applications.nmt.generation import Inference, Translator, WordModel, default_inference
-from applications.nmt.model import build
 from applications.nmt.options import ROWS, Options
 
-VOCABULARY = 30
-INPUTS = arrays(vocabulary=VOCABULARY)
+INPUTS = arrays()
 DENG = [name for name, row in ROWS.items() if not row.is_bayesian]
 every_row = pytest.mark.parametrize("row", list(ROWS))
-
-
-class Segmentation(tf.Module):
-    """Stands for a codec: ids alone are looked at here."""
-
-    vocabulary_size = VOCABULARY
-
-
-class NoCodec:
-    source = target = Segmentation()
-
-
-def made(row, **changes):
-    keras.utils.set_random_seed(3)
-    options = Options(**{**SMALL, "row": row, "num_layers": 2, **changes})
-    models = build(options, VOCABULARY, VOCABULARY)
-    randomize(models)
-    return models, options
-
-
-def translator_of(row, inference=None):
-    models, options = made(row)
-    return Translator(models, NoCodec(), options, Inference.parse(inference or default_inference(row), row)), models
 
 
 @every_row

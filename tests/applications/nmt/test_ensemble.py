@@ -1,0 +1,72 @@
+"""Beam search over draws of a continuous alignment."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+from nmt_cases import arrays, made, translator_of
+
+import keras_vattn
+from applications.common.text import PAD, START
+from applications.nmt.ensemble import DrawnSteps
+from applications.nmt.generation import Inference
+
+SOURCE = tf.constant(arrays()["source"], tf.int32)
+ROWS = ["bam_weibull", "bam_lognormal", "relaxed"]
+
+
+def log_likelihood_of_draws(models, options, source, ids, num_draws):
+    """log p(y | draw) of one sentence, (n,): each draw decoded on its own, with the noise that the search has."""
+    decoder, emission = models.decoder, models.emission
+    encoded, mask = models.encoder(source), source != PAD
+    repeated = decoder.prepare_memory(*(tf.repeat(x, num_draws, axis=0) for x in (encoded, mask)))
+    with keras_vattn.posterior_draws(models.training, seed=options.seed):
+        noise = decoder.draw_noise(len(source) * num_draws, options.max_length + 1, repeated)
+    memory, values = decoder.prepare_memory(encoded, mask), []
+    for draw in range(num_draws):
+        state, total, previous = decoder.start(1, memory), 0.0, START
+        for position, word in enumerate(ids):
+            at_draw = tree.map_structure(lambda x: x[draw : draw + 1, position], noise)  # noqa: B023
+            outputs, state = decoder.step(models.target_embedding(tf.constant([previous])), state, memory, at_draw)
+            context = emission.value_projection(outputs["context"])[:, None, None]
+            log_words = emission.words(emission.hidden(outputs["query"][:, None], context))
+            total += float(log_words[0, 0, 0, word])
+            previous = int(word)
+        values.append(total)
+    return np.array(values)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_search_has_the_predictive_log_p_of_its_sentences(row):
+    translator, models = translator_of(row, "sample:3")
+    _, options = made(row)
+    source = SOURCE[:1]
+    found = translator._search(source, 2)
+    for index in range(2):
+        ids = found["ids"][0, index, : int(found["lengths"][0, index])].numpy()
+        values = log_likelihood_of_draws(models, options, source, ids, 3)
+        assert np.ptp(values) > 1e-3
+        expected = np.logaddexp.reduce(values) - np.log(3)
+        np.testing.assert_allclose(found["log_probabilities"][0, index], expected, rtol=1e-4)
+
+
+def test_one_draw_without_noise_is_the_search_at_the_mean():
+    """Softmax draws nothing: any number of draws gives what one state gives."""
+    soft, models = translator_of("bam_weibull", "soft")
+    steps = DrawnSteps(models, 2, seed=0)
+    models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
+    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, soft._options.value.max_length + 1)
+    expected = soft._search(SOURCE, 1)
+    soft._draws_weights = True
+    found = soft._search(SOURCE, 1)
+    np.testing.assert_array_equal(found["ids"], expected["ids"])
+    np.testing.assert_allclose(found["log_probabilities"], expected["log_probabilities"], rtol=1e-4)
+    np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
+
+
+def test_in_graph_and_repeatable():
+    translator, _ = translator_of("bam_weibull", "sample:2")
+    first, again = translator.beam(SOURCE), translator.beam(SOURCE)
+    np.testing.assert_array_equal(first["ids"], again["ids"])
+    np.testing.assert_allclose(tf.reduce_sum(first["weights"][:, 0], axis=-1), 1.0, rtol=1e-5)
+    assert Inference.parse("sample:2", "bam_weibull").draws_weights("bam_weibull")
