@@ -7,8 +7,10 @@ from keras_vattn.chunked_softmax import chosen_log_likelihood, mixture_log_proba
 from keras_vattn.masks import both, check_mask, check_shape
 from keras_vattn.validation import positive_integer
 
-# Logits of a chunk by default: 32 MB in float32.
-CHUNK_ENTRIES = 2**23
+# Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
+# a prediction, where larger chunks gain nothing.
+CHUNK_ENTRIES = 2**26
+PREDICTION_ENTRIES = 2**23
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -17,15 +19,15 @@ class TokenLogLikelihood(keras.layers.Layer):
 
     log p(y_t | z_k) = log softmax(W^T inputs[t, k] + b)[y_t] (the emission f of Deng et al. 2018, section 2.1). With
     targets only the words of the target leave the layer, (B, T, K); the logits (B, T, K, V) never exist as a whole:
-    they are computed in chunks of rows, and again in the backward pass. Rows whose gradient is 0, such as that of the
+    they are computed in chunks of rows, all but the first again in the backward pass. Rows whose gradient is 0, such as that of the
     soft baseline, are left out there. The products of the matrices are in the compute dtype, all else is float32.
 
     Args:
         vocabulary_size: V.
         ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Defaults to `None`.
-        chunk_size: Largest number of rows (B times T times K) whose logits exist at a time; `None` for as many as have
-            2**23 logits, 32 MB. Larger is faster, and up to this number of rows nothing is computed twice. Defaults to
-            `None`.
+        chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
+            is computed twice; smaller saves memory. `None` for as many rows as have 2**26 logits, 256 MB in float32,
+            or 2**23 in a prediction. Defaults to `None`.
         use_bias: Whether b is there. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
@@ -115,7 +117,8 @@ class TokenLogLikelihood(keras.layers.Layer):
         if targets is None and log_weights is None:
             logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
-        chunk_size = self.chunk_size or max(CHUNK_ENTRIES // self.vocabulary_size, 1)
+        entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
+        chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
         num_parts = 1 if inputs.shape[2] == 1 else 2
         # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
         inputs = ops.transpose(inputs, (2, 0, 1, 3))
