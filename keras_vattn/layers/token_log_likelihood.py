@@ -18,9 +18,10 @@ class TokenLogLikelihood(keras.layers.Layer):
     """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
 
     log p(y_t | z_k) = log softmax(W^T inputs[t, k] + b)[y_t] (the emission f of Deng et al. 2018, section 2.1). With
-    targets only the words of the target leave the layer, (B, T, K); the logits (B, T, K, V) never exist as a whole:
-    they are computed in chunks of rows, all but the first again in the backward pass. Rows whose gradient is 0, such as that of the
-    soft baseline, are left out there. The products of the matrices are in the compute dtype, all else is float32.
+    targets only the words of the target leave the layer, (B, T, K). Their logits (B, T, K, V) are computed in chunks of
+    rows: the first chunk keeps its probabilities, the others are computed again in the backward pass. Rows whose
+    gradient is 0, such as that of the soft baseline, are left out there. The products of the matrices are in the
+    compute dtype, all else is float32.
 
     Args:
         vocabulary_size: V.
