@@ -26,10 +26,11 @@ class Fault:
     old: str
     new: str
     tests: tuple
-    keyword: str = ""
+    keyword: str
 
 
 BATTERY = "tests/test_battery.py"
+BEAMS = "tests/decoding/test_beam_search.py"
 CATEGORICAL = "tests/layers/test_categorical_attention.py"
 WORDS = "tests/layers/test_token_log_likelihood.py"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
@@ -415,6 +416,38 @@ FAULTS = [
         "        return ops.divide_no_nan(self.average[0], self.average[1])\n",
         ("tests/layers/test_latent_log_likelihood.py",),
         "moving_average",
+    ),
+    Fault(
+        "a beam that has ended goes on",
+        "decoding/beam_search.py",
+        "tf.where(ended, tf.where(own, 0.0, DEAD), new)",
+        "new",
+        (BEAMS,),
+        "beam",
+    ),
+    Fault(
+        "decoder states do not follow their beams",
+        "decoding/beam_search.py",
+        "tf.ensure_shape(tf.gather(x, chosen), old.shape)",
+        "tf.ensure_shape(x, old.shape)",
+        (BEAMS,),
+        "beam",
+    ),
+    Fault(
+        "length penalty of one word more",
+        "decoding/beam_search.py",
+        "((5.0 + tf.cast(length, tf.float32)) / 6.0)",
+        "((6.0 + tf.cast(length, tf.float32)) / 6.0)",
+        (BEAMS,),
+        "beam",
+    ),
+    Fault(
+        "all beams start as the same sentence",
+        "decoding/beam_search.py",
+        "tf.where(tf.range(num_beams) == 0, zeros, DEAD)",
+        "zeros",
+        (BEAMS,),
+        "beam",
     ),
 ]
 
