@@ -1,6 +1,7 @@
 """Tiny data and options for the tests of neural machine translation, and its commands called in this process."""
 
 import contextlib
+import dataclasses
 import io
 
 import keras
@@ -62,6 +63,16 @@ def call(*arguments):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = run("python -m applications.nmt", COMMANDS, [str(x) for x in arguments])
     return status, out.getvalue(), err.getvalue()
+
+
+def arguments_of(options):
+    """The command line of `train` for options that differ from the default ones."""
+    default, words = Options(), []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value != getattr(default, field.name):
+            words += [f"--{field.name.replace('_', '-')}", str(value)]
+    return ["train", *words]
 
 
 def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):

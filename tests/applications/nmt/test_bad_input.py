@@ -1,0 +1,80 @@
+"""Bad input of the translation program: one clear error before any work."""
+
+import dataclasses
+import re
+import shutil
+
+import pytest
+import yaml
+from nmt_cases import arguments_of, call, small_options
+
+from applications.common.errors import InputError
+from applications.nmt.options import Options, validate
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"row": "hardest"}, "--row: expected one of soft, .*Received: hardest"),
+        ({"segmentation": "morphemes"}, "--segmentation: expected one of bpe, "),
+        ({"dropout": 1.0}, r"--dropout: must be in \[0, 1\)"),
+        ({"num_beams": 0}, "--num-beams: must be positive. Received: 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate: must be finite"),
+        ({"length_penalty": -1.0}, "--length-penalty: must be at least 0"),
+        ({"baseline": "mean"}, "--baseline: expected one of soft, moving_average, none"),
+        ({"relaxed": "beta"}, "--relaxed: expected one of dirichlet, "),
+    ],
+)
+def test_options_out_of_range(changes, message):
+    with pytest.raises(InputError, match=message):
+        validate(dataclasses.replace(Options(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "train.tgt",
+            "one line\n",
+            r"train.src has 36 lines and .*train.tgt has 1: .*; line 2 of .*train.src has none",
+        ),
+        ("train.src", "", "train.src: the file is empty"),
+        ("train.tgt", "x\n\n" + "y\n" * 34, "train.tgt:2: an empty sentence"),
+    ],
+)
+def test_bad_files_stop_before_any_work(tmp_path, name, text, message):
+    options = small_options(tmp_path)
+    (tmp_path / "data" / name).write_text(text, encoding="utf-8")
+    status, _, err = call(*arguments_of(options))
+    assert status == 2
+    assert re.search(message, err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_words_on_the_command_line(trained, tmp_path):
+    options, _ = trained
+    for arguments, message in (
+        (("evaluate", "--run", tmp_path), "is not the folder of a run"),
+        (("evaluate", "--run", options.out, "--inference", "kmax"), "--inference: expected exact, kmax:K"),
+        (("evaluate", "--run", options.out, "--split", "train"), "--split: expected valid or test"),
+        (("evaluate", "--run", options.out, "--split", "test"), "this run has no test pairs"),
+        (("generate", "--run", options.out, "--num-beams", 0), "--num-beams: must be positive"),
+        (("generate", "--run", options.out, "--input", tmp_path / "no"), "no such file"),
+        (("export", "--run", options.out, "--inference", "sample:3"), "an export has no draws"),
+        (("train", "--out", options.out), "holds a run"),
+        (("compare", "--rows", "softer"), "--row: expected one of"),
+        (("compare", "--inference", "most"), "--inference: expected exact"),
+    ):
+        status, _, err = call(*arguments)
+        assert status == 2, arguments
+        assert message in err
+
+
+def test_weights_of_another_model(trained, tmp_path):
+    options, _ = trained
+    shutil.copytree(options.out, tmp_path / "run")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({**config, "units": 11}))
+    status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
+    assert status == 2
+    assert "does not fit the model" in err

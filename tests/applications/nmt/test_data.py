@@ -1,0 +1,238 @@
+"""From files to batches: parallel text, its segmentation, gold links and alignments that stand for a posterior."""
+
+import dataclasses
+import gzip
+import json
+
+import numpy as np
+import pytest
+from nmt_cases import PAIRS, SMALL, small_options, write_pairs
+
+from applications.common.errors import InputError
+from applications.common.readers import read_parallel
+from applications.nmt import training
+from applications.nmt.data import load_splits
+from applications.nmt.encoding import Codec, EncodedPairs, of_pieces
+from applications.nmt.evaluation import normalized
+from applications.nmt.options import Options, validate
+
+SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
+
+
+@pytest.mark.parametrize("segmentation", ["bpe", "characters", "segmented"])
+def test_segmentations(tmp_path, segmentation):
+    """Text goes through each of them unchanged, and comes back after saving."""
+    options = small_options(tmp_path, segmentation=segmentation, max_length=40)
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    encoded = EncodedPairs.encode(options, codec, splits.valid)
+    decoded = [text.decode() for text in codec.target.decode(np.array([encoded.targets[0]])).numpy()]
+    assert decoded == [splits.valid.targets[0]]
+
+    class Folder:
+        path = tmp_path
+
+        @staticmethod
+        def file(name):
+            return tmp_path / name
+
+    codec.save(Folder)
+    loaded = Codec.load(Folder, options)
+    again = EncodedPairs.encode(options, loaded, splits.valid)
+    assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
+
+
+def test_normal_forms(tmp_path):
+    for normalization, text in (("NFKC", "fi 2"), ("NFC", "ﬁ ²"), (None, "ﬁ ²")):
+        options = small_options(tmp_path, segmentation="words", normalization=normalization)
+        codec = Codec.fit(options, load_splits(options).train)
+        assert normalized(codec, ["ﬁ ²"]) == [text]
+
+
+def test_references_are_what_a_model_could_write(tmp_path):
+    """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
+    options = small_options(tmp_path, segmentation="segmented")
+    codec = Codec.fit(options, load_splits(options).train)
+    assert normalized(codec, ["The  Ca@@ t", "the zebra"]) == ["the cat", "the zebra"]
+
+
+def test_files_and_long_sentences(tmp_path):
+    """Names of published data, plain or compressed; pairs beyond the limit are left out of training, cut elsewhere."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:20], ("train.de", "train.en"))
+    write_pairs(folder, [*PAIRS[20:24], ("wort " * 30, "word " * 30)], ("val.de", "val.en"))
+    for name in ("train.de", "train.en"):
+        with gzip.open(folder / f"{name}.gz", "wb") as file:
+            file.write((folder / name).read_bytes())
+        (folder / name).unlink()
+    options = Options(**SMALL, data=str(folder), data_source="de", data_target="en")
+    splits = load_splits(options)
+    assert (len(splits.train), len(splits.valid), splits.test) == (20, 5, None)
+    codec = Codec.fit(options, splits.train)
+    cut = EncodedPairs.encode(options, codec, splits.valid)
+    assert (cut.report["too_long"], cut.report["source_num_truncated"]) == (0, 1)
+    dropped = EncodedPairs.encode(options, codec, splits.valid, drop_long=True)
+    assert (dropped.report["pairs"], dropped.report["too_long"], dropped.rows) == (4, 1, [0, 1, 2, 3])
+
+
+def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
+    """A control character is text until it is normalised: such training pairs are named, or counted."""
+    folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\x07", "nothing"), *PAIRS[5:]])
+    options = Options(**{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
+    pairs = read_parallel(folder / "train.src", folder / "train.tgt")
+    codec = Codec.fit(options, pairs)
+    with pytest.raises(InputError, match=r"training pair 6: nothing is left of a side once it is segmented"):
+        EncodedPairs.encode(options, codec, pairs, drop_long=True)
+    report = EncodedPairs.encode(dataclasses.replace(options, skip_invalid=True), codec, pairs, drop_long=True).report
+    assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
+
+
+def test_gold_links_of_files(tmp_path):
+    """A line a pair; a link out of range is named, or counted where such lines are skipped."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:20])
+    write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
+    links = tmp_path / "links.txt"
+    options = Options(**SMALL, data=str(folder), test_links=str(links))
+    links.write_text("0-0 1-1 4p3\n2-2\n")
+    found = load_splits(options).links["test"]
+    assert (found[0].sure, found[0].possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (4, 3)})
+    links.write_text("0-0\n0-0 9-1\n")
+    with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
+        load_splits(options)
+    assert load_splits(dataclasses.replace(options, skip_invalid=True)).links["test"][1].sure == {(0, 0)}
+    links.write_text("0-0\n")
+    with pytest.raises(InputError, match=r"links.txt"):
+        load_splits(options)
+    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+        load_splits(Options(valid_links=str(links)))
+    with pytest.raises(InputError, match="--valid-links is given without valid files"):
+        load_splits(dataclasses.replace(options, valid_links=str(links), test_links=None))
+    links.write_text("0p0\n0p1\n")
+    with pytest.raises(InputError, match=r"links.txt: there is no sure link"):
+        load_splits(options)
+    with pytest.raises(InputError, match="--test-source is given without training pairs"):
+        load_splits(Options(test_source="a", test_target="b"))
+
+
+def test_links_of_segmented_text_are_between_words(tmp_path):
+    """Two segments are one word, in the range of the links and in the alignment of the pieces."""
+    pairs = [("un@@ likely dog", "ein un@@ wahr@@ scheinlicher hund")]
+    folder = write_pairs(tmp_path / "data", pairs * 10)
+    for part in ("valid", "test"):
+        write_pairs(folder, pairs, (f"{part}.src", f"{part}.tgt"))
+    (tmp_path / "links").write_text("0-1 1-2\n")
+    options = Options(**{**SMALL, "segmentation": "segmented"}, data=str(folder), test_links=str(tmp_path / "links"))
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    encoded = EncodedPairs.encode(options, codec, splits.test)
+    posterior = [(link[1], link[0], 1.0) for link in sorted(splits.links["test"][0].sure)]
+    found = of_pieces(codec, posterior, encoded.sources[0], encoded.targets[0])
+    assert sorted((int(row), int(place), float(share)) for row, place, share in found) == [
+        *((row, place, 0.5) for row in (1, 2, 3) for place in (0, 1)),
+        (4, 2, 1.0),
+    ]
+    (tmp_path / "links").write_text("2-1\n")
+    with pytest.raises(InputError, match="out of range"):
+        load_splits(options)
+
+
+def test_the_embedded_pairs_have_gold_alignments():
+    options = Options(max_train_pairs=100, max_test_pairs=50)
+    splits = load_splits(options)
+    assert (len(splits.train), len(splits.valid), len(splits.test)) == (100, 800, 50)
+    for part in ("train", "valid", "test"):
+        pairs = getattr(splits, part)
+        assert len(splits.links[part]) == len(pairs)
+        for source, target, links in zip(pairs.sources, pairs.targets, splits.links[part], strict=True):
+            assert max(i for i, _ in links.possible) < len(source.split())
+            assert max(j for _, j in links.possible) < len(target.split())
+    shuffled = load_splits(dataclasses.replace(options, shuffle_sources=True))
+    assert sorted(shuffled.train.sources) == sorted(splits.train.sources)
+    assert shuffled.train.sources != splits.train.sources
+    assert shuffled.train.targets == splits.train.targets
+
+
+def linked(pairs):
+    """The gold links of the tiny language: word for word, but for the verb, which comes last in the source."""
+    return ["0-0 1-1 2-2 5-3 3-4 4-5" for _ in pairs]
+
+
+def test_alignments_from_a_file(tmp_path):
+    """They take the place of the inference network: q is what the file says, shared out over pieces and smoothed."""
+    folder = write_pairs(tmp_path / "data", PAIRS[:30])
+    write_pairs(folder, PAIRS[30:], ("valid.src", "valid.tgt"))
+    (tmp_path / "train.links").write_text("".join(f"{line}\n" for line in linked(PAIRS[:30])))
+    matrix = np.zeros((6, 6))
+    for link in linked([0])[0].split():
+        source, target = map(int, link.split("-"))
+        matrix[target, source] = 1.0
+    (tmp_path / "valid.jsonl").write_text(f"{json.dumps(matrix.tolist())}\n" * len(PAIRS[30:]))
+    options = Options(
+        **SMALL,
+        data=str(folder),
+        row="variational_enum",
+        out=str(tmp_path / "run"),
+        posterior_file=str(tmp_path / "train.links"),
+        valid_posterior_file=str(tmp_path / "valid.jsonl"),
+        posterior_smoothing=0.3,
+        export=False,
+    )
+    splits = load_splits(options)
+    codec = Codec.fit(options, splits.train)
+    for part in ("train", "valid"):
+        encoded = EncodedPairs.encode(options, codec, getattr(splits, part), posteriors=splits.posteriors[part])
+        inputs, target = next(iter(encoded.batches(options)))
+        posterior = np.exp(inputs["posterior_logits"])
+        assert posterior.shape == (*target.shape[:2], inputs["source"].shape[1])
+        np.testing.assert_allclose(posterior.sum(-1), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(posterior[0, :6], 0.7 * matrix + 0.3 / 6, rtol=1e-4)
+        # The end of the sentence is aligned to nothing in particular.
+        np.testing.assert_allclose(posterior[0, 6], 1 / 6, rtol=1e-4)
+    training.train(options)
+    record = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert record["parameters"]["inference"] == 0
+    assert record["report"]["likelihood"]["elbo_perplexity"] >= record["report"]["likelihood"]["perplexity"]
+    for changes, message in (
+        ({"valid_posterior_file": None}, "belong together; one of them is missing"),
+        ({"row": "soft"}, "--posterior-file: the row soft has no posterior"),
+        ({"posterior_smoothing": 0.0}, r"--posterior-smoothing: must be in \(0, 1\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            validate(dataclasses.replace(options, **changes))
+    (tmp_path / "valid.jsonl").write_text("[[1.0]]\n" * len(PAIRS[30:]))
+    with pytest.raises(InputError, match=r"valid.jsonl:1: expected 6 rows of 6. Received: \(1, 1\)"):
+        load_splits(options)
+    (tmp_path / "train.links").write_text("0-0\n" * 29)
+    with pytest.raises(InputError, match=r"train.links"):
+        load_splits(options)
+
+
+def test_the_pieces_of_a_word_share_its_alignment():
+    class Pieces:
+        @staticmethod
+        def pieces(ids):
+            return ids
+
+        @staticmethod
+        def word_of_piece(pieces):
+            return pieces
+
+    class PieceCodec:
+        source = target = Pieces
+
+    # Source words 0 0 1, target words 0 1 1; word 1 of the target is half of source word 0, half of 1.
+    found = of_pieces(PieceCodec, [(0, 1, 1.0), (1, 0, 0.5), (1, 1, 0.5)], [0, 0, 1], [0, 1, 1])
+    weights = np.zeros((3, 3))
+    for row, place, probability in found:
+        weights[int(row), int(place)] += probability
+    np.testing.assert_allclose(weights, [[0, 0, 1], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]])
+
+
+def test_batches_by_tokens(tmp_path):
+    options = small_options(tmp_path, batch_tokens=30)
+    splits = load_splits(options)
+    encoded = EncodedPairs.encode(options, Codec.fit(options, splits.train), splits.train)
+    batches = list(encoded.batches(options, shuffle=True, num_epochs=1))
+    assert len(batches) == encoded.num_batches(options)
+    assert sum(len(target) for _, target in batches) == len(splits.train)
+    assert all(target.shape[0] * target.shape[1] <= 30 for _, target in batches)
+    assert max(len(target) for _, target in batches) > 2
