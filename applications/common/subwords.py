@@ -8,161 +8,19 @@ Shapes: B sentences, T pieces of the longest of them.
 """
 
 import collections
-import io
 import pathlib
-import re
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
-import tensorflow_text
 
+from applications.common.bpe import train_bpe, vocabulary_of
 from applications.common.errors import InputError
 from applications.common.runs import replacing
-from applications.common.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary
+from applications.common.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Vocabulary
+from applications.common.tokenizers import SPACE_MARK, CharacterTokenizer, SegmentTokenizer, SubwordTokenizer
 
-SPACE_MARK = "▁"
 CONTINUES = "@@"
-NORMALIZATIONS = (None, "NFC", "NFKC")
-
-_SPACE = r"[\s\p{Z}\p{Cc}]+"
-# Text cannot hold the mark of a space and a space: it reads as one, as in sentencepiece itself.
-_SPACE_OR_MARK = rf"[\s\p{{Z}}\p{{Cc}}{SPACE_MARK}]+"
-_PYTHON_SPACE_OR_MARK = re.compile(rf"[\s\x00-\x1f\x7f-\x9f{SPACE_MARK}]+")
 _SENTENCES_AT_ONCE = 4096
-
-
-def train_bpe(sentences, vocabulary_size, seed=0):
-    """Trains byte-pair encoding on sentences; the same sentences in the same order always give the same bytes.
-
-    Nothing but white space is normalised here: give it sentences as `SubwordTokenizer.normalize` leaves them, or use
-    `SubwordEncoder.fit`, which does that.
-
-    Args:
-        sentences: iterable of str, the training text, of any length each.
-        vocabulary_size: int, the most pieces, the four special ones and every single character included. A small text
-            gives fewer.
-        seed: int, default 0, of sentencepiece's generator. Training reads every sentence in order and draws nothing.
-
-    Returns:
-        bytes, a sentencepiece model with the special ids and names of `applications.common.text`.
-
-    Raises:
-        InputError: if there is no text, or if its characters alone are more than `vocabulary_size`.
-    """
-    sentences = [_PYTHON_SPACE_OR_MARK.sub(" ", sentence).strip() for sentence in sentences]
-    characters = set().union(*sentences) - {" "}
-    if not characters:
-        raise InputError("sentences: there is no text to train subwords on.")
-    least = len(SPECIAL_TOKENS) + len({SPACE_MARK}) + len(characters)
-    if vocabulary_size < least:
-        raise InputError(
-            f"vocabulary_size: the text has {len(characters)} different characters, which need at least {least} "
-            f"pieces. Received: {vocabulary_size}"
-        )
-    sentencepiece.set_random_generator_seed(seed)
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=vocabulary_size,
-            hard_vocab_limit=False,
-            character_coverage=1.0,
-            byte_fallback=False,
-            normalization_rule_name="identity",
-            # Longer ones would be left out without a word.
-            max_sentence_length=1 << 30,
-            shuffle_input_sentence=False,
-            num_threads=1,
-            minloglevel=2,
-            **{f"{name}_id": index for name, index in _ids_of_specials(PAD, UNKNOWN, START, END).items()},
-            **{f"{name}_piece": token for name, token in _ids_of_specials(*SPECIAL_TOKENS).items()},
-        )
-    except RuntimeError as error:
-        raise InputError(f"sentences: sentencepiece cannot be trained on them: {error}") from error
-    return model.getvalue()
-
-
-class SegmentTokenizer(Tokenizer):
-    """Normalises sentences and splits them at white space, for text that is segmented already.
-
-    Bytes that are not UTF-8 become U+FFFD, every run of white space or control characters becomes one space, and no
-    space is left at either end. Nothing else is changed: unlike `Tokenizer`, this one keeps the treebank's escapes.
-
-    Args:
-        lowercase: bool, default True.
-        normalization: "NFC" (default), "NFKC" or None, the Unicode normal form.
-
-    Raises:
-        ValueError: for any other normal form.
-    """
-
-    _space = _SPACE
-
-    def __init__(self, lowercase=True, normalization="NFC"):
-        super().__init__(lowercase=lowercase, split_punctuation=False)
-        if normalization not in NORMALIZATIONS:
-            raise ValueError(f"normalization is one of {NORMALIZATIONS}. Received: {normalization!r}")
-        self.normalization = normalization
-
-    def normalize(self, strings):
-        """Normalised strings: (B,) strings to (B,) strings. Doing it twice changes nothing more."""
-        strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # At once, because lower-casing cuts a string at a NUL; and at the end, because NFKC brings new spaces.
-        strings = self._normal_form(tf.strings.regex_replace(strings, self._space, " "))
-        if self.lowercase:
-            # NFKC brings new capitals, of a trademark sign for one; lower-casing can leave a letter decomposed.
-            strings = self._normal_form(tf.strings.lower(strings, encoding="utf-8"))
-        return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
-
-    def tokenize(self, strings):
-        """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
-        return tf.strings.split(self.normalize(strings))
-
-    def _normal_form(self, strings):
-        return strings if self.normalization is None else tensorflow_text.normalize_utf8(strings, self.normalization)
-
-
-class SubwordTokenizer(SegmentTokenizer):
-    """Splits sentences into the pieces of a sentencepiece model; "▁" begins the first piece of a word.
-
-    Characters that the model does not know stay as they are, neighbouring ones in one piece.
-
-    Args:
-        model: bytes, a sentencepiece model.
-        lowercase: bool, default True.
-        normalization: "NFKC" (default), "NFC" or None.
-    """
-
-    _space = _SPACE_OR_MARK
-
-    def __init__(self, model, lowercase=True, normalization="NFKC"):
-        super().__init__(lowercase, normalization)
-        self.model = model
-
-    def tokenize(self, strings):
-        """Pieces of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
-        return self._pieces(self.normalize(strings))
-
-    # The model is loaded by an operation of this function, not once when the object is made: what an operation outside
-    # of functions has loaded is lost when a program sets TensorFlow's seed. A function is one copy in a SavedModel.
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def _pieces(self, strings):
-        with tf.device("CPU:0"):
-            return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.string).tokenize(strings)
-
-
-class CharacterTokenizer(SegmentTokenizer):
-    """Splits sentences into Unicode characters; a space is the token "▁". Arguments as of `SegmentTokenizer`."""
-
-    _space = _SPACE_OR_MARK
-
-    def tokenize(self, strings):
-        """Characters of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
-        strings = tf.strings.regex_replace(self.normalize(strings), " ", SPACE_MARK)
-        return tf.strings.unicode_split(strings, "UTF-8")
 
 
 class PieceEncoder(TextEncoder):
@@ -235,7 +93,7 @@ class SubwordEncoder(PieceEncoder):
     """
 
     def __init__(self, model, lowercase=True, normalization="NFKC"):
-        vocabulary = _vocabulary_of(model, "model")
+        vocabulary = vocabulary_of(model, "model")
         super().__init__(SubwordTokenizer(model, lowercase, normalization), vocabulary)
 
     @classmethod
@@ -285,7 +143,7 @@ class SubwordEncoder(PieceEncoder):
         if not path.is_file():
             raise InputError(f"{path}: no such sentencepiece model")
         model = path.read_bytes()
-        _check_size(path, len(_vocabulary_of(model, path)), vocabulary_size)
+        _check_size(path, len(vocabulary_of(model, path)), vocabulary_size)
         return cls(model, lowercase, normalization)
 
 
@@ -410,33 +268,6 @@ class CharacterEncoder(FittedEncoder):
         A space belongs to the word that follows, or at the end to the last word, as in `SubwordEncoder`.
         """
         return SubwordEncoder.word_of_piece(pieces)
-
-
-def _ids_of_specials(pad, unknown, start, end):
-    """Return a dictionary with sentencepiece's names of the four special pieces."""
-    return {"pad": pad, "unk": unknown, "bos": start, "eos": end}
-
-
-def _vocabulary_of(model, place):
-    """Return the `Vocabulary` of a sentencepiece model; `InputError` if the model cannot be used."""
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        # Of no bytes at all sentencepiece makes an empty model.
-        if not model or not processor.LoadFromSerializedProto(model):
-            raise RuntimeError("empty")
-    except (RuntimeError, TypeError) as error:
-        raise InputError(f"{place}: this is not a sentencepiece model.") from error
-    expected = _ids_of_specials(PAD, UNKNOWN, START, END)
-    found = {name: getattr(processor, f"{name}_id")() for name in expected}
-    if found != expected:
-        raise InputError(f"{place}: the special ids of the model must be {expected}. Found: {found}")
-    indices = range(len(SPECIAL_TOKENS), processor.get_piece_size())
-    if any(processor.is_byte(index) for index in indices):
-        raise InputError(f"{place}: the model writes unknown characters as bytes; train it without byte_fallback.")
-    try:
-        return Vocabulary([processor.id_to_piece(index) for index in indices])
-    except ValueError as error:
-        raise InputError(f"{place}: the model has a piece that cannot be used. {error}") from error
 
 
 def _check_size(place, found, expected):

@@ -1,137 +1,15 @@
+"""Subwords, segmented text and characters: ids and back, the words of the pieces, files."""
+
 import dataclasses
-import io
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from subword_cases import CORPUS, strings
 
-from applications.common import subwords, text
+from applications.common import bpe, subwords, text
 from applications.common.errors import InputError
-
-CORPUS = [
-    "The cat sat on the mat.",
-    "A cat and a dog sat on a mat",
-    "the dogs that sat there",
-    "São Tomé, não é isto?",
-    "это кот, а это собака",
-    "猫がいる ＡＢＣ",
-]
-SEGMENTED = ["the cat@@ s s@@ at", "the un@@ like@@ ly cat", "the <end>"]
-
-
-@pytest.fixture(scope="module")
-def subword_encoder():
-    return subwords.SubwordEncoder.fit(CORPUS, 110)
-
-
-@pytest.fixture(scope="module")
-def segmented_encoder():
-    return subwords.SegmentedEncoder.fit(SEGMENTED, 20)
-
-
-@pytest.fixture(scope="module")
-def character_encoder():
-    return subwords.CharacterEncoder.fit(CORPUS, 100)
-
-
-@pytest.fixture(params=["subword_encoder", "segmented_encoder", "character_encoder"])
-def encoder(request):
-    return request.getfixturevalue(request.param)
-
-
-def foreign_model(sentences=("ab ab abc abc",), **options):
-    """A sentencepiece model as other programs train them."""
-    model = io.BytesIO()
-    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-    options = {"model_type": "bpe", "vocab_size": 15, "hard_vocab_limit": False, "minloglevel": 2, **ids, **options}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **options)
-    return model.getvalue()
-
-
-def strings(tensor):
-    return [value.decode() for value in tensor.numpy()]
-
-
-# Training
-
-
-def test_training_is_deterministic_and_uses_our_special_ids():
-    model = subwords.train_bpe(iter(CORPUS), 110)
-    assert isinstance(model, bytes)
-    assert subwords.train_bpe(CORPUS, 110, seed=3) == model
-    assert subwords.train_bpe(CORPUS[::-1][:3], 110) != model
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    assert [processor.id_to_piece(index) for index in range(4)] == list(text.SPECIAL_TOKENS)
-    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-    assert ids == (text.PAD, text.UNKNOWN, text.START, text.END)
-    assert len(processor) == 110
-
-
-def test_training_learns_the_most_frequent_merges_and_every_character():
-    model = subwords.train_bpe(["ab ab ab abc", "x\t\u00a0ab▁ab\n"], 50)
-    tokens = subwords.SubwordEncoder(model).vocabulary.tokens
-    assert {"▁ab", "▁abc", "▁", "a", "b", "c", "x"} <= set(tokens)
-    assert len(tokens) < 50
-    smallest = subwords.train_bpe(["ab ab ab abc"], 8)
-    assert sorted(subwords.SubwordEncoder(smallest).vocabulary.tokens[4:]) == ["a", "b", "c", "▁"]
-
-
-def test_long_sentences_are_not_left_out_of_training():
-    encoder = subwords.SubwordEncoder(subwords.train_bpe(["a b", "zz " * 3000], 20))
-    assert "▁zz" in encoder.vocabulary.tokens
-
-
-def test_training_errors():
-    for nothing in ([], [""], [" \t ", "▁"]):
-        with pytest.raises(InputError, match="sentences: there is no text"):
-            subwords.train_bpe(nothing, 50)
-    with pytest.raises(InputError, match=r"has 3 different characters, which need at least 8 pieces. Received: 7"):
-        subwords.train_bpe(["ab ab abc"], 7)
-
-    def unreadable():
-        yield "a"
-        raise KeyError("line 2")
-
-    with pytest.raises(KeyError, match="line 2"):
-        subwords.train_bpe(unreadable(), 50)
-    # sentencepiece leaves sentences with this character out.
-    with pytest.raises(InputError, match="sentencepiece cannot be trained"):
-        subwords.train_bpe(["\u2585"], 50)
-
-
-# Normalisation
-
-
-@pytest.mark.parametrize(
-    ("sentence", "options", "expected"),
-    [
-        ("  Ａ\u00a0\u3000ﬁsh\t™ ", {"normalization": "NFKC"}, "a fish tm"),
-        ("Ａ ﬁsh e\u0301 ™", {"normalization": "NFC"}, "ａ ﬁsh é ™"),
-        ("É e\u0301", {"normalization": None, "lowercase": False}, "É e\u0301"),
-        ("İ K ΑΣ Ⓐ ｶﾞ", {"normalization": "NFKC"}, "i̇ k ας a ガ"),
-        ("a´b\x00\r\nc", {"normalization": "NFKC"}, "a \u0301b c"),
-        ("-LRB- ''", {}, "-lrb- ''"),
-        ("", {}, ""),
-        ("\n", {}, ""),
-    ],
-)
-def test_normalization(sentence, options, expected):
-    tokenizer = subwords.SegmentTokenizer(**options)
-    once = tokenizer.normalize([sentence])
-    assert strings(once) == [expected]
-    assert strings(tokenizer.normalize(once)) == [expected]
-
-
-def test_normalization_replaces_bytes_that_are_not_utf8_and_refuses_other_forms():
-    assert strings(subwords.SegmentTokenizer().normalize(tf.constant([b"a\xff b"]))) == ["a\ufffd b"]
-    with pytest.raises(ValueError, match="Received: 'NFX'"):
-        subwords.CharacterTokenizer(normalization="NFX")
-
-
-# Round trips
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -156,9 +34,6 @@ def test_round_trip_of_segmented_text(segmented_encoder):
     assert strings(decoded) == ["the unlikely sat", "cats the", "", "the"]
     # A sentence that is cut within a word.
     assert strings(segmented_encoder.decode(segmented_encoder.encode(["the un@@ like@@ ly"], 3))) == ["the unlike"]
-
-
-# Ids
 
 
 def test_ids_are_those_of_sentencepiece(subword_encoder):
@@ -187,7 +62,7 @@ def test_special_tokens_in_a_text_are_ordinary_words(encoder):
 
 
 def test_special_tokens_of_unknown_characters_only():
-    encoder = subwords.SubwordEncoder(subwords.train_bpe(["zz zz"], 20))
+    encoder = subwords.SubwordEncoder(bpe.train_bpe(["zz zz"], 20))
     assert encoder.encode_ragged(["zz<end>"]).to_list()[0][-1] == text.UNKNOWN
 
 
@@ -231,9 +106,6 @@ def test_empty_batches_and_sentences(encoder):
     assert encoder.word_of_piece([]) == encoder.pieces([]) == []
 
 
-# Decoding
-
-
 def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder, segmented_encoder):
     the, cat, s = (subword_encoder.vocabulary.ids[piece] for piece in ("▁the", "▁cat", "s"))
     pad, unknown, start, end = text.PAD, text.UNKNOWN, text.START, text.END
@@ -256,9 +128,6 @@ def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder, segmen
         "unlikely",
         "un<unk> like",
     ]
-
-
-# Pieces and words
 
 
 def test_pieces_of_sentences(subword_encoder, segmented_encoder, character_encoder):
@@ -300,9 +169,6 @@ def test_words_of_pieces_are_the_words_of_the_decoded_text(encoder):
         assert max(indices, default=0) < max(len(words), 1)
 
 
-# Files
-
-
 def test_files_round_trip(encoder, tmp_path):
     path = tmp_path / "pieces"
     encoder.save(path)
@@ -320,28 +186,6 @@ def test_files_round_trip(encoder, tmp_path):
         type(encoder).load(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("content", [b"", b"<pad>\n<unk>\n", b"\x00" * 99, "truncated"])
-def test_files_that_are_not_sentencepiece_models(subword_encoder, tmp_path, content):
-    path = tmp_path / "broken.model"
-    path.write_bytes(subword_encoder.tokenizer.model[:-100] if content == "truncated" else content)
-    with pytest.raises(InputError, match=r"broken.model: this is not a sentencepiece model"):
-        subwords.SubwordEncoder.load(path)
-    with pytest.raises(InputError, match="model: this is not a sentencepiece model"):
-        subwords.SubwordEncoder(path.read_bytes())
-
-
-def test_models_of_other_programs():
-    encoder = subwords.SubwordEncoder(foreign_model())
-    assert encoder.vocabulary.tokens[:4] == list(text.SPECIAL_TOKENS)
-    assert strings(encoder.decode(encoder.encode(["Abc AB"]))) == ["abc ab"]
-    with pytest.raises(InputError, match=r"special ids of the model must be .*Found: {'pad': -1, 'unk': 0"):
-        subwords.SubwordEncoder(foreign_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2))
-    with pytest.raises(InputError, match="byte_fallback"):
-        subwords.SubwordEncoder(foreign_model(byte_fallback=True, vocab_size=300))
-    with pytest.raises(InputError, match="piece that cannot be used"):
-        subwords.SubwordEncoder(foreign_model(["a\u00a0b"], normalization_rule_name="identity"))
-
-
 def test_fitting_errors_and_options():
     for encoder in (subwords.SegmentedEncoder, subwords.CharacterEncoder):
         with pytest.raises(InputError, match="min_count=3"):
@@ -351,63 +195,3 @@ def test_fitting_errors_and_options():
     assert subwords.SegmentedEncoder.fit(["b B a", "b"], 5).vocabulary.tokens[4:] == ["b"]
     cased = subwords.SegmentedEncoder.fit(["b B ﬁ"], 9, lowercase=False, normalization="NFKC")
     assert cased.vocabulary.tokens[4:] == ["B", "b", "fi"]
-
-
-# Export
-
-
-class Exported(tf.Module):
-    def __init__(self, encoder):
-        super().__init__()
-        self.encoder = encoder
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def run(self, texts):
-        ids = self.encoder.encode(texts, 6, add_end=True)
-        return {"ids": ids, "text": self.encoder.decode(ids)}
-
-
-def test_setting_the_seed_afterwards_changes_nothing(encoder):
-    module, sentences = Exported(encoder), tf.constant(["the cat", "s@@ at ☃"])
-    before, ids = module.run(sentences), encoder.encode(sentences)
-    tf.random.set_seed(1)
-    np.testing.assert_array_equal(encoder.encode(sentences), ids)
-    tf.random.set_seed(1)
-    np.testing.assert_array_equal(module.run(sentences)["ids"], before["ids"])
-
-
-def test_a_saved_model_holds_a_sentencepiece_model_once(subword_encoder, tmp_path):
-    module = Exported(subword_encoder)
-    module.again = tf.function(lambda texts: subword_encoder.encode(texts), Exported.run.input_signature)
-    tf.saved_model.save(module, tmp_path, signatures={"run": module.run, "again": module.again})
-    assert (tmp_path / "saved_model.pb").read_bytes().count(subword_encoder.tokenizer.model) == 1
-
-
-def test_saved_models_need_tensorflow_text_only(subword_encoder, segmented_encoder, character_encoder, tmp_path):
-    sentences = ["The  cat sat", "", "un@@ like@@ ly ☃", "São"]
-    expected = {}
-    for name, encoder in {"s": subword_encoder, "g": segmented_encoder, "c": character_encoder}.items():
-        module = Exported(encoder)
-        tf.saved_model.save(module, tmp_path / name, signatures=module.run)
-        out = module.run(tf.constant(sentences))
-        expected[name] = (out["ids"].numpy().tolist(), out["text"].numpy().tolist())
-    program = (
-        "import ast, sys, tensorflow as tf, tensorflow_text\n"
-        "sentences, expected = map(ast.literal_eval, sys.argv[1:])\n"
-        "for name, (ids, text) in expected.items():\n"
-        "    loaded = tf.saved_model.load(name)\n"
-        "    tf.random.set_seed(1)\n"
-        "    for function in (loaded.run, loaded.signatures['serving_default']):\n"
-        "        out = function(tf.constant(sentences))\n"
-        "        assert out['ids'].numpy().tolist() == ids, (name, out)\n"
-        "        assert out['text'].numpy().tolist() == text, (name, out)\n"
-        "assert not {'sentencepiece', 'keras_vattn', 'applications'} & set(sys.modules)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, repr(sentences), repr(expected)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
