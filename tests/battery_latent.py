@@ -1,10 +1,11 @@
-"""The rows of the battery for the three layers of a latent alignment; battery_cases.py imports them at its end."""
+"""The rows of the battery for the three layers of a latent alignment."""
 
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from battery_cases import APART, BATCH, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, AttentionCase, Case
+from battery_attention import AttentionCase
+from battery_cases import APART, BATCH, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, Case
 from keras import ops
 
 from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, TokenLogLikelihood

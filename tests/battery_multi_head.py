@@ -1,10 +1,11 @@
-"""The rows of the battery for MultiHeadAttention; battery_cases.py, whose classes they use, imports them at its end."""
+"""The rows of the battery for MultiHeadAttention."""
 
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS, AttentionCase
+from battery_attention import AttentionCase
+from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS
 from keras import ops
 from log_laplace import LogLaplace
 from tensorflow_probability.python.distributions import Categorical, kl_divergence

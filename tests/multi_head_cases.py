@@ -1,7 +1,8 @@
-"""Inputs, masks and a pair of layers with the same weights, for the tests of MultiHeadAttention."""
+"""For the tests of MultiHeadAttention: inputs, masks, layers with the same weights, logits and prior by hand."""
 
 import keras
 import numpy as np
+from scipy.special import log_softmax
 
 from keras_vattn import Dirichlet, GumbelSoftmax, LogNormal, MultiHeadAttention, Weibull
 
@@ -50,3 +51,23 @@ def model_of(layer):
 def assert_close(first, second, **tolerance):
     for one, two in zip(keras.tree.flatten(first), keras.tree.flatten(second), strict=True):
         np.testing.assert_allclose(one, two, **{"rtol": 1e-5, "atol": 1e-6, **tolerance})
+
+
+def projections(layer, query=QUERY, value=VALUE):
+    """Logits (B, H, T, S) and projected keys (B, S, H, D) by hand, in float64."""
+    wq, bq = (np.float64(w) for w in layer.query_dense.get_weights())
+    wk, bk = (np.float64(w) for w in layer.key_dense.get_weights())
+    keys = np.einsum("bsd,dhe->bshe", value, wk) + bk
+    queries = np.einsum("btd,dhe->bthe", query, wq) + bq
+    return np.einsum("bthe,bshe->bhts", queries, keys) / np.sqrt(WIDTH), keys
+
+
+def log_psi(layer, keys, mask):
+    """log Psi (B, H, T, S) by hand."""
+    hidden, bias, output = (np.float64(w) for w in layer.prior.get_weights())
+    if layer.per_head_prior:
+        hidden_layer = np.maximum(np.einsum("bshe,hek->bshk", keys, hidden) + bias[:, 0], 0.0)
+        logits = np.einsum("bshk,hk->bhs", hidden_layer, output[..., 0])
+    else:
+        logits = np.einsum("bshk,k->bhs", np.maximum(keys @ hidden + bias, 0.0), output[:, 0])
+    return log_softmax(np.where(mask, logits[:, :, None], -np.inf), axis=-1)

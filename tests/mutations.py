@@ -29,12 +29,15 @@ class Fault:
     keyword: str
 
 
-BATTERY = "tests/test_battery.py"
+BATTERY = "tests/battery"
 BEAMS = "tests/decoding/test_beam_search.py"
 CATEGORICAL = "tests/layers/test_categorical_attention.py"
+CATEGORICAL_DRAWS = "tests/layers/test_categorical_draws.py"
+CATEGORICAL_MASKS = "tests/layers/test_categorical_masks.py"
+ESTIMATORS = "tests/estimators"
 WORDS = "tests/layers/test_token_log_likelihood.py"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
-PREDICTIVE, UNCERTAINTY = "tests/test_posterior_predictive.py", "tests/metrics/test_uncertainty.py"
+PREDICTIVE, UNCERTAINTY = "tests/posterior_predictive", "tests/metrics/test_uncertainty.py"
 ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=entries, training=training)\n"
 
 FAULTS = [
@@ -292,7 +295,7 @@ FAULTS = [
         "estimators.py",
         "    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)\n",
         "    return ops.mean(log_likelihood, axis=-1)\n",
-        ("tests/test_estimators.py",),
+        (ESTIMATORS,),
         "score_function",
     ),
     Fault(
@@ -326,7 +329,7 @@ FAULTS = [
         "estimators.py",
         "ops.where(own, others[..., None], log_weights[..., None, :])",
         "log_weights[..., None, :] + 0.0 * others[..., None]",
-        ("tests/test_estimators.py",),
+        (ESTIMATORS,),
         "leave_one_out or importance_weighted_gradient",
     ),
     Fault(
@@ -334,7 +337,7 @@ FAULTS = [
         "estimators.py",
         "log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))",
         "log_weights = _log_weights(log_likelihood, log_prior, log_posterior)",
-        ("tests/test_estimators.py",),
+        (ESTIMATORS,),
         "wake_sleep",
     ),
     Fault(
@@ -350,7 +353,7 @@ FAULTS = [
         "layers/candidates.py",
         "log_weights = ops.full_like(log_prior, -math.log(log_prior.shape[-1]))",
         "log_weights = log_prior",
-        (CATEGORICAL,),
+        (CATEGORICAL, CATEGORICAL_DRAWS),
         "counts_in_a_prediction or draws_from_p",
     ),
     Fault(
@@ -358,7 +361,7 @@ FAULTS = [
         "categorical.py",
         "ops.exp(log_posterior) * (log_posterior - log_prior)",
         "ops.exp(log_prior) * (log_prior - log_posterior)",
-        (CATEGORICAL,),
+        ("tests/layers/test_categorical_divergence.py",),
         "divergence",
     ),
     Fault(
@@ -366,7 +369,7 @@ FAULTS = [
         "categorical.py",
         "return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)",
         "return values",
-        (CATEGORICAL,),
+        (CATEGORICAL, CATEGORICAL_MASKS),
         "masked_keys or probabilities_and",
     ),
     Fault(
@@ -374,7 +377,7 @@ FAULTS = [
         "categorical.py",
         "log_probability - total, LOG_ZERO",
         "log_probability, LOG_ZERO",
-        ("tests/test_estimators.py",),
+        (ESTIMATORS,),
         "k_max",
     ),
     Fault(
@@ -382,7 +385,7 @@ FAULTS = [
         "layers/latent_objective.py",
         "pair = self.in_training if training else self.at_inference",
         "pair = self.in_training",
-        (CATEGORICAL,),
+        (CATEGORICAL_DRAWS,),
         "inference_has_no_noise",
     ),
     Fault(
@@ -390,7 +393,7 @@ FAULTS = [
         "estimators.py",
         "ops.logsumexp(without_empty_rows(log_prior) + log_likelihood, axis=-1)",
         "ops.logsumexp(log_prior + log_likelihood, axis=-1)",
-        (CATEGORICAL,),
+        (CATEGORICAL_MASKS,),
         "row_without_a_valid_key",
     ),
     Fault(

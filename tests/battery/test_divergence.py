@@ -1,0 +1,45 @@
+"""The battery: one loss a call where there is a KL, of the right value, and none where there is none."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from battery_checks import training_argument
+from battery_decoder import DecoderCase
+from battery_table import every_row, rows
+from keras import ops
+
+
+@every_row
+@pytest.mark.parametrize("steps", [1, 3, 7])
+def test_one_loss_per_call(case, steps):
+    layer = case.built()
+    arrays = case.arrays(steps=steps)
+    for training in (True, False):
+        layer(**arrays, **training_argument(case, training))
+        assert len(layer.losses) == case.divergence
+        for loss in layer.losses:
+            assert loss.dtype == tf.float32
+            assert loss.shape == ()
+            assert float(loss) >= 0.0
+    if case.divergence:
+        np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-5)
+
+
+# Dropout on the weights would move the posterior.
+@rows(lambda case: case.divergence and not case.dropout)
+def test_training_and_inference_have_the_divergence_of_the_same_posterior(case, no_noise):
+    layer, arrays = case.built(), case.arrays()
+    layer(**arrays, training=True)
+    np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-5)
+
+
+@rows(lambda case: case.divergence and not isinstance(case, DecoderCase))
+def test_divergence_is_computed_in_float32(case):
+    """The KL of half-precision parameters differs from the exact KL of the same parameters by float32 rounding only."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    layer = case.built()
+    arrays = case.arrays()
+    layer(**arrays)
+    np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-4)
+    assert float(layer.losses[0]) != float(ops.cast(ops.cast(layer.losses[0], "bfloat16"), "float32"))

@@ -1,0 +1,64 @@
+"""The battery: every public layer on two replicas."""
+
+import numpy as np
+import tensorflow as tf
+from battery_cases import BATCH
+from battery_checks import training_argument, value_and_gradients, weight_gradients
+from battery_table import every_row, rows_with_draws
+from keras import tree
+
+
+def replica_arrays(case):
+    """A batch whose two halves are equal under free bits, which are a maximum over the batch mean."""
+    arrays = case.arrays()
+    if "free-bits" not in case.name:
+        return arrays
+    return {name: tf.tile(x[: BATCH // 2], [2, *[1] * (x.shape.rank - 1)]) for name, x in arrays.items()}
+
+
+def run_replicas(strategy, step, inputs):
+    """Run `step` on one half of the inputs in each replica; the leaves of the result are lists over replicas."""
+
+    def half(x):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.split(x, 2)[context.replica_id_in_sync_group]
+        )
+
+    run = tf.function(lambda inputs: strategy.run(step, args=(inputs,)))
+    results = run({name: half(x) for name, x in inputs.items()})
+    return tree.map_structure(strategy.experimental_local_results, results)
+
+
+@every_row
+def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
+    arrays = replica_arrays(case)
+    masks = case.masks()
+    with two_replicas.scope():
+        layer = case.built()
+    single = case.built()
+    single.set_weights(layer.get_weights())
+    training = bool(training_argument(case, True)) or None
+
+    def step(inputs):
+        arrays = {name: x for name, x in inputs.items() if name in case.widths}
+        masks = {name: x for name, x in inputs.items() if name not in case.widths}
+        return step_results(layer, arrays, masks)
+
+    def step_results(layer, arrays, masks):
+        _, value, gradients = value_and_gradients(case, layer, arrays, masks, training)
+        return [value, sum(layer.losses, tf.zeros(())), *weight_gradients(layer, gradients)]
+
+    results = run_replicas(two_replicas, step, {**arrays, **masks})
+    expected = step_results(single, arrays, masks)
+    for replicas, one in zip(results, expected, strict=True):
+        assert len(replicas) == 2
+        np.testing.assert_allclose((replicas[0] + replicas[1]) / 2, one, rtol=1e-4, atol=1e-6)
+
+
+@rows_with_draws
+def test_two_replicas_draw_differently(case, two_replicas):
+    arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(steps=8).items()}
+    with two_replicas.scope():
+        layer = case.built(seed=3)
+    first, second = run_replicas(two_replicas, lambda x: case.noisy(layer(**x, training=True)), arrays)
+    assert np.any(np.asarray(first) != np.asarray(second))

@@ -1,0 +1,170 @@
+"""The rows of the battery for Attention and the layers derived from it."""
+
+from functools import partial
+
+import keras
+import numpy as np
+from battery_cases import APART, KL_OPTIONS, SHARED, WITH_POSTERIOR, Case, scale_logits
+from log_laplace import LogLaplace
+from tensorflow_probability.python.distributions import Categorical, kl_divergence
+
+from keras_vattn import (
+    Attention,
+    BayesianAttention,
+    ContextualPrior,
+    DeterministicAttention,
+    DirichletAttention,
+    FixedPrior,
+    GaussianAttention,
+    GumbelSoftmax,
+    LogNormal,
+    Weibull,
+)
+
+
+class AttentionCase(Case):
+    source_arguments = ("value",)
+    query_mask = "query_mask"
+    key_mask = "value_mask"
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        masks = dict(masks)
+        valid = masks.pop("query_mask", True)
+        posterior = layer.posterior_distribution(**arrays, **masks)
+        prior = layer.prior_distribution(**arrays, **masks)
+        if isinstance(getattr(layer, "alignment", None), GumbelSoftmax):
+            # Its KL is that of the categoricals underneath.
+            posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
+        divergences = kl_divergence(posterior, prior).numpy()
+        if divergences.ndim == 3:
+            valid_keys = np.asarray(masks.get("value_mask", np.ones(divergences.shape[::2], bool)))
+            divergences = np.where(valid_keys[:, None], divergences, 0.0).sum(axis=-1)
+        divergences = np.where(valid, divergences, 0.0)
+        if "value_mask" in masks:
+            divergences = np.where(np.any(masks["value_mask"], axis=1)[:, None], divergences, 0.0)
+        return divergences
+
+    def make_extreme(self, layer, arrays):
+        return scale_logits(layer.score, layer.score, arrays, "query", arrays["query"], arrays["value"])
+
+
+def _alignment_case(name, widths=APART, divergence=True, layer=Attention, bad_options=(), **options):
+    return AttentionCase(
+        name,
+        partial(layer, **{"score": "bilinear", **options}),
+        widths,
+        divergence=divergence,
+        draws=True,
+        tempered=False,
+        bad_options=bad_options,
+    )
+
+
+def _configuration(part):
+    """Each layer of a row makes a part of its own from it: a part belongs to one layer."""
+    return keras.saving.serialize_keras_object(part)
+
+
+MEAN_CONTEXT = {
+    "module": "keras_vattn.contexts",
+    "class_name": "GaussianContext",
+    "config": {"prior": "mean"},
+    "registered_name": "keras_vattn>GaussianContext",
+}
+TAU = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
+ATTENTION_CASES = [
+    AttentionCase(
+        "attention-default",
+        partial(Attention),
+        SHARED,
+        bad_options=({"score": "cosine"}, {"alignment": "hardmax"}, {"context": "mean"}, {"dropout": 1.0}, *KL_OPTIONS),
+    ),
+    AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SHARED, draws=True, dropout=True),
+    AttentionCase("attention-bilinear", partial(Attention, score="bilinear"), APART),
+    AttentionCase("attention-additive", partial(Attention, score="additive"), APART),
+    AttentionCase(
+        "attention-dot-gaussian", partial(Attention, context="gaussian"), SHARED, divergence=True, draws=True
+    ),
+    AttentionCase(
+        "attention-bilinear-gaussian-mean-dropout",
+        partial(
+            Attention,
+            score="bilinear",
+            context=MEAN_CONTEXT,
+            dropout=0.25,
+        ),
+        APART,
+        divergence=True,
+        draws=True,
+        dropout=True,
+    ),
+    AttentionCase(
+        "attention-additive-gaussian",
+        partial(Attention, score="additive", context="gaussian"),
+        APART,
+        divergence=True,
+        draws=True,
+    ),
+    AttentionCase(
+        "deterministic-attention",
+        partial(DeterministicAttention, score="additive", dropout=0.25),
+        APART,
+        draws=True,
+        dropout=True,
+        bad_options=({"score": "cosine"}, {"dropout": -0.1}),
+    ),
+    AttentionCase(
+        "gaussian-attention-standard",
+        partial(GaussianAttention, score="bilinear"),
+        APART,
+        divergence=True,
+        draws=True,
+        bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}, *KL_OPTIONS),
+    ),
+    AttentionCase(
+        "gaussian-attention-mean",
+        partial(GaussianAttention, score="additive", prior="mean", hidden_units=3),
+        APART,
+        divergence=True,
+        draws=True,
+    ),
+    _alignment_case(
+        "weibull-contextual",
+        alignment="weibull",
+        prior="contextual",
+        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start": -1}),
+    ),
+    _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=_configuration(FixedPrior(0.5, 2.0))),
+    _alignment_case("weibull-no-prior", alignment="weibull", divergence=False),
+    _alignment_case("weibull-sampled-kl", alignment=Weibull(kl_estimator="sampled"), prior="contextual"),
+    _alignment_case("weibull-posterior", WITH_POSTERIOR, alignment=Weibull(2.0)),
+    _alignment_case(
+        "lognormal-paper",
+        alignment="lognormal",
+        prior=_configuration(ContextualPrior(scale="paper", num_heads=None)),
+    ),
+    _alignment_case("lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive"),
+    _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(FixedPrior(0.5))),
+    _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
+    _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
+    _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
+    _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
+    _alignment_case(
+        "bayesian-attention",
+        layer=BayesianAttention,
+        distribution="lognormal",
+        bad_options=(
+            {"distribution": "gamma"},
+            {"k": 0.0},
+            {"sigma": -1.0},
+            {"parameterization": "log"},
+            {"kl_estimator": "monte_carlo"},
+        ),
+    ),
+    _alignment_case(
+        "dirichlet-attention",
+        WITH_POSTERIOR,
+        layer=DirichletAttention,
+        bad_options=({"min_log_concentration": 11.0}, {"warm_start": 0.5}),
+    ),
+]

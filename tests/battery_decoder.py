@@ -1,0 +1,194 @@
+"""The rows of the battery for AttentionDecoder, with every kind of attention and without one."""
+
+from functools import partial
+
+import tensorflow as tf
+from battery_attention import AttentionCase
+from battery_cases import SOURCE, Case, scale_logits
+from keras import ops
+from log_laplace import LogLaplace
+
+from keras_vattn import (
+    Attention,
+    AttentionDecoder,
+    BayesianAttention,
+    DeterministicAttention,
+    DirichletAttention,
+    GaussianAttention,
+    LocationSensitive,
+)
+
+
+class DecoderCase(Case):
+    source_arguments = ("memory",)
+    query_mask = "inputs_mask"
+
+    @property
+    def key_mask(self):
+        return "memory_mask" if "memory" in self.widths else None
+
+    def context(self, result):
+        return result["context"]
+
+    def noisy(self, result):
+        return result["context" if "context" in result and self.noise_in_attention else "hidden"]
+
+    def queries(self, layer, arrays, memory_mask=None):
+        """What the attention is asked with at each step of inference, (B, T, units), from the pure step."""
+        memory = layer.prepare_memory(arrays["memory"], memory_mask)
+        state = layer.start(arrays["inputs"].shape[0], memory)
+        queries = []
+        for inputs in tf.unstack(arrays["inputs"], axis=1):
+            before = state["cells"][0]
+            outputs, state = layer.step(inputs, state, memory)
+            queries.append(before if layer.query == "previous" else outputs["hidden"])
+        return ops.stack(queries, axis=1)
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        masks = dict(masks)
+        queries = self.queries(layer, arrays, masks.get("memory_mask"))
+        inner = {"query_mask": masks["inputs_mask"]} if "inputs_mask" in masks else {}
+        if "memory_mask" in masks:
+            inner["value_mask"] = masks["memory_mask"]
+        inner_arrays = {"query": queries, "value": arrays["memory"]}
+        if "posterior_logits" in arrays:
+            inner_arrays["posterior_logits"] = arrays["posterior_logits"]
+        return AttentionCase.expected_divergences(self, layer.attention, inner_arrays, inner)
+
+    @property
+    def has_logits(self):
+        return "memory" in self.widths
+
+    def make_extreme(self, layer, arrays):
+        score = layer.attention.score
+        queries = self.queries(layer, arrays)
+        return scale_logits(score, score, arrays, "memory", queries, arrays["memory"])
+
+
+def _decoder(attention=None, units=6, **options):
+    def make(seed=None, **more):
+        inner = None if attention is None else attention(seed=seed)
+        return AttentionDecoder(units, inner, seed=seed, **{**options, **more})
+
+    return make
+
+
+def _decoder_case(name, attention=None, memory=5, divergence=False, posterior=False, tempered=True, **options):
+    dropout = bool(options.get("dropout")) or (attention is not None and bool(attention(seed=0).dropout))
+    widths = {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory}
+    if posterior:
+        widths["posterior_logits"] = SOURCE
+    return DecoderCase(
+        f"decoder-{name}",
+        _decoder(attention, **options),
+        widths,
+        divergence=divergence,
+        draws=divergence or dropout,
+        tempered=tempered,
+        dropout=dropout,
+        noise_in_attention=not options.get("dropout"),
+        bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
+    )
+
+
+def _location_sensitive(location, seed=None):
+    score = LocationSensitive(filters=3, kernel_size=4, location=location)
+    return DeterministicAttention(score, dropout=0.25, seed=seed)
+
+
+DECODER_CASES = [
+    _decoder_case(
+        "lstm-additive-gaussian-current-sampled",
+        partial(GaussianAttention, score="additive"),
+        divergence=True,
+    ),
+    _decoder_case(
+        "gru-bilinear-mean-current-expected",
+        partial(GaussianAttention, score="bilinear", prior="mean"),
+        divergence=True,
+        cell="gru",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-bilinear-gaussian-previous-sampled",
+        partial(GaussianAttention, score="bilinear"),
+        divergence=True,
+        query="previous",
+    ),
+    _decoder_case(
+        "gru-additive-mean-previous-expected-stack",
+        partial(GaussianAttention, score="additive", prior="mean"),
+        divergence=True,
+        cell="gru",
+        num_layers=2,
+        query="previous",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-additive-mean-current-off",
+        partial(GaussianAttention, score="additive", prior="mean"),
+        divergence=True,
+        feeding="off",
+    ),
+    _decoder_case(
+        "gru-dot-gaussian-previous-off",
+        partial(GaussianAttention),
+        memory=6,
+        divergence=True,
+        cell="gru",
+        query="previous",
+        feeding="off",
+    ),
+    _decoder_case(
+        "lstm-additive-previous-residual-stack",
+        partial(DeterministicAttention, score="additive"),
+        query="previous",
+        num_layers=3,
+        residual=True,
+        dropout=0.25,
+    ),
+    _decoder_case("lstm-dot-current-weight-dropout", partial(DeterministicAttention, dropout=0.25), memory=6),
+    _decoder_case("lstm-residual-stack", num_layers=2, residual=True, dropout=0.25),
+    _decoder_case("gru", cell="gru"),
+    _decoder_case(
+        "lstm-weibull-current-sampled",
+        partial(BayesianAttention, score="additive"),
+        divergence=True,
+        tempered=False,
+    ),
+    _decoder_case(
+        "gru-dirichlet-posterior-previous-expected",
+        partial(DirichletAttention, score="bilinear"),
+        divergence=True,
+        posterior=True,
+        tempered=False,
+        cell="gru",
+        query="previous",
+        feeding="expected",
+    ),
+    _decoder_case(
+        "lstm-gumbel-previous-sampled",
+        partial(Attention, score="bilinear", alignment="gumbel_softmax", prior="fixed"),
+        divergence=True,
+        tempered=False,
+        query="previous",
+    ),
+    _decoder_case(
+        "lstm-log-laplace-off",
+        partial(Attention, score="bilinear", alignment=LogLaplace(), prior="contextual"),
+        divergence=True,
+        tempered=False,
+        feeding="off",
+    ),
+    _decoder_case(
+        "lstm-location-sensitive-off",
+        partial(_location_sensitive, "previous"),
+        query="previous",
+        feeding="off",
+    ),
+    _decoder_case(
+        "gru-location-sensitive-cumulative",
+        partial(_location_sensitive, "cumulative"),
+        cell="gru",
+    ),
+]

@@ -1,0 +1,110 @@
+"""The rows of the battery for scores, contexts, GaussianLatent and WordDropout."""
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from battery_cases import BATCH, KL_OPTIONS, SOURCE, STEPS, VOCABULARY, Case, scale_logits
+from keras import ops
+from tensorflow_probability.python.distributions import kl_divergence
+
+from keras_vattn import Additive, Bilinear, DotProduct, GaussianContext, GaussianLatent, WeightedSum, WordDropout
+
+
+class ScoreCase(Case):
+    source_arguments = ("key",)
+
+    def make_extreme(self, layer, arrays):
+        return scale_logits(layer, layer, arrays, "query", arrays["query"], arrays["key"])
+
+
+class ContextCase(Case):
+    source_arguments = ("value",)
+    has_logits = False
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        arrays = super().arrays(batch, steps, seed)
+        return {"weights": tf.nn.softmax(arrays["weights"]), "value": arrays["value"]}
+
+
+class LatentCase(Case):
+    has_logits = False
+    query_mask = "mask"
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        inputs = arrays["inputs"]
+        valid = dict(masks).get("mask", True)
+        divergences = kl_divergence(layer.posterior_distribution(inputs), layer.prior_distribution(inputs))
+        return np.where(valid, divergences, 0.0)
+
+    def expected_loss(self, layer, arrays, masks=()):
+        if not layer.free_bits:
+            return super().expected_loss(layer, arrays, masks)
+        inputs = arrays["inputs"]
+        posterior, prior = layer.posterior_distribution(inputs), layer.prior_distribution(inputs)
+        by_dimension = kl_divergence(posterior.distribution, prior.distribution).numpy()
+        valid = np.broadcast_to(dict(masks).get("mask", True), by_dimension.shape[:-1])
+        average = by_dimension[valid].mean(axis=0)
+        return np.maximum(average, layer.free_bits).sum() * valid.sum() / valid.shape[0]
+
+
+class VectorLatentCase(LatentCase):
+    query_mask = None
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
+
+
+class WordsCase(Case):
+    has_logits = False
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        ids = np.random.default_rng(seed).integers(3, VOCABULARY, size=(batch, steps))
+        return {"inputs": tf.constant(ids, tf.int32)}
+
+    def floats(self, result):
+        return [ops.cast(result, "float32")[..., None]]
+
+    def dtypes(self, layer, result):
+        return "int32"
+
+
+PART_CASES = [
+    ScoreCase("dot-product", partial(DotProduct), {"query": 4, "key": 4}),
+    ScoreCase("dot-product-scaled", partial(DotProduct, scaled=True), {"query": 4, "key": 4}),
+    ScoreCase("bilinear", partial(Bilinear), {"query": 4, "key": 6}),
+    ScoreCase("additive", partial(Additive, units=7), {"query": 4, "key": 6}, bad_options=({"units": 0},)),
+    ScoreCase("additive-no-bias", partial(Additive, use_bias=False), {"query": 4, "key": 6}),
+    ContextCase("weighted-sum", partial(WeightedSum), {"weights": SOURCE, "value": 6}),
+    ContextCase(
+        "gaussian-context-standard",
+        partial(GaussianContext),
+        {"weights": SOURCE, "value": 6},
+        bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}),
+    ),
+    ContextCase(
+        "gaussian-context-mean",
+        partial(GaussianContext, prior="mean", hidden_units=3, temperature=0.5),
+        {"weights": SOURCE, "value": 6},
+    ),
+    VectorLatentCase(
+        "latent",
+        partial(GaussianLatent, units=3),
+        {"inputs": 4},
+        divergence=True,
+        draws=True,
+        bad_options=({"units": 0}, {"temperature": -1.0}, {"free_bits": -1.0}, *KL_OPTIONS),
+    ),
+    VectorLatentCase(
+        "latent-free-bits", partial(GaussianLatent, units=3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
+    ),
+    LatentCase("latent-sequence", partial(GaussianLatent, units=3), {"inputs": 4}, divergence=True, draws=True),
+    WordsCase(
+        "word-dropout",
+        partial(WordDropout, rate=0.5, replacement_id=1, protected_ids=(0,)),
+        {"inputs": None},
+        draws=True,
+        dropout=True,
+        bad_options=({"rate": 1.5},),
+    ),
+]

@@ -1,0 +1,44 @@
+"""A small model of one word a step, in float64, and all draws of its latent, for the tests of the estimators."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+STEPS, SOURCE, VOCABULARY = 3, 5, 4
+GENERATOR = np.random.default_rng(7)
+PRIOR_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE))
+POSTERIOR_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE), scale=1.5)
+WORD_LOGITS = GENERATOR.normal(size=(1, STEPS, SOURCE, VOCABULARY), scale=1.5)
+MEAN_LOGITS = GENERATOR.normal(size=(1, STEPS, VOCABULARY))
+WORDS = GENERATOR.integers(0, VOCABULARY, size=(1, STEPS))
+NAMES = ("prior", "posterior", "words")
+
+
+def variables():
+    return {name: tf.Variable(x) for name, x in zip(NAMES, (PRIOR_LOGITS, POSTERIOR_LOGITS, WORD_LOGITS))}
+
+
+def parameters(given):
+    """log p(y | z), log p(z) and log q(z) of all z, (1, T, S), float64."""
+    words = tf.one_hot(WORDS, VOCABULARY, dtype=tf.float64)[:, :, None]
+    return (
+        tf.reduce_sum(tf.nn.log_softmax(given["words"]) * words, axis=-1),
+        tf.nn.log_softmax(given["prior"]),
+        tf.nn.log_softmax(given["posterior"]),
+    )
+
+
+def all_draws(values, num_samples):
+    """values (1, T, S) at all S^K tuples of draws, (S^K, T, K)."""
+    index = np.array(list(itertools.product(range(SOURCE), repeat=num_samples)))
+    return tf.transpose(tf.gather(values[0], index, axis=1), (1, 0, 2))
+
+
+def probability_of_draws(log_probability, num_samples):
+    return tf.exp(tf.reduce_sum(all_draws(log_probability, num_samples), axis=-1))  # (S^K, T)
+
+
+def leave_one_out_mean(log_likelihood):
+    total = tf.reduce_sum(log_likelihood, axis=-1, keepdims=True)
+    return (total - log_likelihood) / max(log_likelihood.shape[-1] - 1, 1)

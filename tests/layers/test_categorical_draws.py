@@ -1,0 +1,147 @@
+"""The draws of CategoricalAttention: their frequencies, their seeds, and who draws when."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from categorical_cases import INPUTS, call, every_objective
+from keras import ops
+from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers, model, run, tensors
+from scipy.special import softmax
+
+import keras_vattn
+from keras_vattn import CategoricalAttention, LatentObjective
+
+
+def draws_of(latent, count):
+    """Which key each draw is, from candidates that are one-hot."""
+    candidates = latent["candidates"].numpy()[:, :, :count]
+    assert (candidates.sum(-1) == 1).all() and set(np.unique(candidates)) == {0.0, 1.0}
+    return candidates.argmax(-1)
+
+
+def many(objective, batch=20_000, seed=3, training=True):
+    """Draws for `batch` equal examples of one-hot values, and softmax of the logits drawn from."""
+    generator = np.random.default_rng(0)
+    logits, posterior = generator.normal(size=(2, 1, STEPS, SOURCE)).astype("float32")
+    layer = CategoricalAttention(objective=objective, seed=seed)
+    value = tf.tile(tf.eye(SOURCE)[None], (batch, 1, 1))
+    options = {"posterior_logits": np.tile(posterior, (batch, 1, 1))} if layer.objective.uses_posterior else {}
+    latent = layer(
+        tf.zeros((batch, STEPS, 2)), value, logits=np.tile(logits, (batch, 1, 1)), training=training, **options
+    )
+    return latent, softmax(logits[0], -1), softmax(posterior[0], -1)
+
+
+@pytest.mark.parametrize("objective", ["elbo/sample", "hard/sample", "importance_weighted", "wake_sleep"])
+def test_draws(objective):
+    """Frequencies within 4.5 standard errors of q (hard: of p); the two draws of a query are independent."""
+    objective = LatentObjective(objective, num_samples=2)
+    latent, prior, posterior = many(objective)
+    probability = prior if objective.objective == "hard" else posterior
+    draws = draws_of(latent, 2)
+    count = len(draws)
+    for k in range(2):
+        frequency = np.stack([(draws[..., k] == s).mean(0) for s in range(SOURCE)], axis=-1)
+        error = np.sqrt(probability * (1 - probability) / count)
+        assert (np.abs(frequency - probability) < 4.5 * error).all()
+    same = (draws[..., 0] == draws[..., 1]).mean(0)
+    expected = (probability**2).sum(-1)
+    assert (np.abs(same - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)).all()
+    steps = (draws[:, 0, 0] == draws[:, 1, 0]).mean()
+    expected = (probability[0] * probability[1]).sum()
+    assert abs(steps - expected) < 4.5 * np.sqrt(expected * (1 - expected) / count)
+    for name, exact in (("log_prior", prior), ("log_posterior", probability)):
+        at_draws = np.take_along_axis(np.log(np.broadcast_to(exact, (count, STEPS, SOURCE))), draws, axis=-1)
+        np.testing.assert_allclose(latent[name], at_draws, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gumbel_candidate():
+    """For a small tau it is a draw from q; its weights are on the simplex for any."""
+    latent, _, posterior = many(LatentObjective("elbo/gumbel", tau=1e-3))
+    weights = latent["candidates"].numpy()[:, :, 0]
+    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+    assert (weights.max(-1) > 0.99).mean() > 0.98
+    error = np.sqrt(posterior * (1 - posterior) / len(weights))
+    assert (np.abs(weights.mean(0) - posterior) < 4.5 * error).all()
+    smooth = many(LatentObjective("elbo/gumbel", tau=5.0))[0]["candidates"].numpy()
+    assert smooth.max() < 0.9
+
+
+def test_seeds():
+    first, same, other = (many("elbo/sample", 50, seed)[0]["candidates"].numpy() for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).any()
+    layer = CategoricalAttention(objective="elbo/sample", seed=1)
+    one, two = (call(layer, training=True)["candidates"].numpy() for _ in range(2))
+    assert (one != two).any()
+
+
+@every_objective
+def test_inference_has_no_noise(objective):
+    layer = CategoricalAttention(objective=objective)
+    first, second = call(layer), call(layer, training=False)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_inference_that_draws():
+    """The importance-weighted bound, asked for at evaluation, draws wherever it is evaluated."""
+    layer = CategoricalAttention(
+        objective=LatentObjective("elbo", num_samples=4, inference="importance_weighted/sample")
+    )
+    first, second = call(layer), call(layer)
+    assert first["candidates"].shape[2] == 4
+    assert (first["candidates"].numpy() != second["candidates"].numpy()).any()
+    assert layer.is_stochastic
+
+
+def test_posterior_draws():
+    parts = layers(OBJECTIVES["elbo-sample"])
+    inputs = tensors(INPUTS)
+    quiet, _ = run(parts, inputs)
+    network = model(OBJECTIVES["elbo-sample"])
+    with keras_vattn.posterior_draws(network, seed=1):
+        drawn, again = network(inputs), network(inputs)
+        assert network.get_layer("attention").draws is not None
+    np.testing.assert_array_equal(drawn, again)
+    assert (drawn.numpy() != network(inputs).numpy()).any()
+    with keras_vattn.posterior_draws(network, seed=2):
+        assert (network(inputs).numpy() != drawn.numpy()).any()
+    assert quiet.shape == drawn.shape
+    draws = keras_vattn.posterior_predictive(network, INPUTS, num_samples=3, seed=1)
+    assert draws.shape == (3, BATCH, STEPS)
+    assert (draws[0] != draws[1]).any()
+    with pytest.raises(ValueError, match="stochastic layer"):
+        keras_vattn.posterior_draws(model(OBJECTIVES["marginal"])).__enter__()
+
+
+@pytest.mark.parametrize("name", ["elbo-sample", "elbo-gumbel", "hard-sample", "importance-weighted", "wake-sleep"])
+def test_a_prediction_model_draws_from_p(name):
+    """Under `posterior_draws` without posterior logits q is p: the words of each draw are a distribution, draws differ,
+    and their average is the marginal."""
+    objective = OBJECTIVES[name]
+    parts = layers(objective)
+    inputs = {"query": keras.Input((None, WIDTH), name="query"), "memory": keras.Input((None, WIDTH), name="memory")}
+    latent = parts["attention"](inputs["query"], parts["value"](inputs["memory"]))
+    words = ops.exp(parts["words"](emit(parts, inputs, latent), log_weights=latent["log_weights"]))
+    prediction = keras.Model(inputs, words)
+    arrays = {name: INPUTS[name] for name in inputs}
+    count = 2000 // objective.num_samples
+    draws = keras_vattn.posterior_predictive(prediction, arrays, num_samples=count, seed=1)
+    np.testing.assert_allclose(draws.sum(-1), 1.0, rtol=1e-4)
+    assert (draws[0] != draws[1]).any()
+    if name != "elbo-gumbel":
+        exact = keras.Model(inputs, words).predict(arrays, verbose=0)
+        error = draws.std(axis=0) / np.sqrt(count)
+        assert (np.abs(draws.mean(axis=0) - exact) < 5 * error + 1e-6).all()
+    with keras_vattn.posterior_draws(prediction, seed=2):
+        latent = parts["attention"](INPUTS["query"], parts["value"](INPUTS["memory"]))
+        log_likelihood = parts["words"](emit(parts, INPUTS, latent), INPUTS["targets"])
+        assert parts["attention"].losses == []
+        with keras_vattn.posterior_draws(parts["bound"]):
+            value = parts["bound"](log_likelihood, latent["log_prior"])
+    likelihoods = log_likelihood.numpy()
+    takes_log_mean = name in ("importance-weighted", "wake-sleep")
+    expected = np.log(np.exp(likelihoods).mean(-1)) if takes_log_mean else likelihoods.mean(-1)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)

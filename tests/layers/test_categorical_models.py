@@ -1,0 +1,193 @@
+"""Models with a CategoricalAttention: behind a decoder, trained, in half precision, in files and on two replicas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from categorical_cases import INPUTS, MASKED, call, every_objective
+from keras import ops
+from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, arrays, emit, layers, model, run, tensors
+from scipy.special import log_softmax
+
+import keras_vattn
+from keras_vattn import CategoricalAttention, LatentObjective, NegativeBound
+
+
+def test_the_logits_of_a_decoder():
+    """Candidates from the score and the logits that feed the decoder, instead of scoring again."""
+    attention = keras_vattn.DeterministicAttention(score="additive")
+    decoder = keras_vattn.AttentionDecoder(WIDTH, attention, feeding="expected")
+    decoded = decoder(INPUTS["query"], INPUTS["memory"], memory_mask=MASKED["memory_mask"], return_logits=True)
+    layer = CategoricalAttention(score="additive", objective="marginal")
+    latent = layer(decoded["query"], INPUTS["memory"], value_mask=MASKED["memory_mask"], logits=decoded["logits"])
+    assert layer.weights == []
+    expected = tf.einsum("btk,btkd->btd", ops.exp(latent["log_prior"]), latent["candidates"])
+    np.testing.assert_allclose(expected, decoded["context"], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="Received: logits=None"):
+        layer(decoded["query"], INPUTS["memory"])
+
+
+def test_no_word_is_predicted_from_a_later_one():
+    """p(y_t | y_<t) of a decoder does not change when later words are permuted; the posterior sees them."""
+    vocabulary, words = 8, np.array([[1, 4, 2, 7, 5, 3]])
+    embedding, width = keras.layers.Embedding(vocabulary, WIDTH), WIDTH
+    decoder = keras_vattn.AttentionDecoder(width, keras_vattn.DeterministicAttention("additive"), feeding="expected")
+    attention = CategoricalAttention(objective=LatentObjective("elbo/sample", top_k=4))
+    bilinear = keras_vattn.Bilinear()
+    output = keras_vattn.TokenLogLikelihood(vocabulary)
+    inference = keras.layers.Bidirectional(keras.layers.GRU(width, return_sequences=True))
+    memory = INPUTS["memory"][:1]
+
+    def hidden_of(decoded, latent):
+        return ops.tanh(decoded["query"][:, :, None] + latent["candidates"])
+
+    def predict(words):
+        decoded = decoder(embedding(words[:, :-1]), memory, return_logits=True)
+        latent = attention(decoded["query"], memory, logits=decoded["logits"])
+        return output(hidden_of(decoded, latent), log_weights=latent["log_weights"]).numpy()
+
+    def posterior(words):
+        return bilinear(inference(embedding(words[:, 1:])), memory)
+
+    first, posterior_logits = predict(words), posterior(words)
+    for time in range(1, 5):
+        permuted = words.copy()
+        permuted[:, time + 1 :] = words[:, time + 1 :][:, ::-1]
+        permuted[:, -1] = 6
+        np.testing.assert_array_equal(predict(permuted)[:, : time + 1], first[:, : time + 1])
+        assert (np.asarray(posterior(permuted))[:, :time] != np.asarray(posterior_logits)[:, :time]).any()
+    # The values of the same words are those of the prediction.
+    decoded = decoder(embedding(words[:, :-1]), memory, return_logits=True)
+    latent = attention(decoded["query"], memory, logits=decoded["logits"])
+    bound = keras_vattn.LatentLogLikelihood(attention.objective)(
+        output(hidden_of(decoded, latent), words[:, 1:]), latent["log_prior"]
+    )
+    np.testing.assert_allclose(bound, np.take_along_axis(first, words[:, 1:, None], axis=-1)[..., 0], rtol=1e-4)
+
+
+@every_objective
+def test_fit(objective):
+    network = model(objective)
+    network.compile(keras.optimizers.Adam(0.1), NegativeBound(ignore_class=0), jit_compile=False)
+    before = network.evaluate(MASKED, MASKED["targets"], verbose=0, return_dict=True)
+    history = network.fit(MASKED, MASKED["targets"], epochs=10, verbose=0).history
+    after = network.evaluate(MASKED, MASKED["targets"], verbose=0, return_dict=True)
+    assert np.isfinite(history["loss"]).all()
+    assert after["loss"] < before["loss"] - 1.0
+    assert ("attention_kl" in history) == ("elbo" in (objective.objective, objective.at_inference.objective))
+
+
+def test_training_and_prediction_share_their_layers():
+    """The prediction model has no posterior; its words are the exact marginal of the trained layers."""
+    parts = layers(OBJECTIVES["elbo-sample"])
+    inputs = {
+        "query": keras.Input((None, WIDTH), name="query"),
+        "memory": keras.Input((None, WIDTH), name="memory"),
+        "memory_mask": keras.Input((None,), dtype="bool", name="memory_mask"),
+    }
+    more = {
+        "posterior_logits": keras.Input((None, None), name="posterior_logits"),
+        "targets": keras.Input((None,), dtype="int32", name="targets"),
+    }
+    training = keras.Model({**inputs, **more}, run(parts, {**inputs, **more})[0])
+    latent = parts["attention"](inputs["query"], parts["value"](inputs["memory"]), value_mask=inputs["memory_mask"])
+    words = parts["words"](emit(parts, inputs, latent), log_weights=latent["log_weights"])
+    prediction = keras.Model(inputs, words)
+    training.compile("sgd", NegativeBound(ignore_class=0))
+    training.fit(MASKED, MASKED["targets"], verbose=0)
+    log_words = prediction.predict({name: MASKED[name] for name in inputs}, verbose=0)
+    np.testing.assert_allclose(np.exp(log_words).sum(-1), 1.0, rtol=1e-5)
+    exact, _ = run(parts, MASKED, posterior=False)
+    chosen = np.take_along_axis(log_words, MASKED["targets"][..., None], axis=-1)[..., 0]
+    counted = MASKED["targets"] != 0
+    np.testing.assert_allclose(chosen[counted], exact.numpy()[counted], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["top_k", "elbo-sample", "elbo-gumbel", "importance-weighted"])
+def test_fit_with_xla(name):
+    network = model(OBJECTIVES[name])
+    network.compile("sgd", NegativeBound(ignore_class=0), jit_compile=True)
+    assert np.isfinite(network.fit(MASKED, MASKED["targets"], verbose=0).history["loss"][0])
+
+
+@pytest.mark.parametrize("name", ["elbo-sample", "elbo-enumerate", "importance-weighted"])
+def test_with_and_without_xla_the_draws_are_the_same(name):
+    results = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(1)
+        parts = layers(OBJECTIVES[name])
+        run(parts, MASKED)
+        compiled = tf.function(lambda parts=parts: run(parts, MASKED, training=True)[0], jit_compile=jit_compile)
+        results.append(compiled().numpy())
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ["soft", "marginal", "elbo-sample", "elbo-gumbel", "importance-weighted"])
+def test_half_precision(name, policy):
+    keras.config.set_dtype_policy(policy)
+    network = model(OBJECTIVES[name])
+    network.compile(keras.optimizers.SGD(0.01), NegativeBound(ignore_class=0), run_eagerly=True)
+    logs = network.train_on_batch(MASKED, MASKED["targets"], return_dict=True)
+    assert all(np.isfinite(x) for x in logs.values())
+    layer = network.get_layer("attention")
+    latent = call(layer, MASKED, training=True)
+    assert latent["candidates"].dtype == layer.compute_dtype
+    assert latent["log_prior"].dtype == latent["log_posterior"].dtype == tf.float32
+    assert all(loss.dtype == tf.float32 for loss in layer.losses)
+    # Logits of their own precision are not rounded.
+    keep = CategoricalAttention(objective="marginal")
+    logits = np.random.default_rng(0).normal(size=(BATCH, STEPS, SOURCE)).astype("float32")
+    exact = keep(INPUTS["query"], INPUTS["memory"], logits=logits)["log_prior"]
+    np.testing.assert_allclose(exact, log_softmax(logits, -1), rtol=1e-5, atol=1e-6)
+
+
+@every_objective
+def test_save_and_load(objective, tmp_path):
+    network = model(objective)
+    network.compile("sgd", NegativeBound(ignore_class=0))
+    network.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(copy(tensors(MASKED)), network(tensors(MASKED)))
+    assert copy.get_layer("attention").objective == copy.get_layer("bound").objective == objective
+    assert copy.loss.get_config() == network.loss.get_config()
+
+
+@pytest.mark.parametrize("name", ["soft", "top_k", "elbo-sample", "wake-sleep"])
+def test_export(name, tmp_path):
+    network = model(OBJECTIVES[name])
+    network.export(tmp_path / "export", verbose=False)
+    served = tf.saved_model.load(tmp_path / "export")
+    larger = tensors(arrays(batch=7, steps=5, source=8, masked=True))
+    np.testing.assert_allclose(served.serve(larger), network(larger), rtol=1e-4, atol=1e-5)
+
+
+def dataset(inputs):
+    """One batch at a time. Keras adds up the first batch of all replicas, and cannot add booleans."""
+    inputs = {**inputs, "memory_mask": inputs["memory_mask"].astype("int32")}
+    data = tf.data.Dataset.from_tensor_slices((inputs, inputs["targets"]))
+    return data.batch(BATCH, drop_remainder=True)
+
+
+def test_two_replicas_train_as_one(two_replicas):
+    results = []
+    for strategy in (tf.distribute.get_strategy(), two_replicas):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            network = model(OBJECTIVES["elbo-enumerate"])
+            network.compile(keras.optimizers.SGD(0.1), NegativeBound(ignore_class=0), jit_compile=False)
+        history = network.fit(dataset(MASKED), shuffle=False, verbose=0).history
+        results.append((history, network.get_weights()))
+    for name, value in results[0][0].items():
+        np.testing.assert_allclose(results[1][0][name], value, rtol=1e-5)
+    for one, two in zip(results[0][1], results[1][1], strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_two_replicas_keep_one_moving_average_and_draw_differently(two_replicas):
+    with two_replicas.scope():
+        network = model(OBJECTIVES["elbo-moving-average"])
+        network.compile("sgd", NegativeBound(ignore_class=0), jit_compile=False)
+    network.fit(dataset(INPUTS), epochs=2, shuffle=False, verbose=0)
+    average = network.get_layer("bound").average.numpy()
+    assert average[0] < 0 and average[1] == pytest.approx(1 - 0.99**2, rel=1e-5)

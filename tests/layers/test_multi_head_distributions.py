@@ -1,0 +1,134 @@
+"""The prior and the posterior of MultiHeadAttention: its networks, posterior logits and statistics."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from multi_head_cases import (
+    HEADS,
+    POSTERIOR,
+    QUERY,
+    STOCHASTIC,
+    VALUE,
+    VALUE_MASK,
+    WIDTH,
+    assert_close,
+    log_psi,
+    pair,
+    projections,
+)
+from scipy.special import log_softmax
+from tensorflow_probability.python import distributions as tfd
+
+from keras_vattn import GumbelSoftmax, LogNormal, MultiHeadAttention, Weibull
+
+
+def test_a_prior_of_each_head_has_a_network_of_each_head():
+    shared, own = (
+        MultiHeadAttention(HEADS, WIDTH, alignment="weibull", prior="contextual", per_head_prior=per_head)
+        for per_head in (False, True)
+    )
+    for layer in (shared, own):
+        layer.build(QUERY.shape, VALUE.shape)
+        kernel, bias = layer.key_dense.get_weights()
+        layer.key_dense.set_weights([np.repeat(kernel[:, :1], HEADS, axis=1), bias])
+    assert [w.shape for w in shared.prior.weights] == [(3, 10), (10,), (10, 1)]
+    assert [w.shape for w in own.prior.weights] == [(2, 3, 10), (2, 1, 10), (2, 10, 1)]
+    means = [layer.prior_distribution(QUERY, VALUE).mean().numpy() for layer in (shared, own)]
+    np.testing.assert_allclose(means[0].sum(axis=-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(means[0][:, 0], means[0][:, 1], rtol=1e-5)
+    assert np.abs(means[1][:, 0] - means[1][:, 1]).max() > 1e-3
+
+
+def test_psi_is_normalised_over_the_keys_that_a_query_sees():
+    layer = MultiHeadAttention(HEADS, WIDTH, alignment="weibull", prior="contextual")
+    layer(QUERY, VALUE)
+    arguments = {"value_mask": VALUE_MASK, "use_causal_mask": True}
+    mask = np.broadcast_to(VALUE_MASK[:, None, None] & np.tril(np.ones((4, 5), bool)), (3, HEADS, 4, 5))
+    psi = layer.prior_distribution(QUERY, VALUE, **arguments).mean().numpy()
+    np.testing.assert_allclose(np.where(mask, psi, 0.0).sum(axis=-1), 1.0, rtol=1e-5)
+    expected = log_psi(layer, projections(layer)[1], mask)
+    np.testing.assert_allclose(psi[mask], np.exp(expected[mask]), rtol=1e-5)
+
+
+def test_with_posterior_logits_the_scores_are_the_prior():
+    layer = MultiHeadAttention(HEADS, WIDTH, alignment=LogNormal(0.7))
+    output, weights = layer(QUERY, VALUE, posterior_logits=POSTERIOR, return_attention_scores=True)
+    np.testing.assert_allclose(weights, tf.nn.softmax(POSTERIOR), rtol=1e-5)
+    logits, _ = projections(layer)
+    divergence = np.sum((log_softmax(POSTERIOR, axis=-1) - log_softmax(logits, axis=-1)) ** 2) / (2 * 0.7**2)
+    assert float(layer.losses[0]) == pytest.approx(divergence / 3, rel=1e-4)
+    q, p = (
+        f(QUERY, VALUE, posterior_logits=POSTERIOR) for f in (layer.posterior_distribution, layer.prior_distribution)
+    )
+    assert float(layer.losses[0]) == pytest.approx(tfd.kl_divergence(q, p).numpy().sum() / 3, rel=1e-4)
+    assert np.any(output != layer(QUERY, VALUE))
+    assert not layer.losses
+    np.testing.assert_allclose(
+        layer(QUERY, VALUE, return_attention_scores=True)[1], tf.nn.softmax(logits), rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("alignment", list(STOCHASTIC))
+def test_posterior_logits_for_all_heads(alignment):
+    shared = POSTERIOR[:, :1]
+    losses, draws = [], []
+    for logits in (np.repeat(shared, HEADS, axis=1), shared, shared[:, 0]):
+        keras.utils.set_random_seed(1)
+        layer = MultiHeadAttention(HEADS, WIDTH, alignment=alignment, seed=1)
+        draws.append(layer(QUERY, VALUE, posterior_logits=logits, return_attention_scores=True, training=True)[1])
+        losses.append(float(layer.losses[0]))
+    assert losses[1:] == losses[:1] * 2
+    assert_close(draws[1:], draws[:1] * 2)
+    assert np.any(draws[0][:, 0].numpy() != draws[0][:, 1].numpy())
+
+
+def test_posterior_logits_in_a_model():
+    inputs = {
+        "query": keras.Input((None, 6), name="query"),
+        "value": keras.Input((None, 7), name="value"),
+        "posterior_logits": keras.Input((HEADS, None, None), name="posterior_logits"),
+    }
+    layer = MultiHeadAttention(HEADS, WIDTH, alignment="weibull", name="attention")
+    model = keras.Model(inputs, layer(**inputs))
+    model.compile("sgd", "mse")
+    history = model.fit({"query": QUERY, "value": VALUE, "posterior_logits": POSTERIOR}, QUERY, verbose=0).history
+    assert history["attention_kl"][0] > 0
+    assert int(layer.training_calls.value) == 1
+
+
+def test_distributions_and_statistics():
+    layer = MultiHeadAttention(HEADS, WIDTH, alignment=Weibull(4.0))
+    with pytest.raises(ValueError, match="Call the layer once"):
+        layer.posterior_distribution(QUERY, VALUE)
+    _, weights = layer(QUERY, VALUE, value_mask=VALUE_MASK, return_attention_scores=True)
+    q = layer.posterior_distribution(QUERY, VALUE, value_mask=VALUE_MASK)
+    mask = np.broadcast_to(VALUE_MASK[:, None, None], weights.shape)
+    np.testing.assert_allclose(q.mean().numpy()[mask], weights.numpy()[mask], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"has no prior.*Received: alignment=Weibull"):
+        layer.prior_distribution(QUERY, VALUE)
+    with pytest.raises(ValueError, match=r"has no prior.*Received: alignment=Softmax"):
+        pair()[1].prior_distribution(QUERY, VALUE)
+    np.testing.assert_allclose(
+        pair()[1].posterior_distribution(QUERY, VALUE).mean(),
+        pair()[0](QUERY, VALUE, return_attention_scores=True)[1],
+        rtol=1e-5,
+    )
+
+
+def test_statistics_tell_how_random_the_weights_are():
+    annealed = GumbelSoftmax(keras.optimizers.schedules.ExponentialDecay(1.0, 9, 0.5))
+    deviations = []
+    for alignment in (Weibull(2.0), Weibull(200.0), annealed):
+        layer = MultiHeadAttention(HEADS, WIDTH, alignment=alignment, prior="contextual")
+        layer(QUERY, VALUE)
+        statistics = layer.alignment_statistics(QUERY, VALUE, value_mask=VALUE_MASK)
+        assert [statistics[name].shape for name in ("posterior_entropy", "prior_entropy", "weights_sd")] == [
+            (3, HEADS, 4),
+            (3, HEADS, 1),
+            (3, HEADS, 4),
+        ]
+        deviations.append(float(ops.mean(statistics["weights_sd"])))
+    assert deviations[0] > 20 * deviations[1] > 0
+    assert deviations[2] > 0

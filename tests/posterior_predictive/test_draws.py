@@ -1,0 +1,78 @@
+"""What posterior_predictive draws: the moments of the posterior, noise of its own for every row, seeds."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from predictive_cases import D, N, T, X, latent_model, predict, sequence_model
+
+import keras_vattn
+from keras_vattn import GaussianAttention, GaussianLatent
+from keras_vattn import posterior_predictive as draw
+
+
+def test_latent_draws_have_the_posterior_moments():
+    """Means and standard deviations of 4 000 draws within 4.5 standard errors (2 x 30 numbers)."""
+    model = latent_model()
+    draws = draw(model, X, 4_000, seed=1, max_rows=2_000)
+    q = model.layers[-1].posterior_distribution(X)
+    assert draws.shape == (4_000, N, T, 2) and isinstance(draws, np.ndarray)
+    standard_error = q.stddev().numpy() / np.sqrt(4_000)
+    assert (np.abs(draws.mean(axis=0) - q.mean()) < 4.5 * standard_error).all()
+    assert (np.abs(draws.std(axis=0, ddof=1) - q.stddev()) < 4.5 * standard_error / np.sqrt(2)).all()
+
+
+def test_context_draws_have_the_posterior_moments():
+    """Means and standard deviations of 4 000 draws within 4.5 standard errors (2 x 60 numbers)."""
+    model = sequence_model(lambda x: GaussianAttention(score="bilinear")(x, x))
+    draws = draw(model, X, 4_000, seed=1, max_rows=2_000)
+    q = model.layers[-1].posterior_distribution(X, X)
+    standard_error = q.stddev().numpy() / np.sqrt(4_000)
+    assert (np.abs(draws.mean(axis=0) - q.mean()) < 4.5 * standard_error).all()
+    assert (np.abs(draws.std(axis=0, ddof=1) - q.stddev()) < 4.5 * standard_error / np.sqrt(2)).all()
+
+
+def test_draws_of_the_attention_weights():
+    """They sum to one, and their mean is within 5 standard errors of softmax(phi): k = 50 makes the bias smaller."""
+    inputs = keras.Input((None, D))
+    attention = keras_vattn.BayesianAttention(k=50.0, score="bilinear")
+    context, weights = attention(inputs, inputs, return_attention_scores=True)
+    model = keras.Model(inputs, [context, weights])
+    contexts, weights = draw(model, X, 500, seed=1)
+    assert contexts.shape == (500, N, T, D) and weights.shape == (500, N, T, T)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(weights @ X, contexts, atol=1e-5)
+    assert (weights.std(axis=0) > 0).all()
+    standard_error = weights.std(axis=0) / np.sqrt(500)
+    assert (np.abs(weights.mean(axis=0) - predict(model)[1]) < 5 * standard_error + 1e-3).all()
+
+
+@pytest.mark.parametrize("max_rows", [1, 64])
+def test_rows_batches_and_draws_do_not_share_noise(max_rows):
+    """Equal examples, 2 batches, 8 draws: the noise of any two rows correlates within 5 standard errors (120 pairs)."""
+    inputs = keras.Input((500,))
+    latent = GaussianLatent(500)
+    model = keras.Model(inputs, latent(inputs))
+    x = np.ones((2, 500), "float32")
+    q = latent.posterior_distribution(x)
+    noise = (draw(model, x, 8, seed=1, batch_size=1, max_rows=max_rows) - q.mean()) / q.stddev()
+    correlations = np.corrcoef(np.reshape(noise, (16, 500)))[np.triu_indices(16, 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(500)
+
+
+def test_a_layer_called_twice_draws_twice():
+    inputs = keras.Input((D,))
+    latent = GaussianLatent(3)
+    model = keras.Model(inputs, [latent(inputs), latent(inputs)])
+    first, second = draw(model, X[:, 0], 2, seed=1)
+    assert (first != second).all()
+
+
+def test_seeds():
+    model = latent_model()
+    first = draw(model, X, 4, seed=3)
+    for same in (3, tf.constant(3), tf.constant([3, 0])):
+        np.testing.assert_array_equal(draw(model, X, 4, seed=same), first)
+    np.testing.assert_array_equal(draw(model, X, 2, seed=3), first[:2])
+    assert (draw(model, X, 4, seed=4) != first).all()
+    assert (draw(model, X, 4) != draw(model, X, 4)).all()

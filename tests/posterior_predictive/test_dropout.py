@@ -1,0 +1,82 @@
+"""Draws of dropout: on when asked for, and nothing else as in training."""
+
+import keras
+import numpy as np
+from keras import layers
+from predictive_cases import D, T, X, predict, sequence_model
+
+import keras_vattn
+from keras_vattn import Attention, GaussianAttention
+from keras_vattn import posterior_predictive as draw
+
+
+def test_dropout_rate():
+    """Of 12 000 ones at rate 0.3 the dropped share is within 4 standard errors, the others are 1 / 0.7."""
+    model = sequence_model(layers.Dropout(0.3))
+    draws = draw(model, np.ones_like(X), 200, dropout=True, seed=1)
+    dropped = draws == 0
+    assert abs(dropped.mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / draws.size)
+    np.testing.assert_allclose(draws[~dropped], 1 / 0.7, rtol=1e-6)
+
+
+def test_dropout_is_off_unless_asked_for():
+    model = sequence_model(lambda x: layers.Dropout(0.5)(GaussianAttention(temperature=0.0, dropout=0.5)(x, x)))
+    draws = draw(model, X, 3, seed=1)
+    np.testing.assert_allclose(draws, np.broadcast_to(predict(model), draws.shape), rtol=1e-6)
+
+
+def test_attention_with_dropout_keeps_its_temperature_at_inference():
+    attention = GaussianAttention(temperature=0.0, dropout=0.5, score="bilinear")
+    inputs = keras.Input((None, D))
+    context, weights = attention(inputs, inputs, return_attention_scores=True)
+    contexts, weights = draw(keras.Model(inputs, [context, weights]), X, 20, dropout=True, seed=1)
+    np.testing.assert_allclose(weights, np.broadcast_to(weights[:1], weights.shape), rtol=1e-5)
+    # No noise but the dropout: each of 3 positions is dropped or doubled.
+    masks = np.array(np.meshgrid([0, 2], [0, 2], [0, 2])).reshape(3, 8).T
+    possible = np.einsum("nts,ms,nsd->mntd", weights[0], masks, X)
+    distances = np.abs(contexts[:, None] - possible[None]).max(axis=-1).min(axis=1)
+    assert distances.max() < 1e-5
+    assert contexts.std(axis=0).min() > 0
+
+
+def test_attention_with_dropout_draws_from_the_posterior_before_its_warm_start_is_over():
+    """k = 1e5 leaves hardly any noise in the weights."""
+    attention = Attention(alignment=keras_vattn.Weibull(k=1e5), warm_start=100, dropout=0.5)
+    inputs, logits = keras.Input((None, D)), keras.Input((None, T))
+    _, weights = attention(inputs, inputs, posterior_logits=logits, return_attention_scores=True)
+    posterior_logits = X @ np.random.default_rng(2).normal(size=(D, T)).astype("float32")
+    weights = draw(keras.Model([inputs, logits], weights), [X, posterior_logits], 2, dropout=True, seed=1)
+    expected = keras.ops.softmax(posterior_logits)
+    np.testing.assert_allclose(weights, np.broadcast_to(expected, weights.shape), atol=1e-3)
+
+
+def test_batch_normalisation_keeps_its_averages():
+    inputs = keras.Input((None, D))
+    normalised = layers.BatchNormalization()(inputs)
+    model = keras.Model(inputs, [normalised, layers.Dropout(0.5)(normalised)])
+    model.layers[1].set_weights([np.full(D, value, "float32") for value in (2.0, 1.0, 0.5, 4.0)])
+    draws, dropped = draw(model, X, 3, dropout=True, seed=1)
+    np.testing.assert_allclose(draws, np.broadcast_to(predict(model)[0], draws.shape), rtol=1e-6)
+    assert np.any(dropped != draws)
+
+
+def test_a_layer_with_dropout_and_normalisation_inside():
+    class Block(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dropout = 0.5
+            self.seed_generator = keras.random.SeedGenerator(1)
+            self.normalization = layers.BatchNormalization()
+
+        def build(self, shape):
+            self.normalization.build(shape)
+
+        def call(self, x, training=None):
+            x = self.normalization(x, training=training)
+            return keras.random.dropout(x, self.dropout, seed=self.seed_generator) if training else x
+
+    model = sequence_model(Block())
+    draws = draw(model, X, 50, dropout=True, seed=1)
+    kept = np.where(draws == 0, 0, np.broadcast_to(2 * predict(model), draws.shape))
+    np.testing.assert_allclose(draws, kept, rtol=1e-5)
+    assert (draws == 0).any() and (draws != 0).any()

@@ -1,0 +1,141 @@
+"""The inputs, outputs and models that posterior_predictive takes, and those that it refuses."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from predictive_cases import D, N, T, X, latent_model, sequence_model
+
+from keras_vattn import GaussianLatent
+from keras_vattn import posterior_predictive as draw
+
+
+@pytest.mark.parametrize("structure", [dict, list])
+def test_structures(structure):
+    a, b = keras.Input((None, D), name="a"), keras.Input((D,), name="b")
+    sequence, vector = GaussianLatent(2)(a), GaussianLatent(3)(b)
+    arrays = [X.astype("float64"), X[:, 0]]
+    if structure is dict:
+        model = keras.Model({"a": a, "b": b}, {"sequence": sequence, "nested": [vector, vector]})
+        draws = draw(model, dict(zip("ab", arrays, strict=True)), 6, seed=1, batch_size=2)
+        draws = [draws["sequence"], *draws["nested"]]
+        np.testing.assert_array_equal(draws[1], draws[2])
+    else:
+        model = keras.Model([a, b], [sequence, vector])
+        draws = draw(model, arrays, 6, seed=1, batch_size=2)
+        assert isinstance(draws, list)
+    assert draws[0].shape == (6, N, T, 2) and draws[1].shape == (6, N, 3)
+
+
+def test_datasets():
+    model = latent_model()
+    expected = draw(model, X, 3, seed=1, batch_size=2)
+    x, y = tf.data.Dataset.from_tensor_slices(X), tf.data.Dataset.range(N)
+    for dataset in (x, tf.data.Dataset.zip(x, y), tf.data.Dataset.zip(x, y, y)):
+        np.testing.assert_allclose(draw(model, dataset.batch(2), 3, seed=1), expected, rtol=1e-6)
+    of_dictionaries = x.map(lambda x: {"x": x}).batch(2)
+    inputs = keras.Input((None, D), name="x")
+    named = keras.Model({"x": inputs}, model(inputs))
+    np.testing.assert_allclose(draw(named, of_dictionaries, 3, seed=1), expected, rtol=1e-6)
+    batches = [*x.batch(2), tf.repeat(X, 40, axis=0)]  # a later batch may be larger than max_rows
+    ragged = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=tf.TensorSpec((None, T, D)))
+    np.testing.assert_allclose(draw(model, ragged, 3, seed=1)[:, :N], expected, rtol=1e-6)
+
+
+def test_strings_and_integers():
+    inputs = keras.Input((), dtype="string")
+    ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
+    model = keras.Model(inputs, GaussianLatent(2)(layers.Embedding(3, 4)(ids)))
+    assert draw(model, np.array(["a", "b", "c"]), 4, seed=1).shape == (4, 3, 2)
+
+
+def test_a_graph_is_one_batch():
+    class Neighbours(layers.Layer):
+        def call(self, nodes, edges):
+            return tf.math.unsorted_segment_sum(tf.gather(nodes, edges[:, 0]), edges[:, 1], tf.shape(nodes)[0])
+
+        def compute_output_spec(self, nodes, edges):
+            return keras.KerasTensor(nodes.shape)
+
+    nodes, edges = keras.Input((D,), name="nodes"), keras.Input((2,), name="edges", dtype="int32")
+    model = keras.Model({"nodes": nodes, "edges": edges}, GaussianLatent(2)(Neighbours()(nodes, edges)))
+    graph = {"nodes": X[:, 0], "edges": np.array([[0, 1], [1, 2], [4, 4]])}
+    dataset = tf.data.Dataset.from_tensors(graph)
+    draws = draw(model, dataset, 3000, seed=1, max_rows=1)
+    mean = model(graph, training=False)
+    assert draws.shape == (3000, N, 2)
+    assert (np.abs(draws.mean(axis=0) - mean) < 5 * draws.std(axis=0) / np.sqrt(3000)).all()
+    with pytest.raises(ValueError, match=r"max_rows=1\. Received: \[\(3, 2\), \(5, 4\)\]"):
+        draw(model, dataset, 3)
+    with pytest.raises(ValueError, match=r"with max_rows=1\. Received: "):
+        draw(model, graph, 3)
+
+
+def test_a_subclassed_model_and_a_layer():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.latent = GaussianLatent(2)
+
+        def call(self, x):
+            return self.latent(x)
+
+    model = Model()
+    with pytest.raises(ValueError, match=r"call it once\. Received: .*built=False"):
+        draw(model, X, 2)
+    model(X)
+    np.testing.assert_array_equal(draw(model, X, 2, seed=1), draw(model.latent, X, 2, seed=1))
+
+
+def test_mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    inputs = keras.Input((None, D))
+    latent = GaussianLatent(2)(inputs)
+    outputs = layers.Dense(2, dtype="float32")(layers.Dropout(0.5)(latent))
+    draws = draw(keras.Model(inputs, outputs), X, 4, dropout=True, seed=1)
+    assert draws.dtype == np.float32 and np.isfinite(draws).all()
+
+
+def test_a_model_of_two_replicas(two_replicas):
+    with two_replicas.scope():
+        model = latent_model()
+    assert draw(model, X, 4, seed=1).shape == (4, N, T, 2)
+
+
+def test_models_without_noise():
+    plain, dropping = sequence_model(layers.Dense(2)), sequence_model(layers.Dropout(0.5))
+    off = sequence_model(layers.Dropout(0.0))
+    for model, dropout in ((plain, False), (plain, True), (dropping, False), (off, True)):
+        with pytest.raises(ValueError, match=rf"stochastic layer.*Received: model=.*dropout={dropout}"):
+            draw(model, X, 2, dropout=dropout)
+    assert draw(dropping, X, 2, dropout=True).shape == (2, N, T, D)
+
+
+@pytest.mark.parametrize("name", ["num_samples", "batch_size", "max_rows"])
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, None])
+def test_counts_are_positive_integers(name, value):
+    with pytest.raises(ValueError, match=f"Received: {name}="):
+        draw(latent_model(), X, **{"num_samples": 2, name: value})
+
+
+def test_inputs_must_be_arrays_of_one_length():
+    model = latent_model()
+    for bad in (X[:0], 3.0, [X, X[:2]], []):
+        with pytest.raises(ValueError, match=r"`inputs` must be arrays.*Received: "):
+            draw(model, bad, 2)
+    with pytest.raises(ValueError, match="Received: an empty dataset"):
+        draw(model, tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), 2)
+    with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"):
+        draw(model, X, 2, seed=[1, 2, 3])
+
+
+def test_outputs_must_fit_together():
+    summed = sequence_model(lambda x: keras.ops.sum(GaussianLatent(2)(x)))
+    with pytest.raises(ValueError, match="Every output needs a batch axis"):
+        draw(summed, X, 2)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: (X[:2, :length] for length in (2, 3)), output_signature=tf.TensorSpec((None, None, D))
+    )
+    with pytest.raises(ValueError, match=r"pad the inputs.*Received: \[\(2, 2, 2\), \(2, 3, 2\)\]"):
+        draw(latent_model(), dataset, 2)

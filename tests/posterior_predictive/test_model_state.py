@@ -1,0 +1,81 @@
+"""posterior_predictive leaves the model as it was."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from predictive_cases import D, N, T, X, latent_model, predict, sequence_model
+
+import keras_vattn
+from keras_vattn import GaussianAttention, GaussianLatent
+from keras_vattn import posterior_predictive as draw
+
+
+def full_model():
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((T, D))
+    x = layers.BatchNormalization()(layers.Dense(D)(inputs))
+    x = layers.SimpleRNN(D, return_sequences=True, dropout=0.2, unroll=True)(layers.Dropout(0.2)(x))
+    x = GaussianAttention(dropout=0.2, kl_annealing=keras_vattn.LinearAnnealing(10))(x, x)
+    model = keras.Model(inputs, GaussianLatent(2)(x))
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+def state(model):
+    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    generators = [x.state for layer in model._flatten_layers() for x in layer._seed_generators]
+    return [keras.ops.convert_to_numpy(x.value) for x in [*variables, *generators]]
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_no_state_changes(dropout):
+    model = full_model()
+    model.fit(X, np.zeros((N, T, 2)), verbose=0)
+    predict(model)
+    function, before = model.predict_function, state(model)
+    assert np.any(draw(model, X, 3, dropout=dropout) != 0)
+    for old, new in zip(before, state(model), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert model.predict_function is function and not model.losses
+    for layer in model._flatten_layers():
+        assert "call" not in vars(layer) and "draw_noise" not in vars(layer)
+        assert all("next" not in vars(generator) for generator in layer._seed_generators)
+    np.testing.assert_array_equal(predict(model), predict(model))
+
+
+def test_training_goes_on_as_if_nothing_had_been_drawn():
+    weights = []
+    for draws in (False, True):
+        model = full_model()
+        model.fit(X, np.zeros((N, T, 2)), verbose=0, shuffle=False)
+        if draws:
+            draw(model, X, 3, dropout=True)
+        model.fit(X, np.zeros((N, T, 2)), verbose=0, shuffle=False)
+        weights.append(model.get_weights())
+    for first, second in zip(*weights, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_the_model_is_left_as_it_was_after_an_error():
+    class Fails(layers.Layer):
+        fails = False
+
+        def call(self, x):
+            if self.fails:
+                raise RuntimeError("inside")
+            return x
+
+    model = sequence_model(lambda x: Fails()(layers.Dropout(0.5)(GaussianLatent(2)(x))))
+    mean = predict(model)
+    model.layers[-1].fails = True
+    with pytest.raises(RuntimeError, match="inside"):
+        draw(model, X, 2, dropout=True)
+    model.layers[-1].fails = False
+    np.testing.assert_array_equal(predict(model), mean)
+    assert "call" not in vars(model.layers[-2])
+
+
+def test_predict_is_never_called(monkeypatch):
+    monkeypatch.setattr(keras.Model, "predict", None)
+    assert draw(latent_model(), X, 2).shape == (2, N, T, 2)
