@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 MAX_BUCKETS = 8
+# Places where a bucket may end that are looked at.
+MAX_CUTS = 512
 
 
 def num_batches(num_rows, batch_size, drop_remainder=False):
@@ -22,7 +24,7 @@ def num_token_batches(sources, targets, batch_tokens, num_buckets=MAX_BUCKETS):
 
 
 def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
-    """Padded lengths of the buckets, from the quantiles of the data.
+    """Padded lengths of the buckets, those with the least padding: the smallest sum of S x T over all pairs.
 
     Args:
         sources, targets: lists of 1-D arrays.
@@ -34,8 +36,47 @@ def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
     if not 1 <= num_buckets <= MAX_BUCKETS:
         raise ValueError(f"num_buckets must lie in 1 to {MAX_BUCKETS}. Received: num_buckets={num_buckets}")
     lengths = _lengths(sources, targets)
-    quantiles = np.arange(1, num_buckets + 1) / num_buckets
-    return np.unique(np.quantile(lengths, quantiles, axis=0, method="higher"), axis=0).astype(np.int32)
+    # The buckets are cut from one order of the pairs: by the side that is the longer one, compared with its like.
+    ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
+    keys, key_of_row = np.unique(np.max(ranks, axis=0), return_inverse=True)
+    count = min(len(keys), MAX_CUTS)
+    ends = np.linspace(0, len(keys) - 1, count).astype(int)
+    cut_of_row = np.searchsorted(ends, key_of_row)
+    shapes = np.zeros((count, 2), np.int64)
+    np.maximum.at(shapes, cut_of_row, lengths)
+    shapes = np.maximum.accumulate(shapes)
+    return shapes[_cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), num_buckets)].astype(
+        np.int32
+    )
+
+
+def _cheapest_cuts(counts, costs, num_parts):
+    """Cut a row into at most `num_parts` parts, where a member of a part costs what the part's last place does.
+
+    Args:
+        counts: (n,) members at each place.
+        costs: (n,) what a member costs where the part ends at a place; growing.
+        num_parts: Largest number of parts.
+
+    Returns:
+        The last place of each part, growing.
+    """
+    before = np.concatenate([[0], np.cumsum(counts)])
+    # part[i, j]: the cost of a part of the places i to j.
+    part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
+    part[np.tril_indices(len(costs), -1)] = np.inf
+    best, starts = part[0], []
+    for _ in range(num_parts - 1):
+        total = np.concatenate([[np.inf], best[:-1]])[:, None] + part
+        start = total.argmin(axis=0)
+        starts.append(np.where(total.min(axis=0) < best, start, 0))
+        best = np.minimum(best, total.min(axis=0))
+    cuts, last = [], len(costs) - 1
+    for start in reversed(starts):
+        if start[last]:
+            cuts.append(last)
+            last = int(start[last]) - 1
+    return np.array([last, *reversed(cuts)])
 
 
 def bucketed_dataset(

@@ -70,6 +70,23 @@ def test_few_shapes_and_one_trace_each():
     assert len(set(traces)) == len(traces)
 
 
+def test_the_buckets_have_the_least_padding():
+    """Of all ways to cut the lengths that occur."""
+    generator = np.random.default_rng(0)
+    for _ in range(5):
+        lengths = np.minimum(generator.geometric(0.2, size=60), 12)
+        rows = [np.ones(length) for length in lengths]
+        # S = length, T = length + 1: one order, so that every cut can be tried.
+        places = np.unique(lengths)
+        cost = lambda ends: sum((x := min(end for end in ends if end >= length)) * (x + 1) for length in lengths)  # noqa: E731, B023
+        least = min(cost((*ends, places[-1])) for ends in itertools.combinations(places[:-1], 2))
+        shapes = bucket_shapes(rows, rows, 3)
+        assert shapes.shape == (3, 2)
+        assert cost(shapes[:, 0]) == least
+    assert bucket_shapes(rows, rows, 1).tolist() == [[places[-1], places[-1] + 1]]
+    assert len(bucket_shapes(rows[:1], rows[:1], 8)) == 1
+
+
 def test_padding_is_less_than_without_buckets():
     sources, targets = pairs(1000)
     cells = [sum(batch[0].size for batch in batches(sources, targets, num_buckets=count)) for count in (1, 8)]
