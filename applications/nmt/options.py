@@ -193,11 +193,11 @@ class Options:
     posterior_smoothing: float = 0.1
     """Share of a uniform distribution in these alignments."""
 
-    batch_size: int = 32
+    batch_size: int = 16
     batch_tokens: int | None = None
     """Target tokens of a batch, padding included, instead of batch_size sentences."""
-    epochs: int = 12
-    learning_rate: float = 3e-3
+    epochs: int = 8
+    learning_rate: float = 2e-3
     clip_norm: float = 5.0
     patience: int = 0
     """The learning rate is halved where the bound on validation was not better for more than so many epochs."""
