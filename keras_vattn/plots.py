@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 
 from keras_vattn._plot_text import label_axis, readable, text_width, write
+from keras_vattn.validation import positive_integer
 
 # Okabe and Ito's palette: it can be told apart by colour-blind readers and in print.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -14,7 +15,15 @@ _LINES = ("-", "--", ":", "-.")
 
 
 def alignment_heat_map(
-    weights, source_tokens, target_tokens, panel_titles=None, title=None, spread=None, path=None, dpi=150
+    weights,
+    source_tokens,
+    target_tokens,
+    panel_titles=None,
+    title=None,
+    spread=None,
+    panels_per_row=None,
+    path=None,
+    dpi=150,
 ):
     """Draws attention weights: one row per target token, one column per source token.
 
@@ -29,6 +38,7 @@ def alignment_heat_map(
         title: str or None. Title of the figure.
         spread: standard deviations of the weights over draws, of the shape of `weights`, or None. Drawn as an orange
             circle whose area is proportional to it; one that fills its cell is 0.5.
+        panels_per_row: int or None. Panels beside each other, however wide that is; None for as many as fit a page.
         path: file to write as PNG, atomically, or None.
         dpi: int. Dots per inch of the file. Defaults to 150.
 
@@ -69,6 +79,7 @@ def alignment_heat_map(
                 + ("" if deviation is None else f", spread.shape={deviation.shape}")
             )
 
+    positive_integer("panels_per_row", panels_per_row, optional=True)
     texts = [[readable(token) for token in tokens] for tokens in sources + targets]
     sources, targets = texts[: len(panels)], texts[len(panels) :]
     columns, rows = max(map(len, sources)), max(map(len, targets))
@@ -79,7 +90,7 @@ def alignment_heat_map(
     above = top + (0.3 if any(panel_titles) else 0.05)
     panel_width = max(cell * columns, 1.0, 0.09 * max((text_width(text) for text in panel_titles if text), default=0))
     panel_height = max(cell * rows, 0.7)
-    across = min(len(panels), max(1, int(16.0 // (left + panel_width))))
+    across = min(len(panels), panels_per_row or max(1, int(16.0 // (left + panel_width))))
     down = -(-len(panels) // across)
     bar, head = 0.9, 0.35 if title else 0.0
     width = max(across * (left + panel_width) + bar, 0.3 + 0.1 * text_width(title or ""))

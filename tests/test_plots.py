@@ -53,6 +53,16 @@ def test_many_panels_wrap_into_rows():
     assert len({round(axes.get_position().y0, 3) for axes in figure.axes[:5]}) == 3
 
 
+def test_panels_of_one_row_stay_together():
+    weights = [np.eye(3)] * 6
+    figure = plots.alignment_heat_map(weights, list("abc"), list("xyz"), panels_per_row=2)
+    *panels, _ = figure.axes
+    assert len({round(axes.get_position().y0, 6) for axes in panels}) == 3
+    assert len({round(axes.get_position().x0, 6) for axes in panels}) == 2
+    with pytest.raises(ValueError, match="`panels_per_row` must be"):
+        plots.alignment_heat_map(weights, list("abc"), list("xyz"), panels_per_row=0)
+
+
 def test_no_token_is_a_formula_blank_or_endless(tmp_path):
     tokens = ["$\\frac$", " ", "\n", "Donaudampfschifffahrtsgesellschaftskapitän", "ελληνικά", "русский", "كان"]
     figure = plots.alignment_heat_map(weights(1, 7), tokens, ["$"], title="$x", path=tmp_path / "a.png")

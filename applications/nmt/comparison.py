@@ -149,7 +149,10 @@ def _draw_alignments(options, comparison, runs, folder):
                 sources.append(pair["source"])
                 targets.append(pair["target"])
                 titles.append(f"{name}: {kind}")
-    keras_vattn.plots.alignment_heat_map(panels, sources, targets, titles, path=folder / "alignments.png")
+    per_pair = len(panels) // len(found[options.rows[0]]["pairs"])
+    keras_vattn.plots.alignment_heat_map(
+        panels, sources, targets, titles, panels_per_row=per_pair, path=folder / "alignments.png"
+    )
 
 
 def _cross(options, comparison, runs):

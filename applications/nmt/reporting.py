@@ -105,5 +105,6 @@ def write_pictures(folder, options, models, codec, rows, pairs, encoded):
         [pair["source"] for pair, _ in panels],
         [pair["target"] for pair, _ in panels],
         [f"{options.row}: {name}" for _, name in panels],
+        panels_per_row=len(found),
         path=folder.file("alignments.png"),
     )
