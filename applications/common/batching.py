@@ -24,7 +24,9 @@ def num_token_batches(sources, targets, batch_tokens, num_buckets=MAX_BUCKETS):
 
 
 def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
-    """Padded lengths of the buckets, those with the least padding: the smallest sum of S x T over all pairs.
+    """Padded lengths of the buckets: of all cuts of one order of the pairs, that with the least sum of S x T.
+
+    The order is by the side that is the longer one, each compared with its like; at most 512 places of it are tried.
 
     Args:
         sources, targets: lists of 1-D arrays.
@@ -36,7 +38,6 @@ def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
     if not 1 <= num_buckets <= MAX_BUCKETS:
         raise ValueError(f"num_buckets must lie in 1 to {MAX_BUCKETS}. Received: num_buckets={num_buckets}")
     lengths = _lengths(sources, targets)
-    # The buckets are cut from one order of the pairs: by the side that is the longer one, compared with its like.
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
     keys, key_of_row = np.unique(np.max(ranks, axis=0), return_inverse=True)
     count = min(len(keys), MAX_CUTS)

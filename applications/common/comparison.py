@@ -23,13 +23,22 @@ class Comparison:
         folder: Folder of the comparison; logs go there.
         jobs: How many runs at the same time; the processor's cores are shared out between them.
         may_differ: Names of options in which a finished run may differ.
+        left: Names of the files that a finished run has left.
     """
 
-    def __init__(self, program, folder, jobs, may_differ):
+    def __init__(self, program, folder, jobs, may_differ, left=("metrics.json",)):
         self.program = program
         self.folder = pathlib.Path(folder)
         self.jobs = jobs
         self.may_differ = may_differ
+        self.left = left
+
+    def make_folder(self):
+        """Make the folder of the comparison; `InputError` if it cannot be."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
 
     def check(self, run_options):
         """Raise `InputError` if the folder of a run holds one with other options."""
@@ -43,19 +52,20 @@ class Comparison:
 
     def is_finished(self, run_options):
         """Return whether a run has been trained and reported on."""
-        metrics = pathlib.Path(run_options.out) / "metrics.json"
-        if not metrics.exists():
+        # One of an older version may lack a file: resumed it trains no more, and reports again.
+        if not all((pathlib.Path(run_options.out) / name).exists() for name in self.left):
             return False
         # What a resumed run may change it may have changed: how it decodes, for instance.
-        reported, asked = self.read(run_options, metrics.name)["options"], dataclasses.asdict(run_options)
+        reported, asked = self.read(run_options, "metrics.json")["options"], dataclasses.asdict(run_options)
         ignored = ("resume", "out", "export")
         return all(reported.get(name) == asked[name] for name in asked if name not in ignored)
 
     def read(self, run_options, name):
         """Return what a .json file of a run holds."""
         path = pathlib.Path(run_options.out) / name
+        text = _text(path)
         try:
-            return json.loads(_text(path))
+            return json.loads(text)
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
 
@@ -111,4 +121,4 @@ def _text(path):
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}. Remove its folder to train the run again.") from error
+        raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error

@@ -7,16 +7,18 @@ import keras_vattn
 from applications.common.command_line import find_preset, read_file
 from applications.common.comparison import Comparison
 from applications.common.errors import InputError
-from applications.common.runs import write_json, write_text_atomically
+from applications.common.runs import RunFolder, write_json, write_text_atomically
 from applications.common.splits import check_split
 from applications.nmt.data import load_splits
 from applications.nmt.generation import Inference, default_inference
-from applications.nmt.options import PRESETS, find_row, validate
+from applications.nmt.options import PRESETS, ROWS, find_row, validate
 from applications.nmt.reporting import CURVE_LABELS, CURVES, HYPOTHESES, PICTURED, REFERENCES, ROW_PANELS
 from applications.nmt.tables import crossing_table, tables_of
 from applications.nmt.training import MAY_DIFFER
 
 CROSSING = "crossing"
+# What a finished run has left.
+LEFT = ("metrics.json", HYPOTHESES, REFERENCES, PICTURED)
 
 
 @dataclasses.dataclass
@@ -49,50 +51,58 @@ def compare(options):
     """Train what is missing, then write the tables, the differences and the pictures."""
     _validate(options)
     folder = pathlib.Path(options.out)
-    comparison = Comparison("applications.nmt", folder, options.jobs, MAY_DIFFER)
+    comparison = Comparison("applications.nmt", folder, options.jobs, MAY_DIFFER, LEFT)
     runs = {(name, seed): _run_options(options, name, seed) for seed in range(options.seeds) for name in options.rows}
     first = {run: _first_half(options, *run) for run in runs if "@" in run[0]}
     for run_options in (*runs.values(), *first.values()):
         comparison.check(run_options)
+    # Bad input is found here once, and not by every run.
+    splits = load_splits(runs[options.rows[0], 0])
+    if options.inference:
+        splits.split(options.split)
     missing = [run for run in runs if not comparison.is_finished(runs[run])]
-    if missing:
-        # Bad input is found here once, and not by every run.
-        splits = load_splits(runs[missing[0]])
-        if options.inference:
-            splits.split(options.split)
-    folder.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        if run not in missing:
+            splits.require_those_of(RunFolder.load(runs[run].out))
+    comparison.make_folder()
     halves = {half.out: half for run, half in first.items() if run in missing}
     comparison.in_parallel(comparison.train, [half for half in halves.values() if not comparison.is_finished(half)])
     comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
-    records = {run: comparison.read(runs[run], "metrics.json") for run in runs}
-    hypotheses = {run: comparison.lines(runs[run], HYPOTHESES) for run in runs}
+    found = _of_rows(options, lambda run: comparison.read(runs[run], "metrics.json"))
+    hypotheses = _of_rows(options, lambda run: comparison.lines(runs[run], HYPOTHESES))
     references = comparison.lines(runs[options.rows[0], 0], REFERENCES)
-    tables = [tables_of(options.rows, options.seeds, options.baseline, records, hypotheses, references)]
+    table = tables_of(found, options.baseline, hypotheses, references)
     # What has been trained is not lost if the crossing fails.
-    write_text_atomically(folder / "table.md", tables[0])
-    if options.inference:
-        tables.append(_cross(options, comparison, runs))
-    table = "\n".join(tables)
     write_text_atomically(folder / "table.md", table)
-    write_json(folder / "comparison.json", {"options": options, "runs": list(records.values())})
-    columns = ("epoch", *CURVES)
-    histories = {
-        name: [comparison.history(runs[name, seed], columns) for seed in range(options.seeds)] for name in options.rows
-    }
+    crossed = None
+    if options.inference:
+        crossed = _cross(options, comparison, runs)
+        table = f"{table}\n{crossing_table(crossed)}"
+        write_text_atomically(folder / "table.md", table)
+    print(table)
+    write_json(folder / "comparison.json", {"options": options, "runs": found, "crossing": crossed})
+    histories = _of_rows(options, lambda run: comparison.history(runs[run], ("epoch", *CURVES)))
     keras_vattn.plots.training_curves(histories, list(CURVES), metric_labels=CURVE_LABELS, path=folder / "curves.png")
     _draw_alignments(options, comparison, runs, folder)
-    print(table)
     print(f"written: {folder}")
+
+
+def _of_rows(options, read):
+    """Return a dictionary from each row's name to what is read of each seed's run."""
+    return {name: [read((name, seed)) for seed in range(options.seeds)] for name in options.rows}
 
 
 def _validate(options):
     if not options.rows:
         raise InputError("--rows: name at least one row.")
     for name in options.rows:
-        for part in name.split("@", 1):
-            find_row(part)
-    if options.baseline not in options.rows and options.seeds > 1:
-        raise InputError(f"--baseline: expected one of the rows. Received: {options.baseline}")
+        row, _, start = name.partition("@")
+        if row not in ROWS or (start if "@" in name else "soft") not in ROWS:
+            raise InputError(f"--rows: expected {', '.join(ROWS)}, or two of them as ROW@START. Received: {name}")
+    if options.k_curve < 0:
+        raise InputError(f"--k-curve: must be at least 0. Received: {options.k_curve}")
+    if not options.inference and (options.k_curve or options.split != "test"):
+        raise InputError("--k-curve and --split are those of the crossing: name its --inference.")
     if len(set(options.rows)) < len(options.rows):
         raise InputError(f"--rows: every row once. Received: {' '.join(options.rows)}")
     for name in ("seeds", "jobs"):
@@ -156,18 +166,34 @@ def _draw_alignments(options, comparison, runs, folder):
 
 
 def _cross(options, comparison, runs):
-    """Evaluate every run under every inference that it has; return the table, PPL and BLEU of each pair."""
+    """Evaluate every run under every inference that it has; return what is known of each row's runs."""
 
     def evaluate(run):
         row = run[0].partition("@")[0]
         continuous = find_row(row).alignment is not None
         names = [name for name in options.inference if not continuous or name.split(":")[0] in ("soft", "sample")]
-        arguments = ["--run", runs[run].out, "--split", options.split, "--name", CROSSING]
-        arguments += ["--inference", *(names or [default_inference(row)])]
-        if options.k_curve and not continuous:
-            arguments += ["--k-curve", str(options.k_curve)]
-        return comparison.run(pathlib.Path(runs[run].out).name, ["evaluate", *arguments])
+        names = names or [default_inference(row)]
+        k_curve = 0 if continuous else options.k_curve
+        if _is_crossed(comparison, runs[run], options.split, names, k_curve):
+            return None
+        arguments = ["--run", runs[run].out, "--split", options.split, "--name", CROSSING, "--inference", *names]
+        return comparison.run(pathlib.Path(runs[run].out).name, ["evaluate", *arguments, "--k-curve", str(k_curve)])
 
     comparison.in_parallel(evaluate, list(runs))
-    found = {run: comparison.read(runs[run], f"{CROSSING}.json") for run in runs}
-    return crossing_table(options.rows, options.seeds, found)
+    return _of_rows(options, lambda run: comparison.read(runs[run], f"{CROSSING}.json"))
+
+
+def _is_crossed(comparison, run_options, split, names, k_curve):
+    """Return whether a run's crossing.json is that of its weights, and what is asked for."""
+    path, trained = (pathlib.Path(run_options.out) / name for name in (f"{CROSSING}.json", "metrics.json"))
+    if not path.exists() or path.stat().st_mtime < trained.stat().st_mtime:
+        return False
+    known = comparison.read(run_options, path.name)
+    curve = known.get("k_curve")
+    asked = (split, "best", names, k_curve)
+    return asked == (
+        known.get("split"),
+        known.get("weights"),
+        [report["inference"] for report in known["inferences"]],
+        0 if curve is None else len(curve["k"]),
+    )

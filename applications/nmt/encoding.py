@@ -105,7 +105,7 @@ class EncodedPairs:
             empty = [row for row in rows if not (len(sources[row]) and len(targets[row]))]
             if empty and not options.skip_invalid:
                 raise InputError(
-                    f"training pair {empty[0] + 1}: nothing is left of a side once it is segmented. Received: "
+                    f"pair {empty[0] + 1} of the training split: segmentation leaves nothing of a side. Received: "
                     f"{pairs.sources[empty[0]]!r}, {pairs.targets[empty[0]]!r}"
                 )
             num_empty = len(empty)

@@ -9,19 +9,25 @@ import keras_vattn
 class DrawnSteps:
     """The steps of a beam search whose log p(y) is the predictive one, the logarithm of the mean of p(y | draw).
 
-    A draw is the noise of a whole sentence, the same for all its beams, with a decoder state of its own. The next word
-    has the mean over draws, each weighed by what it gave the words before.
+    A draw is the noise of a whole sentence, the same for all its beams, with a decoder state of its own. Where the
+    decoder is fed what was drawn, the next word has the mean over draws weighed by what each gave the words before;
+    where it is not, the draws of words are independent, and have equal weight at each.
+
+    The noise of a sentence depends on its place in the batch. B times beams times n copies of the memory (S, D) are
+    held.
 
     Args:
         models: `Models` of a row whose attention draws.
         num_draws: n.
         seed: Integer.
+        of_sentences: Whether the decoder is fed what was drawn.
     """
 
-    def __init__(self, models, num_draws, seed):
+    def __init__(self, models, num_draws, seed, of_sentences):
         self.models = models
         self.num_draws = num_draws
         self.seed = seed
+        self.of_sentences = of_sentences
 
     def prepare(self, encoded, source_mask, num_beams, num_steps):
         """Return the state before the first step, of (B, n, ...) tensors, and the step, for `decoding.beam_search`.
@@ -50,10 +56,12 @@ class DrawnSteps:
         }
 
         def step(ids, state, position):
-            # What every draw gave the word that was chosen: before the first word, all the same.
-            hidden = tf.cast(state["hidden"], decoder.compute_dtype)
-            chosen = emission.words(hidden[:, None], ids[:, None])[:, 0]
-            log_weights = tf.nn.log_softmax(state["log_weights"] + chosen)
+            log_weights = state["log_weights"]
+            if self.of_sentences:
+                # What every draw gave the word that was chosen: before the first word, all the same.
+                hidden = tf.cast(state["hidden"], decoder.compute_dtype)
+                log_weights += emission.words(hidden[:, None], ids[:, None])[:, 0]
+            log_weights = tf.nn.log_softmax(log_weights)
             embedded = self.models.target_embedding(tf.repeat(ids, draws))
             outputs, new_state = decoder.step(
                 embedded,

@@ -70,7 +70,7 @@ def normalized(codec, sentences):
 def quality(hypotheses, references):
     """Return BLEU and chrF with sacrebleu's signatures, and how many sentences are the reference exactly."""
     report = {}
-    for name, metric in metrics_of().items():
+    for name, metric in translation_metrics().items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
     exact = [one == other for one, other in zip(hypotheses, references, strict=True)]
@@ -78,19 +78,17 @@ def quality(hypotheses, references):
     return report
 
 
-def metrics_of(references=None):
-    """Return sacrebleu's metrics; with references they may be asked again and again about the same sentences."""
-    return {
-        "bleu": sacrebleu.metrics.BLEU(tokenize="13a", force=True, references=references),
-        "chrf": sacrebleu.metrics.CHRF(references=references),
-    }
+def translation_metrics():
+    """Return the metrics of sacrebleu that translations are reported with."""
+    return {"bleu": sacrebleu.metrics.BLEU(tokenize="13a", force=True), "chrf": sacrebleu.metrics.CHRF()}
 
 
 def likelihood_report(translator, models, options, encoded, inference):
     """Return the perplexity of the references, its kind named, and for a row with an inference network the bound.
 
-    Tokens count the end of the sentence. A continuous alignment that is drawn has the predictive log p, the logarithm
-    of the mean over draws of p(y | draws) of the whole sentence.
+    Tokens count the end of the sentence. A continuous alignment that is drawn has the predictive log p: the logarithm
+    of the mean over draws of p(y | draws), of the whole sentence where the decoder is fed what was drawn, of each word
+    where it is not, and the draws of words are independent.
     """
     # Of the row relaxed the value at the mean of q is no bound; that of wake-sleep is the exact one already.
     row = find_row(options.row)
@@ -100,7 +98,8 @@ def likelihood_report(translator, models, options, encoded, inference):
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(source, target_input, target, seed):
         with keras_vattn.posterior_draws(models.training, seed=seed):
-            return tf.reduce_sum(translator.log_likelihood.python_function(source, target_input, target), axis=1)
+            value = translator.log_likelihood.python_function(source, target_input, target)
+            return tf.reduce_sum(value, axis=1) if row.feeding == "sampled" else value
 
     total, tokens, rows = 0.0, 0, 0
     for index, (inputs, target) in enumerate(progress(encoded.batches(options), "likelihood")):
@@ -144,7 +143,8 @@ def bound_report(models, options, encoded, tokens, rows):
 
 
 def alignment_report(translator, codec, options, pairs, encoded, links=None):
-    """Return the entropies of prior and posterior alignments in nats per word, and with gold links their quality.
+    """Return the entropies of the alignments of `Translator.alignments` in nats per word, and with gold links their
+    quality.
 
     Subwords are merged to words: a target word is linked to its most probable source word.
     """

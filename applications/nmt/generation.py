@@ -49,7 +49,7 @@ class Inference:
         return cls(name, kind, count)
 
     def draws_weights(self, row):
-        """Return whether this draws continuous alignments, of whole sentences and not of words."""
+        """Return whether this draws continuous alignments, and not the categorical one of a word."""
         return self.kind == "sample" and find_row(row).alignment is not None
 
     def objective(self):
@@ -138,6 +138,7 @@ class Translator(tf.Module):
         self._models = Untracked(models)
         self._options = Untracked(options)
         self._inference = Untracked(inference)
+        self._is_bayesian = find_row(options.row).is_bayesian
         self._draws_weights = inference.draws_weights(options.row)
         self._words = Untracked(WordModel(models, inference, seed=options.seed))
 
@@ -181,14 +182,15 @@ class Translator(tf.Module):
     def alignments(self, source, target_input, target):
         """Return what is believed of each word's alignment, (B, T, S) each.
 
-        `"prior"`: p(z | x, y_<t). `"posterior"`: q(z | x, y) of the inference network, where there is one. `"exact"`:
-        p(z | x, y_<=t), which the emission and the prior imply, where the alignment is categorical.
+        `"prior"`: p(z | x, y_<t); for a BAM row, whose prior is another, `"mean"`: that of the weights. `"posterior"`:
+        q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the emission and the
+        prior imply, where the alignment is categorical.
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
         mask = source_mask[:, None]
         log_prior = ops.log_softmax(ops.where(mask, decoded["logits"], -1e9), axis=-1)
-        found = {"prior": ops.exp(log_prior)}
+        found = {"mean" if self._is_bayesian else "prior": ops.exp(log_prior)}
         if models.posterior is not None:
             logits = models.posterior({"source": source, "target": target})
             found["posterior"] = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)
@@ -271,7 +273,8 @@ class Translator(tf.Module):
     def _averaged_steps(self, encoded, source_mask):
         """As `_steps`, over draws of a continuous alignment."""
         options = self._options.value
-        drawn = DrawnSteps(self._models.value, self._inference.value.count, options.seed)
+        of_sentences = find_row(options.row).feeding == "sampled"
+        drawn = DrawnSteps(self._models.value, self._inference.value.count, options.seed, of_sentences)
         return drawn.prepare(encoded, source_mask, options.num_beams, options.max_length + 1)
 
 

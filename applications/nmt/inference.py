@@ -15,7 +15,7 @@ from applications.nmt.data import gold_links, load_splits_of
 from applications.nmt.encoding import EncodedPairs
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
-from applications.nmt.reporting import write_lines
+from applications.nmt.reporting import PICTURED, write_lines
 from applications.nmt.training import load_run
 
 
@@ -46,7 +46,7 @@ class EvaluateOptions:
 
 def evaluate(options):
     """Report perplexity, BLEU and alignments of a run under one or several inferences."""
-    if options.name in ("", "metrics") or pathlib.Path(options.name).name != options.name:
+    if options.name in ("", "metrics", pathlib.Path(PICTURED).stem) or pathlib.Path(options.name).name != options.name:
         raise InputError(f"--name: must name a file that the run's folder has not. Received: {options.name!r}")
     if options.k_curve < 0:
         raise InputError(f"--k-curve: must be at least 0. Received: {options.k_curve}")
@@ -59,7 +59,15 @@ def evaluate(options):
     pairs, links = _pairs(options, folder, run_options)
     encoded = EncodedPairs.encode(run_options, codec, pairs)
     files = {name: getattr(options, name) for name in ("source", "target", "links")}
-    report = {"split": options.split, "files": files, "weights": options.weights, "inferences": []}
+    report = {"split": options.split, "files": files, "weights": options.weights, "data": encoded.report}
+    report |= {"inferences": [], "k_curve": None}
+    cut = {side: encoded.report[f"{side}_num_truncated"] for side in ("source", "target")}
+    if any(cut.values()):
+        print(
+            f"cut to {run_options.max_length} tokens: {cut['source']} sources, {cut['target']} targets; of a target "
+            "that is cut the perplexity has the words that are left, BLEU all of them",
+            file=sys.stderr,
+        )
     for name, inference in zip(names, inferences, strict=True):
         found, sentences = evaluate_split(models, codec, run_options, pairs, encoded, inference, links)
         write_lines(folder.file(f"{options.name}_{name.replace(':', '_')}_hypotheses.txt"), sentences["hypotheses"])
@@ -101,7 +109,7 @@ class GenerateOptions:
     input: str | None = None
     """File with one source a line, plain or .gz; standard input where it is left out."""
     inference: str | None = None
-    """exact, kmax:K, soft or sample:n; the row's own where it is left out."""
+    """exact, kmax:K, soft or sample:n; the row's own where it is left out. Draws depend on the lines beside one."""
     num_beams: int | None = None
     """Beams instead of the run's."""
     weights: str = "best"

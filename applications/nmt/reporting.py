@@ -15,7 +15,7 @@ HYPOTHESES, REFERENCES = "hypotheses.txt", "references.txt"
 # Tokens and alignments of the pairs that are drawn.
 PICTURED = "alignments.json"
 # What a comparison draws of a row.
-ROW_PANELS = ("prior", "posterior")
+ROW_PANELS = ("prior", "mean", "posterior")
 
 
 def write_report(folder, record, sentences):
@@ -39,7 +39,7 @@ def write_report(folder, record, sentences):
         f"chrF: {translation['chrf']:.2f} ({translation['chrf_signature']})",
         f"exact match: {100 * translation['exact_match']:.1f}%",
     ]
-    for name in ("prior", "posterior", "exact"):
+    for name in ("prior", "mean", "posterior", "exact"):
         if f"{name}_entropy" in alignment:
             line = f"alignment, {name}: entropy {alignment[f'{name}_entropy']:.3f} nats"
             if name in alignment:

@@ -2,13 +2,11 @@
 
 import math
 
-from sacrebleu.significance import PairedTest
-
 from applications.common.metrics import mean_interval, paired_interval
-from applications.nmt.evaluation import metrics_of
-from applications.nmt.options import find_row
+from applications.common.significance import NUM_RESAMPLES, paired_bootstrap
+from applications.nmt.evaluation import translation_metrics
+from applications.nmt.options import ROWS
 
-NUM_RESAMPLES = 1000
 # Model, objective and expectation, as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6.
 MODELS = {
     "soft": ("Soft Attention", "log p(y | E[z])", "-"),
@@ -18,8 +16,8 @@ MODELS = {
     "relaxed": ("Variational Relaxed Attention", "E_q[log p] - KL", "Sample"),
     "variational_enum": ("Variational Attention", "E_q[log p] - KL", "Enum"),
     "variational_sample": ("Variational Attention", "E_q[log p] - KL", "Sample"),
-    "variational_gumbel": ("Variational Attention, Gumbel-softmax", "E_q[log p] - KL", "Sample"),
-    "variational_wake_sleep": ("Variational Attention, wake-sleep", "log p, importance sampled", "Sample"),
+    "variational_gumbel": ("Variational Attention", "E_q[log p] - KL", "Gumbel-softmax"),
+    "variational_wake_sleep": ("Variational Attention", "log p, importance sampled", "Wake-sleep"),
     "bam_weibull": ("BAM-WC", "E_q[log p] - KL", "Sample"),
     "bam_lognormal": ("BAM-LC", "E_q[log p] - KL", "Sample"),
 }
@@ -28,185 +26,183 @@ FAN_QUALITY = ("soft", "relaxed", "variational_enum", "variational_sample", "bam
 FAN_COST = ("variational_enum", "variational_sample", "bam_weibull", "bam_lognormal")
 
 
-def tables_of(rows, seeds, baseline, records, hypotheses, references):
+def tables_of(found, baseline, hypotheses, references):
     """Return the tables of trained runs: one text with a heading over each.
 
     Args:
-        rows: Names of the rows, in order; "ROW@START" too.
-        seeds: Number of seeds.
+        found: Dictionary from the name of a row, "ROW@START" too, to what metrics.json holds of each seed's run.
         baseline: Name of the row that differences are taken against.
-        records: Dictionary from (row, seed) to what metrics.json holds.
-        hypotheses: Dictionary from (row, seed) to the run's translations.
+        hypotheses: Dictionary from the name of a row to the translations of each seed's run.
         references: List of str.
     """
-    first = records[rows[0], 0]
-    claim = "one seed, no claim" if seeds == 1 else f"{seeds} seeds, mean [95% interval]"
-    translation = first["report"]["translation"]
-    head = f"{claim}; {first['report']['num_sentences']} {first['split']} sentences; {translation['bleu_signature']}"
-    found = {name: [records[name, seed] for seed in range(seeds)] for name in rows}
-    parts = [head, _all_figures(found)]
-    if seeds > 1 and baseline in rows:
-        parts.append(_differences(found, baseline))
-    if baseline in rows and len(rows) > 1:
-        parts += [_resampled(rows, seeds, baseline, hypotheses, references)]
-    parts += [_deng_1(found), _deng_3(found)]
-    for title, lines, columns in (
-        ("Table 4 of Fan et al. 2020", FAN_QUALITY, {"BLEU": _bleu}),
-        ("Table 8 of Fan et al. 2020", FAN_COST, {"s/step": _step, "params (M)": _all_parameters}),
-    ):
-        chosen = {name: records for name, records in found.items() if _start(name) in lines}
-        if chosen:
-            parts.append(_table(title, chosen, columns, lambda name: (_title(name),), ("method",)))
+    (first, *others) = next(iter(found.values()))
+    claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
+    signature = first["report"]["translation"]["bleu_signature"]
+    parts = [f"{claim}; {first['report']['num_sentences']} {first['split']} sentences; {signature}", _all(found)]
+    if baseline not in found:
+        parts.append(f"No differences: the baseline {baseline} is not among the rows.")
+    elif len(found) > 1:
+        parts += [_over_seeds(found, baseline)] if others else []
+        parts.append(_over_sentences(baseline, hypotheses, references))
+    parts += _deng(found) + _fan(found)
     return "\n\n".join(parts) + "\n"
 
 
-def crossing_table(rows, seeds, found):
+def crossing_table(found):
     """Return PPL and BLEU of every row under every inference, and Table 2 of Deng et al. 2018.
 
     Args:
-        rows: Names of the rows, in order.
-        seeds: Number of seeds.
-        found: Dictionary from (row, seed) to what crossing.json holds.
+        found: Dictionary from the name of a row to what crossing.json holds of each seed's run.
     """
-    lines = ["Crossing of training and inference", "", "| row | inference | kind of PPL | PPL | BLEU |"]
-    lines.append("|" + "---|" * 5)
-    compared = {}
-    for name in rows:
-        reports = [found[name, seed]["inferences"] for seed in range(seeds)]
-        for same in zip(*reports, strict=True):
-            perplexity, bleu = (
-                cell([report[part][key] for report in same])
+    lines, compared = [], {}
+    for name, reports in found.items():
+        for same in zip(*(report["inferences"] for report in reports), strict=True):
+            cells = [
+                _cell([report[part][key] for report in same])
                 for part, key in (("likelihood", "perplexity"), ("translation", "bleu"))
-            )
-            kind, inference = same[0]["likelihood"]["kind"], same[0]["inference"]
-            lines.append(f"| {name} | {inference} | {kind} | {perplexity} | {bleu} |")
-            compared.setdefault(name, {})[inference] = (perplexity, bleu)
-    parts = ["\n".join(lines)]
-    inferences = dict.fromkeys(inference for row in compared.values() for inference in row)
-    kmax = next((name for name in inferences if name.startswith("kmax:")), None)
-    if kmax is not None and "exact" in inferences:
-        number = kmax.partition(":")[2]
-        lines = ["Table 2 of Deng et al. 2018, left", ""]
-        lines.append(f"| model | PPL, exact | PPL, K-max {number} | BLEU, exact | BLEU, K-max {number} |")
-        lines.append("|" + "---|" * 5)
-        for name, row in compared.items():
-            if {"exact", kmax} <= set(row):
-                cells = [row[inference][index] for index in (0, 1) for inference in ("exact", kmax)]
-                lines.append(f"| {_title(name)} | " + " | ".join(cells) + " |")
-        parts.append("\n".join(lines))
-    curves = {
-        name: [found[name, seed]["k_curve"] for seed in range(seeds)] for name in rows if "k_curve" in found[name, 0]
-    }
+            ]
+            lines.append((name, same[0]["inference"], same[0]["likelihood"]["kind"], *cells))
+            compared.setdefault(name, {})[same[0]["inference"]] = cells
+    parts = [_markdown("Crossing of training and inference", ("row", "inference", "kind of PPL", "PPL", "BLEU"), lines)]
+    kmax = next((name for row in compared.values() for name in row if name.startswith("kmax:")), None)
+    both = {name: row for name, row in compared.items() if {"exact", kmax} <= set(row)}
+    if both:
+        heads = [f"{figure}, {kind}" for figure in ("PPL", "BLEU") for kind in ("exact", f"K-max {kmax[5:]}")]
+        lines = [
+            (_title(name), *(row[inference][index] for index in (0, 1) for inference in ("exact", kmax)))
+            for name, row in both.items()
+        ]
+        parts.append(_markdown("Table 2 of Deng et al. 2018, left", ("model", *heads), lines))
+    curves = {name: [report.get("k_curve") for report in reports] for name, reports in found.items()}
+    curves = {name: of_seeds for name, of_seeds in curves.items() if of_seeds[0] is not None}
     if curves:
         ks = next(iter(curves.values()))[0]["k"]
-        lines = ["Table 2 of Deng et al. 2018, right: perplexity of the K most probable alignments", ""]
-        lines += ["| model | sum | " + " | ".join(f"K {k}" for k in ks) + " |", "|" + "---|" * (len(ks) + 2)]
-        for name, of_seeds in curves.items():
-            for kind in ("renormalised", "plain"):
-                cells = [cell([math.exp(-curve[kind][index]) for curve in of_seeds]) for index in range(len(ks))]
-                lines.append(f"| {_title(name)} | {kind} | " + " | ".join(cells) + " |")
-        parts.append("\n".join(lines))
+        lines = [
+            (
+                _title(name),
+                kind,
+                *(_cell([math.exp(-curve[kind][index]) for curve in of_seeds]) for index in range(len(ks))),
+            )
+            for name, of_seeds in curves.items()
+            for kind in ("renormalised", "plain")
+        ]
+        title = "Table 2 of Deng et al. 2018, right: perplexity of the K most probable alignments"
+        parts.append(_markdown(title, ("model", "sum", *(f"K {k}" for k in ks)), lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _all_figures(found):
+def _all(found):
     columns = {
-        "kind of PPL": lambda record: record["report"]["likelihood"]["kind"],
+        "kind of PPL": _kind,
         "PPL": _perplexity,
         "PPL (ELBO)": lambda record: record["report"]["likelihood"].get("elbo_perplexity"),
         "BLEU": _bleu,
         "chrF": lambda record: record["report"]["translation"]["chrf"],
-        "exact match": lambda record: 100 * record["report"]["translation"]["exact_match"],
-        "prior entropy": _entropy,
-        "posterior entropy": lambda record: record["report"]["alignment"].get("posterior_entropy"),
-        "F1": lambda record: _percent(record["report"]["alignment"].get("prior", {}).get("f1")),
+        "exact match (%)": lambda record: 100 * record["report"]["translation"]["exact_match"],
+        "entropy": _entropy,
+        "entropy of q": lambda record: record["report"]["alignment"].get("posterior_entropy"),
+        "F1 (%)": _f1,
         "s/step": _step,
         "parameters (M)": lambda record: record["parameters"]["generative"] / 1e6,
         "inference (M)": lambda record: record["parameters"]["inference"] / 1e6,
     }
-    return _table("All figures", found, columns, lambda name: (name,), ("row",))
+    title = "All figures; entropy (nats) and F1 of the alignment that has not seen the word: p, or the mean of BAM"
+    return _figures(title, found, ("row",), lambda name: (name,), columns)
 
 
-def _differences(found, baseline):
+def _over_seeds(found, baseline):
     """Return the table of paired differences over seeds, with 95% intervals."""
-    columns = {"log PPL": lambda record: math.log(_perplexity(record)), "BLEU": _bleu, "prior entropy": _entropy}
-    lines = [f"Paired differences against {baseline}", "", "| row | " + " | ".join(columns) + " |"]
-    lines.append("|" + "---|" * (len(columns) + 1))
+    columns = {"log PPL": lambda record: math.log(_perplexity(record)), "BLEU": _bleu, "entropy": _entropy}
+    lines = []
     for name, records in found.items():
         if name != baseline:
             pairs = [[[of(record) for record in row] for row in (records, found[baseline])] for of in columns.values()]
-            cells = [
-                "-" if None in (*first, *second) else _interval_text(paired_interval(first, second))
-                for first, second in pairs
-            ]
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells = ["-" if None in (*one, *other) else _text(paired_interval(one, other)) for one, other in pairs]
+            lines.append((name, f"{_kind(records[0])} - {_kind(found[baseline][0])}", *cells))
+    return _markdown(f"Paired differences over seeds against {baseline}", ("row", "kinds of PPL", *columns), lines)
 
 
-def _resampled(rows, seeds, baseline, hypotheses, references):
-    """Return sacrebleu's paired bootstrap of every row against the baseline: its sentences are drawn again."""
-    lines = [
-        f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples: score, half of its 95% "
-        "interval, and p of a difference that large by chance",
-        "",
-        "| row | seed | BLEU | p | chrF | p |",
-        "|---|---|---|---|---|---|",
-    ]
-    for seed in range(seeds):
-        systems = [(name, hypotheses[name, seed]) for name in sorted(rows, key=lambda name: name != baseline)]
-        _, scores = PairedTest(
-            systems, metrics_of([references]), references=None, test_type="bs", n_samples=NUM_RESAMPLES
-        )()
-        names, *of_metrics = scores.values()
-        for name, *results in zip(names, *of_metrics, strict=True):
+def _over_sentences(baseline, hypotheses, references):
+    """Return the table of paired differences of each seed when the sentences are drawn again."""
+    lines = []
+    for name, of_seeds in hypotheses.items():
+        for seed, sentences in enumerate(of_seeds if name != baseline else ()):
             cells = []
-            for result in results:
-                cells += [
-                    f"{result.score:.2f} ± {result.ci:.2f}",
-                    "-" if result.p_value is None else f"{result.p_value:.3f}",
-                ]
-            lines.append(f"| {name} | {seed} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            for metric in translation_metrics().values():
+                found = paired_bootstrap(metric, sentences, hypotheses[baseline][seed], references)
+                cells += [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]", f"{found.p:.3f}"]
+            lines.append((name, seed, *cells))
+    title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
+    return _markdown(title, ("row", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines)
 
 
-def _deng_1(found):
-    columns = {"PPL": _perplexity, "BLEU": _bleu}
-    heads = ("model", "objective", "E")
-    return _table("Table 1 of Deng et al. 2018", found, columns, lambda name: (_title(name), *_model(name)[1:]), heads)
-
-
-def _deng_3(found):
-    columns = {"entropy of the prior, nats": _entropy}
-    heads = ("model", "E")
-    return _table(
-        "Table 3 of Deng et al. 2018, right",
+def _deng(found):
+    """Return Table 1, and the right half of Table 3, of Deng et al. 2018."""
+    table_1 = _figures(
+        "Table 1 of Deng et al. 2018",
         found,
-        columns,
-        lambda name: (_title(name), _model(name)[2]),
-        heads,
+        ("model", "objective", "E"),
+        lambda name: (_title(name, short=True), *MODELS[_row(name)][1:]),
+        {"kind of PPL": _kind, "PPL": _perplexity, "BLEU": _bleu},
     )
+    # The distribution of BAM is not a categorical one, whose entropy this is.
+    latent = {name: records for name, records in found.items() if not ROWS[_row(name)].is_bayesian}
+    table_3 = _figures(
+        "Table 3 of Deng et al. 2018, right",
+        latent,
+        ("model", "E"),
+        lambda name: (_title(name, short=True), MODELS[_row(name)][2]),
+        {"entropy of p (nats)": _entropy},
+    )
+    return [table_1, table_3] if latent else [table_1]
 
 
-def _table(title, found, columns, heads_of, heads):
-    lines = [title, "", "| " + " | ".join((*heads, *columns)) + " |", "|" + "---|" * (len(heads) + len(columns))]
-    for name, records in found.items():
-        cells = [cell([of(record) for record in records]) for of in columns.values()]
-        lines.append("| " + " | ".join((*heads_of(name), *cells)) + " |")
-    return "\n".join(lines)
+def _fan(found):
+    """Return Tables 4 and 8 of Fan et al. 2020, as far as their lines are there."""
+    parts = []
+    for title, rows, columns in (
+        ("Table 4 of Fan et al. 2020", FAN_QUALITY, {"BLEU": _bleu}),
+        (
+            "Table 8 of Fan et al. 2020; seconds as they were in training, beside whatever else ran",
+            FAN_COST,
+            {"s/step": _step, "params (M)": lambda record: sum(record["parameters"].values()) / 1e6},
+        ),
+    ):
+        chosen = {name: records for name, records in found.items() if _row(name) in rows}
+        if chosen:
+            parts.append(_figures(title, chosen, ("model",), lambda name: (_title(name),), columns))
+    return parts
 
 
-def _start(name):
+def _figures(title, found, heads, heads_of, columns):
+    """Return a table of a line for each row: what `heads_of` its name, and the mean of each column over its seeds."""
+    lines = [
+        (*heads_of(name), *(_cell([of(record) for record in records]) for of in columns.values()))
+        for name, records in found.items()
+    ]
+    return _markdown(title, (*heads, *columns), lines)
+
+
+def _markdown(title, heads, lines):
+    rows = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, ["---"] * len(heads), *lines)]
+    return "\n".join([title, "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _row(name):
     return name.partition("@")[0]
 
 
-def _model(name):
-    find_row(_start(name))
-    return MODELS[_start(name)]
-
-
-def _title(name):
+def _title(name, short=False):
+    """Return the paper's name of a row; unless it is to be short, with how the expectation is taken."""
     row, _, start = name.partition("@")
-    return MODELS[row][0] + (f", from {MODELS[start][0]}" if start else "")
+    title, _, expectation = MODELS[row]
+    if not short and [model[0] for model in MODELS.values()].count(title) > 1:
+        title = f"{title} + {expectation}"
+    return title + (f", from {_title(start)}" if start else "")
+
+
+def _kind(record):
+    return record["report"]["likelihood"]["kind"]
 
 
 def _perplexity(record):
@@ -218,31 +214,30 @@ def _bleu(record):
 
 
 def _entropy(record):
-    return record["report"]["alignment"].get("prior_entropy")
+    alignment = record["report"]["alignment"]
+    return alignment.get("prior_entropy", alignment.get("mean_entropy"))
+
+
+def _f1(record):
+    alignment = record["report"]["alignment"]
+    scores = alignment.get("prior", alignment.get("mean"))
+    return None if scores is None else 100 * scores["f1"]
 
 
 def _step(record):
     return record["step_seconds"]
 
 
-def _all_parameters(record):
-    return sum(record["parameters"].values()) / 1e6
-
-
-def _percent(value):
-    return None if value is None else 100 * value
-
-
-def cell(values):
+def _cell(values):
     """Return the mean of values and its 95% interval; of words the words, of nothing a dash."""
     if any(value is None for value in values):
         return "-"
     if isinstance(values[0], str):
         return values[0]
-    return _interval_text(mean_interval(values))
+    return _text(mean_interval(values))
 
 
-def _interval_text(interval):
+def _text(interval):
     if interval.low != interval.low:
         return f"{interval.mean:.3f}"
     return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"

@@ -55,7 +55,7 @@ def compare(options):
     if missing:
         # Bad input is found here once, and not by every run.
         load_splits(runs[missing[0]])
-    folder.mkdir(parents=True, exist_ok=True)
+    comparison.make_folder()
     comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
     records = {run: comparison.read(runs[run], "metrics.json") for run in runs}
     table = table_of(options, records)

@@ -27,8 +27,9 @@ class TokenLogLikelihood(keras.layers.Layer):
         vocabulary_size: V.
         ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Defaults to `None`.
         chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
-            is computed twice; smaller saves memory. `None` for as many rows as have 2**26 logits, 256 MB in float32,
-            or 2**23 in a prediction. Defaults to `None`.
+            is computed twice; smaller saves memory, of which a training step takes about three times a chunk's
+            logits. `None` for as many rows as have 2**26 of them, 256 MB in float32, or 2**23 with `log_weights`.
+            Defaults to `None`.
         use_bias: Whether b is there. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from applications.common import batching
 from applications.common.batching import MAX_BUCKETS, bucket_shapes, bucketed_dataset, num_batches
 
 START, END = 2, 3
@@ -85,6 +86,15 @@ def test_the_buckets_have_the_least_padding():
         assert cost(shapes[:, 0]) == least
     assert bucket_shapes(rows, rows, 1).tolist() == [[places[-1], places[-1] + 1]]
     assert len(bucket_shapes(rows[:1], rows[:1], 8)) == 1
+
+
+def test_many_lengths_are_cut_at_some(monkeypatch):
+    monkeypatch.setattr(batching, "MAX_CUTS", 5)
+    sources, targets = pairs(300)
+    shapes = bucket_shapes(sources, targets)
+    assert 1 < len(shapes) <= 5
+    assert (np.diff(shapes, axis=0) >= 0).all()
+    assert shapes[-1].tolist() == [max(map(len, sources)), max(map(len, targets)) + 1]
 
 
 def test_padding_is_less_than_without_buckets():

@@ -53,6 +53,7 @@ def test_bad_files_stop_before_any_work(tmp_path, name, text, message):
 
 def test_bad_words_on_the_command_line(trained, tmp_path):
     options, _ = trained
+    (tmp_path / "file").write_text("")
     for arguments, message in (
         (("evaluate", "--run", tmp_path), "is not the folder of a run"),
         (("evaluate", "--run", options.out, "--inference", "kmax"), "--inference: expected exact, kmax:K"),
@@ -62,7 +63,12 @@ def test_bad_words_on_the_command_line(trained, tmp_path):
         (("generate", "--run", options.out, "--input", tmp_path / "no"), "no such file"),
         (("export", "--run", options.out, "--inference", "sample:3"), "an export has no draws"),
         (("train", "--out", options.out), "holds a run"),
-        (("compare", "--rows", "softer"), "--row: expected one of"),
+        (("compare", "--k-curve", 2), "name its --inference"),
+        (("compare", "--k-curve", -1), "--k-curve: must be at least 0"),
+        (("compare", "--rows", "soft@marginal@soft"), "--rows: expected soft, "),
+        (("compare", "--rows", "soft", "--out", tmp_path / "file"), "cannot be made"),
+        (("evaluate", "--run", options.out, "--name", "alignments"), "--name: must name a file"),
+        (("compare", "--rows", "softer"), "--rows: expected soft, "),
         (("compare", "--inference", "most"), "--inference: expected exact"),
     ):
         status, _, err = call(*arguments)

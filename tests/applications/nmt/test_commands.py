@@ -226,9 +226,11 @@ def test_compare(tmp_path, monkeypatch):
     table = (tmp_path / "out/table.md").read_text()
     assert table in out
     assert table.startswith("one seed, no claim; ")
+    comparison = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert [len(report["inferences"]) for (report,) in comparison["crossing"].values()] == [3, 3]
     for line in (
         "Table 1 of Deng et al. 2018",
-        "| Variational Attention, from Soft Attention | E_q[log p] - KL | Sample | ",
+        "| Variational Attention, from Soft Attention | E_q[log p] - KL | Sample | exact | ",
         "Table 2 of Deng et al. 2018, left",
         "| model | PPL, exact | PPL, K-max 2 | BLEU, exact | BLEU, K-max 2 |",
         "| Soft Attention | plain | ",
@@ -246,11 +248,20 @@ def test_compare(tmp_path, monkeypatch):
         len(crossed.read_text().splitlines())
         == json.loads((tmp_path / "out/soft_seed_0/metrics.json").read_text())["report"]["num_sentences"]
     )
-    # What has been trained is read.
-    monkeypatch.setattr(Comparison, "run", lambda self, name, arguments: name if arguments[0] == "train" else None)
+    # What has been trained, and crossed, is read.
+    monkeypatch.setattr(Comparison, "run", lambda self, name, arguments: name)
     status, again, err = call("compare", *words)
     assert status == 0, err
     assert again == out
+    # What is missing is asked for: a run of an older version, without its translations, and another curve.
+    assert call("compare", *words[:-1], 1)[0] == 2
+    (tmp_path / "out/soft_seed_0/hypotheses.txt").unlink()
+    assert call("compare", *words)[0] == 2
+    # Other data.
+    write_pairs(tmp_path / "data", PAIRS[:-3])
+    status, _, err = call("compare", *words)
+    assert status == 2
+    assert "the data are not those of this run" in err
 
 
 def test_draws_of_continuous_alignments():

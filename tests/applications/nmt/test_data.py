@@ -80,7 +80,7 @@ def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
     options = Options(**{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
     pairs = read_parallel(folder / "train.src", folder / "train.tgt")
     codec = Codec.fit(options, pairs)
-    with pytest.raises(InputError, match=r"training pair 6: nothing is left of a side once it is segmented"):
+    with pytest.raises(InputError, match=r"pair 6 of the training split: segmentation leaves nothing of a side"):
         EncodedPairs.encode(options, codec, pairs, drop_long=True)
     report = EncodedPairs.encode(dataclasses.replace(options, skip_invalid=True), codec, pairs, drop_long=True).report
     assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)

@@ -15,45 +15,49 @@ SOURCE = tf.constant(arrays()["source"], tf.int32)
 ROWS = ["bam_weibull", "bam_lognormal", "relaxed"]
 
 
-def log_likelihood_of_draws(models, options, source, ids, num_draws):
-    """log p(y | draw) of one sentence, (n,): each draw decoded on its own, with the noise that the search has."""
+def log_likelihood_of_draws(models, options, sentence, ids, num_draws):
+    """log p(word | those before, draw) of a sentence, (n, T): each draw decoded alone, with the noise of the search."""
     decoder, emission = models.decoder, models.emission
-    encoded, mask = models.encoder(source), source != PAD
+    encoded, mask = models.encoder(SOURCE), SOURCE != PAD
     repeated = decoder.prepare_memory(*(tf.repeat(x, num_draws, axis=0) for x in (encoded, mask)))
     with keras_vattn.posterior_draws(models.training, seed=options.seed):
-        noise = decoder.draw_noise(len(source) * num_draws, options.max_length + 1, repeated)
-    memory, values = decoder.prepare_memory(encoded, mask), []
-    for draw in range(num_draws):
-        state, total, previous = decoder.start(1, memory), 0.0, START
+        noise = decoder.draw_noise(len(SOURCE) * num_draws, options.max_length + 1, repeated)
+    one = slice(sentence, sentence + 1)
+    memory, values = decoder.prepare_memory(encoded[one], mask[one]), []
+    for draw in range(sentence * num_draws, (sentence + 1) * num_draws):
+        state, row, previous = decoder.start(1, memory), [], START
         for position, word in enumerate(ids):
             at_draw = tree.map_structure(lambda x: x[draw : draw + 1, position], noise)  # noqa: B023
             outputs, state = decoder.step(models.target_embedding(tf.constant([previous])), state, memory, at_draw)
             context = emission.value_projection(outputs["context"])[:, None, None]
             log_words = emission.words(emission.hidden(outputs["query"][:, None], context))
-            total += float(log_words[0, 0, 0, word])
+            row.append(float(log_words[0, 0, 0, word]))
             previous = int(word)
-        values.append(total)
+        values.append(row)
     return np.array(values)
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_search_has_the_predictive_log_p_of_its_sentences(row):
+    """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""
     translator, models = translator_of(row, "sample:3")
     _, options = made(row)
-    source = SOURCE[:1]
-    found = translator._search(source, 2)
-    for index in range(2):
-        ids = found["ids"][0, index, : int(found["lengths"][0, index])].numpy()
-        values = log_likelihood_of_draws(models, options, source, ids, 3)
-        assert np.ptp(values) > 1e-3
-        expected = np.logaddexp.reduce(values) - np.log(3)
-        np.testing.assert_allclose(found["log_probabilities"][0, index], expected, rtol=1e-4)
+    found = translator._search(SOURCE, 2)
+    for sentence in range(len(SOURCE)):
+        for index in range(2):
+            ids = found["ids"][sentence, index, : int(found["lengths"][sentence, index])].numpy()
+            values = log_likelihood_of_draws(models, options, sentence, ids, 3)
+            assert np.ptp(values.sum(axis=1)) > 1e-3
+            if row != "relaxed":
+                values = values.sum(axis=1, keepdims=True)
+            expected = (np.logaddexp.reduce(values, axis=0) - np.log(3)).sum()
+            np.testing.assert_allclose(found["log_probabilities"][sentence, index], expected, rtol=1e-4)
 
 
-def test_one_draw_without_noise_is_the_search_at_the_mean():
-    """Softmax draws nothing: any number of draws gives what one state gives."""
+def test_draws_without_noise_are_the_search_at_the_mean():
+    """Any number of draws gives what one state gives."""
     soft, models = translator_of("bam_weibull", "soft")
-    steps = DrawnSteps(models, 2, seed=0)
+    steps = DrawnSteps(models, 2, seed=0, of_sentences=True)
     models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
     soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, soft._options.value.max_length + 1)
     expected = soft._search(SOURCE, 1)

@@ -1,0 +1,53 @@
+"""Whether one system's corpus score differs from another's beyond the sentences that it was measured on."""
+
+import typing
+
+import numpy as np
+
+NUM_RESAMPLES = 1000
+
+
+class Difference(typing.NamedTuple):
+    """A difference of two corpus scores: its 95% percentile interval over resamples, and its two-sided p."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_bootstrap(metric, hypotheses, others, references, num_resamples=NUM_RESAMPLES, seed=0):
+    """Resample sentences with replacement, the same ones for both systems (Koehn 2004).
+
+    p is the share of resamples whose difference is as far from the measured one as that is from 0; sacrebleu's own
+    test is one-sided, and finds systems with the same sentences different.
+
+    Args:
+        metric: A metric of sacrebleu.
+        hypotheses: List of str.
+        others: List of str, as many: the scores of these are subtracted.
+        references: List of str, as many.
+        num_resamples: Defaults to 1,000.
+        seed: Defaults to 0.
+
+    Returns:
+        `Difference`.
+    """
+    # What a metric counts in each sentence; a corpus score is that of the sums. sacrebleu resamples the same way.
+    counts = [
+        np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
+        for sentences in (hypotheses, others)
+    ]
+
+    def difference(rows):
+        first, second = (metric._compute_score_from_stats(x[rows].sum(axis=0).tolist()).score for x in counts)
+        return first - second
+
+    generator = np.random.default_rng(seed)
+    value = difference(np.arange(len(references)))
+    resampled = np.array(
+        [difference(generator.integers(len(references), size=len(references))) for _ in range(num_resamples)]
+    )
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    as_far = np.abs(resampled - value) >= abs(value)
+    return Difference(value, float(low), float(high), float((1 + as_far.sum()) / (1 + num_resamples)))
