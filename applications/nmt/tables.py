@@ -2,6 +2,7 @@
 
 import math
 
+from applications.common.markdown import interval_text, table
 from applications.common.metrics import mean_interval, paired_interval
 from applications.common.significance import NUM_RESAMPLES, paired_bootstrap
 from applications.nmt.evaluation import translation_metrics
@@ -63,7 +64,7 @@ def crossing_table(found):
             ]
             lines.append((name, same[0]["inference"], same[0]["likelihood"]["kind"], *cells))
             compared.setdefault(name, {})[same[0]["inference"]] = cells
-    parts = [_markdown("Crossing of training and inference", ("row", "inference", "kind of PPL", "PPL", "BLEU"), lines)]
+    parts = [_titled("Crossing of training and inference", ("row", "inference", "kind of PPL", "PPL", "BLEU"), lines)]
     kmax = next((name for row in compared.values() for name in row if name.startswith("kmax:")), None)
     both = {name: row for name, row in compared.items() if {"exact", kmax} <= set(row)}
     if both:
@@ -72,7 +73,7 @@ def crossing_table(found):
             (_title(name), *(row[inference][index] for index in (0, 1) for inference in ("exact", kmax)))
             for name, row in both.items()
         ]
-        parts.append(_markdown("Table 2 of Deng et al. 2018, left", ("model", *heads), lines))
+        parts.append(_titled("Table 2 of Deng et al. 2018, left", ("model", *heads), lines))
     curves = {name: [report.get("k_curve") for report in reports] for name, reports in found.items()}
     curves = {name: of_seeds for name, of_seeds in curves.items() if of_seeds[0] is not None}
     if curves:
@@ -87,7 +88,7 @@ def crossing_table(found):
             for kind in ("renormalised", "plain")
         ]
         title = "Table 2 of Deng et al. 2018, right: perplexity of the K most probable alignments"
-        parts.append(_markdown(title, ("model", "sum", *(f"K {k}" for k in ks)), lines))
+        parts.append(_titled(title, ("model", "sum", *(f"K {k}" for k in ks)), lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -117,9 +118,11 @@ def _over_seeds(found, baseline):
     for name, records in found.items():
         if name != baseline:
             pairs = [[[of(record) for record in row] for row in (records, found[baseline])] for of in columns.values()]
-            cells = ["-" if None in (*one, *other) else _text(paired_interval(one, other)) for one, other in pairs]
+            cells = [
+                "-" if None in (*one, *other) else interval_text(paired_interval(one, other)) for one, other in pairs
+            ]
             lines.append((name, f"{_kind(records[0])} - {_kind(found[baseline][0])}", *cells))
-    return _markdown(f"Paired differences over seeds against {baseline}", ("row", "kinds of PPL", *columns), lines)
+    return _titled(f"Paired differences over seeds against {baseline}", ("row", "kinds of PPL", *columns), lines)
 
 
 def _over_sentences(baseline, hypotheses, references):
@@ -133,7 +136,7 @@ def _over_sentences(baseline, hypotheses, references):
                 cells += [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]", f"{found.p:.3f}"]
             lines.append((name, seed, *cells))
     title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
-    return _markdown(title, ("row", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines)
+    return _titled(title, ("row", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines)
 
 
 def _deng(found):
@@ -180,12 +183,11 @@ def _figures(title, found, heads, heads_of, columns):
         (*heads_of(name), *(_cell([of(record) for record in records]) for of in columns.values()))
         for name, records in found.items()
     ]
-    return _markdown(title, (*heads, *columns), lines)
+    return _titled(title, (*heads, *columns), lines)
 
 
-def _markdown(title, heads, lines):
-    rows = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, ["---"] * len(heads), *lines)]
-    return "\n".join([title, "", *(f"| {' | '.join(row)} |" for row in rows)])
+def _titled(title, heads, lines):
+    return f"{title}\n\n{table(heads, lines)}"
 
 
 def _row(name):
@@ -234,10 +236,4 @@ def _cell(values):
         return "-"
     if isinstance(values[0], str):
         return values[0]
-    return _text(mean_interval(values))
-
-
-def _text(interval):
-    if interval.low != interval.low:
-        return f"{interval.mean:.3f}"
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    return interval_text(mean_interval(values))

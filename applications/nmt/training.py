@@ -179,7 +179,7 @@ def train(options):
     # After the segmentation: a folder with this file can be resumed.
     splits.remember(folder)
     for name, part in encoded.items():
-        counts = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in part.report.items())
+        counts = ", ".join(f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in part.report.items())
         print(f"{name}: {counts}", flush=True)
     rows = _fit(options, folder, models, encoded)
     put_weights(models, read_weights(folder.path / "weights/best.npz"), "weights/best.npz")

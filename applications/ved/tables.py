@@ -1,6 +1,7 @@
 """Tables 2 and 4 of the paper, over several seeds."""
 
 from applications.common.errors import InputError
+from applications.common.markdown import interval_text, table
 from applications.common.metrics import mean_interval, paired_interval
 from applications.ved.options import find_row
 
@@ -30,12 +31,8 @@ def table_of(options, records):
     columns = COLUMNS if options.layout == "table_2" else ("bleu_2", *COLUMNS[4:])
     claim = "one seed, no claim" if options.seeds == 1 else f"{options.seeds} seeds, mean [95% interval]"
     first = next(iter(records.values()))
-    lines = [
-        f"{claim}; {first['report']['num_sources']} {first['split']} sources; "
-        f"{first['report']['map']['bleu_signature']}",
-        "",
-    ]
-    lines += ["| row | inference | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 2)]
+    head = f"{first['report']['num_sources']} {first['split']} sources; {first['report']['map']['bleu_signature']}"
+    lines = []
     for name in options.rows:
         for inference in ("map", "sampling"):
             values = [
@@ -43,18 +40,13 @@ def table_of(options, records):
                 for column in columns
             ]
             if any(None not in entries for entries in values):
-                lines.append(
-                    f"| {name} | {inference} | "
-                    + " | ".join(
-                        _cell(mean_interval, column, entries) for column, entries in zip(columns, values, strict=True)
-                    )
-                    + " |"
-                )
+                cells = [_cell(mean_interval, *pair) for pair in zip(columns, values, strict=True)]
+                lines.append((name, inference, *cells))
+    parts = [f"{claim}; {head}", table(("row", "inference", *columns), lines)]
     if options.seeds > 1 and options.baseline not in options.rows:
-        lines += ["", f"No differences: {options.baseline} is not among the rows."]
+        parts.append(f"No differences: {options.baseline} is not among the rows.")
     elif options.seeds > 1:
-        lines += ["", f"Paired differences against {options.baseline}, sampling:", ""]
-        lines += ["| row | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
+        lines = []
         for name in options.rows:
             if name == options.baseline or not is_stochastic(name):
                 continue
@@ -65,15 +57,12 @@ def table_of(options, records):
                     for row in (name, options.baseline)
                 ]
                 cells.append(_cell(lambda entries: paired_interval(*entries), column, pair))
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines.append((name, *cells))
+        parts += [f"Paired differences against {options.baseline}, sampling:", table(("row", *columns), lines)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _cell(interval_of, column, values):
     if any(value is None for value in values):
         return "-"
-    interval = interval_of(values)
-    digits = 2 if column.startswith("bleu") else 3
-    if interval.low != interval.low:
-        return f"{interval.mean:.{digits}f}"
-    return f"{interval.mean:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    return interval_text(interval_of(values), 2 if column.startswith("bleu") else 3)

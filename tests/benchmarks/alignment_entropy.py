@@ -26,6 +26,7 @@ from benchmarks.alignment_evaluation import evaluate, look
 from benchmarks.alignment_model import KINDS, ROWS, build
 
 import keras_vattn
+from applications.common.markdown import interval_text, table
 from applications.common.metrics import mean_interval, paired_interval
 
 # The order of table 3 says that each of these is positive.
@@ -114,18 +115,11 @@ def run(row, seed, options, data):
     }
 
 
-def interval_text(interval, digits=4):
-    mean, low, high = interval
-    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def table(runs):
+def table_of(runs):
     """The Markdown table of all runs: means and 95% intervals over seeds."""
-    lines = [
-        "| row | kind | NLL of that kind | standard error over words | plug-in NLL | entropy | entropy of draws "
-        "| words right | seconds | processor seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ("row", "kind", "NLL of that kind", "standard error over words", "plug-in NLL", "entropy")
+    heads += ("entropy of draws", "words right", "seconds", "processor seconds")
+    lines = []
     for row, of_row in runs.items():
         values = lambda name, of_row=of_row: [x["valid"][name] for x in of_row]  # noqa: E731
         kind = of_row[0]["kind"]
@@ -141,13 +135,13 @@ def table(runs):
             f"{np.mean(values('words_right')):.3f}",
             *(f"{np.mean([x['seconds'][name] for x in of_row]):.0f}" for name in ("all", "processor")),
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(heads, lines)
 
 
 def differences(runs):
     """The paired differences in entropy that the order of table 3 claims to be positive, and what holds."""
-    lines = ["| entropy difference | mean [95% interval] | of the seeds | |", "|---|---|---|---|"]
+    lines = []
     for more, less in CLAIMS:
         if more not in runs or less not in runs:
             continue
@@ -158,8 +152,8 @@ def differences(runs):
         positive = sum(a > b for a, b in zip(*pair, strict=True))
         verdict = "holds" if interval.low > 0 else "is reversed" if interval.high < 0 else "is not decided"
         verdict = "one seed, no claim" if len(seeds) == 1 else verdict
-        lines.append(f"| {more} - {less} | {interval_text(interval, 3)} | {positive} of {len(seeds)} | {verdict} |")
-    return "\n".join(lines)
+        lines.append((f"{more} - {less}", interval_text(interval), f"{positive} of {len(seeds)}", verdict))
+    return table(("entropy difference", "mean [95% interval]", "of the seeds", ""), lines)
 
 
 def main():
@@ -195,7 +189,7 @@ def main():
             if stored["options"] != dataclasses.asdict(options):
                 raise SystemExit(f"{path} was written with other options. Choose another --out.")
             runs[row].append(stored)
-    text = f"{table(runs)}\n\n{differences(runs)}\n"
+    text = f"{table_of(runs)}\n\n{differences(runs)}\n"
     (folder / "table.md").write_text(text, encoding="utf-8")
     print(text)
 
