@@ -22,8 +22,8 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         targets: int32 (R,), inside the vocabulary.
         chunk_size: Largest number of rows whose logits exist at a time.
         counted: Boolean (R,) or `None` for all. The others have value and gradient 0.
-        num_parts: Into how many parts the first chunk is cut in the backward pass, to leave out those whose rows have
-            no gradient.
+        num_parts: Into how many parts the first chunk is cut, to leave out those whose rows do not count, or have no
+            gradient.
     """
 
     @tf.custom_gradient
@@ -34,7 +34,15 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         size = _ceiling(num_rows, num_chunks)
         wanted = tf.ones_like(targets, tf.bool) if counted is None else counted
         chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
-        first_chosen, first_probabilities = output.chosen_and_probabilities(chunks[0])
+        part_size = _ceiling(size, num_parts)
+        parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
+        if counted is None:
+            first_chosen, probabilities = output.chosen_and_probabilities(chunks[0])
+            first_probabilities = [probabilities[part] for part in parts]
+        else:
+            found = [output.chosen_and_probabilities_if(part.start < num_wanted, chunks[0][part]) for part in parts]
+            first_chosen = tf.concat([chosen for chosen, _ in found], axis=0)
+            first_probabilities = [probabilities for _, probabilities in found]
 
         def body(chunk, chosen):
             log_likelihood, _ = output.chosen_and_probabilities(chunks[chunk])
@@ -49,12 +57,8 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
             upstream = tf.where(wanted, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
             totals = output.no_gradients()
-            part_size = _ceiling(size, num_parts)
-            for part in range(num_parts):
-                totals = output.add_part(
-                    totals,
-                    *(x[part * part_size : (part + 1) * part_size] for x in (chunks[0], first_probabilities, first)),
-                )
+            for part, probabilities in zip(parts, first_probabilities, strict=True):
+                totals = output.add_part(totals, chunks[0][part], probabilities, first[part])
             return output.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
 
         return log_likelihood, backward
@@ -117,6 +121,15 @@ class _Output:
         # The largest probability is at least 1 / V, so that its logarithm loses nothing.
         log_likelihood = distance + tf.math.log(tf.reduce_max(probabilities, axis=1))
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
+
+    def chosen_and_probabilities_if(self, needed, rows):
+        """As `chosen_and_probabilities`, zeros and no product where they are not needed."""
+        shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
+        return tf.cond(
+            needed,
+            lambda: self.chosen_and_probabilities(rows),
+            lambda: (tf.zeros_like(rows, tf.float32), tf.zeros(shape, self.inputs.dtype)),
+        )
 
     def no_gradients(self):
         """Return zeros: the gradients by inputs, kernel and bias before any row."""

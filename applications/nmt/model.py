@@ -164,7 +164,11 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
             posterior_logits=posterior_logits,
             logits=decoded["logits"],
         )
-        log_likelihood = emission.words(emission.hidden(decoded["query"], found["candidates"]), target)
+        log_likelihood = emission.words(
+            emission.hidden(decoded["query"], found["candidates"]),
+            target,
+            candidates_mask=source_mask[:, None] if row.enumerates else None,
+        )
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         bound = value(log_likelihood, found["log_prior"], found["log_posterior"])
     training = keras.Model(inputs, bound, name=options.row)

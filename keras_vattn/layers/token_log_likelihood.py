@@ -11,6 +11,8 @@ from keras_vattn.validation import positive_integer
 # a prediction, where larger chunks gain nothing.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
+# The first chunk is cut into so many parts where there are several candidates, to leave out those without a use.
+NUM_PARTS = 4
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -39,6 +41,9 @@ class TokenLogLikelihood(keras.layers.Layer):
         targets: Integers (B, T) in [0, V), or `None`.
         log_weights: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
         inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
+        candidates_mask: Boolean (B, T, K), or what broadcasts to it, or `None`: which candidates are possible, for
+            instance the source mask where all keys are candidates. The others have value and gradient 0, and as far as
+            may be no product is spent on them; their log p(z) of -1e30 keeps them out of every sum.
 
     Returns:
         Float32, in nats. With targets log p(y_t | z_k), (B, T, K); words of `ignore_class`, and those that
@@ -48,8 +53,8 @@ class TokenLogLikelihood(keras.layers.Layer):
         With neither log p(v | z_k), (B, T, K, V).
 
     Raises:
-        ValueError: For sizes that are not positive, inputs, targets or `log_weights` of the wrong shape, and targets
-            beside `log_weights`.
+        ValueError: For sizes that are not positive, inputs, targets, masks or `log_weights` of the wrong shape, targets
+            beside `log_weights`, and a `candidates_mask` without targets.
 
     Example:
 
@@ -103,8 +108,8 @@ class TokenLogLikelihood(keras.layers.Layer):
                 name="bias", shape=(self.vocabulary_size,), initializer=self.bias_initializer, autocast=False
             )
 
-    def call(self, inputs, targets=None, log_weights=None, inputs_mask=None):
-        self._check(inputs, targets, log_weights, inputs_mask)
+    def call(self, inputs, targets=None, log_weights=None, inputs_mask=None, candidates_mask=None):
+        self._check(inputs, targets, log_weights, inputs_mask, candidates_mask)
         inputs = ops.cast(inputs, self.compute_dtype)
         mask, counted = None, None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
@@ -121,7 +126,7 @@ class TokenLogLikelihood(keras.layers.Layer):
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
-        num_parts = 1 if inputs.shape[2] == 1 else 2
+        num_parts = 1 if inputs.shape[2] == 1 else NUM_PARTS
         # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
         inputs = ops.transpose(inputs, (2, 0, 1, 3))
         if targets is None:
@@ -133,9 +138,14 @@ class TokenLogLikelihood(keras.layers.Layer):
         if counted is not None:
             counted = ops.broadcast_to(counted, (batch_size, num_steps))
             targets = ops.where(counted, targets, 0)
+        counted = _repeated(counted, num_candidates)
+        if candidates_mask is not None:
+            possible = ops.broadcast_to(ops.cast(candidates_mask, "bool"), (batch_size, num_steps, num_candidates))
+            counted = both(counted, ops.transpose(possible, (2, 0, 1)))
+            inputs = ops.where(counted[..., None], inputs, ops.zeros_like(inputs))
         rows, targets, counted = (
             None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
-            for x in (inputs, _repeated(targets, num_candidates), _repeated(counted, num_candidates))
+            for x in (inputs, _repeated(targets, num_candidates), counted)
         )
         result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, counted, num_parts)
         result = ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
@@ -147,7 +157,9 @@ class TokenLogLikelihood(keras.layers.Layer):
     def _bias(self):
         return ops.zeros((self.vocabulary_size,)) if self.bias is None else self.bias.value
 
-    def _check(self, inputs, targets, log_weights, inputs_mask):
+    def _check(self, inputs, targets, log_weights, inputs_mask, candidates_mask):
+        if candidates_mask is not None and targets is None:
+            raise ValueError("`candidates_mask` is that of a call with targets. Received: targets=None")
         if targets is not None and log_weights is not None:
             raise ValueError(
                 "A call has targets, or `log_weights` to predict with, not both. "
@@ -158,14 +170,15 @@ class TokenLogLikelihood(keras.layers.Layer):
         if log_weights is not None:
             check_shape("log_weights", log_weights, tuple(inputs.shape[:3]), "(B, T, K)")
         check_mask("inputs_mask", inputs_mask, tuple(inputs.shape[:2]), "(B, T)")
+        check_mask("candidates_mask", candidates_mask, tuple(inputs.shape[:3]), "(B, T, K)")
 
     def compute_output_shape(self, inputs_shape, targets_shape=None, log_weights_shape=None):
         if targets_shape is not None:
             return tuple(inputs_shape[:3])
         return (*inputs_shape[: 3 if log_weights_shape is None else 2], self.vocabulary_size)
 
-    def compute_output_spec(self, inputs, targets=None, log_weights=None, inputs_mask=None):
-        self._check(inputs, targets, log_weights, inputs_mask)
+    def compute_output_spec(self, inputs, targets=None, log_weights=None, inputs_mask=None, candidates_mask=None):
+        self._check(inputs, targets, log_weights, inputs_mask, candidates_mask)
         shapes = (None if x is None else x.shape for x in (inputs, targets, log_weights))
         return keras.KerasTensor(self.compute_output_shape(*shapes), dtype="float32")
 

@@ -17,6 +17,7 @@ IGNORED = 7  # 4 of the 12 words
 UPSTREAM = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES)).astype("float32")
 UPSTREAM[:, :, -1] = 0.0
 UPSTREAM[1, 2:] = 0.0
+POSSIBLE = np.arange(CANDIDATES) < np.array([2, 1, 1])[:, None, None] + np.zeros((BATCH, STEPS, 1))  # 16 of 60
 CHUNK_SIZES = (1, 7, 30, 60, 1000)
 
 
@@ -28,11 +29,11 @@ def built(**options):
     return layer
 
 
-def value_and_gradients(layer, inputs=INPUTS, targets=TARGETS, upstream=UPSTREAM):
+def value_and_gradients(layer, inputs=INPUTS, targets=TARGETS, upstream=UPSTREAM, **options):
     inputs = tf.convert_to_tensor(inputs)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        value = layer(inputs, targets)
+        value = layer(inputs, targets, **options)
     return [value, *tape.gradient(value, [inputs, *[w.value for w in layer.weights]], tf.convert_to_tensor(upstream))]
 
 
@@ -113,7 +114,40 @@ def test_no_more_rows_than_a_chunk_at_a_time_and_none_without_a_gradient(monkeyp
         sizes[kind].clear()
     draws_and_baseline = built()
     value_and_gradients(draws_and_baseline, INPUTS[:, :, -2:], TARGETS, UPSTREAM[:, :, -2:])
-    assert sizes == {"forward": [24], "by inputs": [12], "by kernel": [12]}
+    assert sizes == {"forward": [24], "by inputs": [6, 6], "by kernel": [6, 6]}
+
+    for kind in sizes:
+        sizes[kind].clear()
+    # 16 possible candidates of 60, in the first two of four parts.
+    value_and_gradients(built(), candidates_mask=POSSIBLE)
+    assert sizes == {"forward": [15, 15], "by inputs": [15, 15], "by kernel": [15, 15]}
+
+
+@pytest.mark.parametrize("chunk_size", [None, 7])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_candidates_that_are_impossible(chunk_size, jit_compile):
+    """Value and gradient 0 whatever stands there; the others as without a mask."""
+    layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
+    upstream = np.where(POSSIBLE, UPSTREAM, 0.0).astype("float32")
+    expected = value_and_gradients(layer, upstream=upstream)
+    inputs = np.where(POSSIBLE[..., None], INPUTS, np.nan)
+    masked = tf.function(value_and_gradients, jit_compile=jit_compile, autograph=False)
+    found = masked(layer, inputs, candidates_mask=tf.constant(POSSIBLE))
+    np.testing.assert_allclose(found[0], np.where(POSSIBLE, expected[0], 0.0), rtol=1e-4, atol=1e-6)
+    assert_close(found[1:], expected[1:])
+    assert (found[1].numpy()[~POSSIBLE] == 0).all()
+
+
+def test_a_mask_of_candidates_broadcasts():
+    layer = built()
+    of_keys = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
+    value = layer(INPUTS, TARGETS, candidates_mask=of_keys[:, None])
+    expected = np.where(of_keys[:, None], layer(INPUTS, TARGETS), 0.0)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="`candidates_mask` is that of a call with targets"):
+        layer(INPUTS, candidates_mask=of_keys[:, None])
+    with pytest.raises(ValueError, match="`candidates_mask` must have shape"):
+        layer(INPUTS, TARGETS, candidates_mask=of_keys[:, None, :2])
 
 
 def test_words_that_do_not_count():
