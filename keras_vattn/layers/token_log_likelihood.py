@@ -12,7 +12,7 @@ from keras_vattn.validation import positive_integer
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # The first chunk is cut into so many parts where there are several candidates, to leave out those without a use.
-NUM_PARTS = 4
+NUM_PARTS = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
