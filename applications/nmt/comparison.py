@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import threading
 
 import keras_vattn
 from applications.common.command_line import find_preset, read_file
@@ -65,9 +66,7 @@ def compare(options):
         if run not in missing:
             splits.require_those_of(RunFolder.load(runs[run].out))
     comparison.make_folder()
-    halves = {half.out: half for run, half in first.items() if run in missing}
-    comparison.in_parallel(comparison.train, [half for half in halves.values() if not comparison.is_finished(half)])
-    comparison.in_parallel(lambda run: comparison.train(runs[run]), missing)
+    _train(comparison, [runs[run] for run in missing], [first[run] for run in missing if run in first])
     found = _of_rows(options, lambda run: comparison.read(runs[run], "metrics.json"))
     hypotheses = _of_rows(options, lambda run: comparison.lines(runs[run], HYPOTHESES))
     references = comparison.lines(runs[options.rows[0], 0], REFERENCES)
@@ -85,6 +84,25 @@ def compare(options):
     keras_vattn.plots.training_curves(histories, list(CURVES), metric_labels=CURVE_LABELS, path=folder / "curves.png")
     _draw_alignments(options, comparison, runs, folder)
     print(f"written: {folder}")
+
+
+def _train(comparison, missing, halves):
+    """Train runs, and before those that start from one the first half that they start from."""
+    halves = {half.out: half for half in halves if not comparison.is_finished(half)}
+    ended = {out: threading.Event() for out in halves}
+
+    def train(run_options):
+        if run_options.init_from in ended:
+            ended[run_options.init_from].wait()
+        try:
+            return comparison.train(run_options)
+        finally:
+            if run_options.out in ended:
+                ended[run_options.out].set()
+
+    # In this order whoever waits waits for a run that has begun.
+    order = sorted(missing, key=lambda run_options: run_options.init_from in ended)
+    comparison.in_parallel(train, [*halves.values(), *order])
 
 
 def _of_rows(options, read):

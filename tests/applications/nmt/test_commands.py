@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
 import keras
 import numpy as np
@@ -269,3 +270,32 @@ def test_draws_of_continuous_alignments():
     assert not Inference.parse("sample:3", "marginal").draws_weights("marginal")
     with pytest.raises(InputError, match="the alignments of relaxed are continuous"):
         Inference.parse("kmax:3", "relaxed")
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_run_waits_for_the_half_that_it_starts_from(tmp_path, monkeypatch, jobs):
+    """Every run once, what starts from another after it, and the others need not wait."""
+    begun, ended = [], []
+
+    def train(self, run_options):
+        name = pathlib.Path(run_options.out).name
+        assert run_options.init_from is None or pathlib.Path(run_options.init_from).name in ended
+        begun.append(name)
+        time.sleep(0.2 if "half" in name else 0.0)
+        ended.append(name)
+
+    monkeypatch.setattr(Comparison, "train", train)
+    write_pairs(tmp_path / "data")
+    values = {**SMALL, "data": str(tmp_path / "data"), "epochs": 2}
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump(values))
+    rows = ["variational_sample@soft", "soft", "variational_enum@soft"]
+    words = ["--out", tmp_path / "out", "--options", tmp_path / "options.yaml", "--seeds", 2, "--jobs", jobs]
+    status, _, err = call("compare", *words, "--rows", *rows)
+    # Nothing was trained, so that there is nothing to read.
+    assert (status, "cannot be read" in err) == (2, True)
+    halves = [f"soft_half_seed_{seed}" for seed in (0, 1)]
+    assert sorted(begun) == sorted(
+        [f"{row.replace('@', '_from_')}_seed_{seed}" for row in rows for seed in (0, 1)] + halves
+    )
+    if jobs == 3:
+        assert ended.index("soft_seed_0") < ended.index("soft_half_seed_0")
