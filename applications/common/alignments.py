@@ -12,6 +12,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 from applications.common.readers import read_lines
+from applications.common.significance import resample
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 # Pair, source word, target word, and optionally the kind and a confidence, which is not used.
@@ -355,10 +356,6 @@ def _score(counts, measure):
 
 
 def _interval(score, num_pairs, num_resamples, seed):
-    if num_resamples < 1:
-        raise ValueError(f"num_resamples must be at least 1. Received: {num_resamples}")
-    value = score(np.arange(num_pairs))
-    generator = np.random.default_rng(seed)
-    resampled = [score(generator.integers(num_pairs, size=num_pairs)) for _ in range(num_resamples)]
+    value, resampled = resample(score, num_pairs, num_resamples, seed)
     low, high = np.percentile(resampled, [2.5, 97.5])
     return ScoreInterval(float(value), float(low), float(high))

@@ -16,6 +16,22 @@ class Difference(typing.NamedTuple):
     p: float
 
 
+def resample(score, num_rows, num_resamples=NUM_RESAMPLES, seed=0):
+    """Return the score of all rows, and those of rows drawn with replacement, an array.
+
+    Args:
+        score: Function of an array of the indices of rows.
+        num_rows: Number of rows.
+        num_resamples: Defaults to 1,000.
+        seed: Defaults to 0.
+    """
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples must be at least 1. Received: {num_resamples}")
+    generator = np.random.default_rng(seed)
+    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in range(num_resamples)]
+    return score(np.arange(num_rows)), np.array(resampled)
+
+
 def paired_bootstrap(metric, hypotheses, others, references, num_resamples=NUM_RESAMPLES, seed=0):
     """Resample sentences with replacement, the same ones for both systems (Koehn 2004).
 
@@ -43,11 +59,7 @@ def paired_bootstrap(metric, hypotheses, others, references, num_resamples=NUM_R
         first, second = (metric._compute_score_from_stats(x[rows].sum(axis=0).tolist()).score for x in counts)
         return first - second
 
-    generator = np.random.default_rng(seed)
-    value = difference(np.arange(len(references)))
-    resampled = np.array(
-        [difference(generator.integers(len(references), size=len(references))) for _ in range(num_resamples)]
-    )
+    value, resampled = resample(difference, len(references), num_resamples, seed)
     low, high = np.percentile(resampled, [2.5, 97.5])
     as_far = np.abs(resampled - value) >= abs(value)
     return Difference(value, float(low), float(high), float((1 + as_far.sum()) / (1 + num_resamples)))

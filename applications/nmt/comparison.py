@@ -170,8 +170,6 @@ def _draw_alignments(options, comparison, runs, folder):
     for index, pair in enumerate(found[options.rows[0]]["pairs"]):
         for name in options.rows:
             same = found[name]["pairs"][index]
-            if same["source"] != pair["source"] or same["target"] != pair["target"]:
-                raise InputError(f"{runs[name, 0].out} has been trained on other pairs.")
             for kind in (kind for kind in ROW_PANELS if kind in same["weights"]):
                 panels.append(same["weights"][kind])
                 sources.append(pair["source"])

@@ -117,9 +117,12 @@ class TokenLogLikelihood(keras.layers.Layer):
             if self.ignore_class is not None:
                 counted = both(counted, ops.not_equal(targets, self.ignore_class))
             mask = counted
-        if counted is not None:
+        visible = None if counted is None else counted[..., None]
+        if candidates_mask is not None:
+            visible = both(visible, ops.cast(candidates_mask, "bool"))
+        if visible is not None:
             # What stands at the others may be anything, NaN too.
-            inputs = ops.where(counted[..., None, None], inputs, ops.zeros_like(inputs))
+            inputs = ops.where(visible[..., None], inputs, ops.zeros_like(inputs))
         batch_size, num_steps, num_candidates, width = ops.shape(inputs)
         if targets is None and log_weights is None:
             logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
@@ -136,18 +139,15 @@ class TokenLogLikelihood(keras.layers.Layer):
             result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
             return ops.reshape(result, (batch_size, num_steps, self.vocabulary_size))
         if counted is not None:
-            counted = ops.broadcast_to(counted, (batch_size, num_steps))
-            targets = ops.where(counted, targets, 0)
-        counted = _repeated(counted, num_candidates)
-        if candidates_mask is not None:
-            possible = ops.broadcast_to(ops.cast(candidates_mask, "bool"), (batch_size, num_steps, num_candidates))
-            counted = both(counted, ops.transpose(possible, (2, 0, 1)))
-            inputs = ops.where(counted[..., None], inputs, ops.zeros_like(inputs))
-        rows, targets, counted = (
+            targets = ops.where(ops.broadcast_to(counted, (batch_size, num_steps)), targets, 0)
+        if visible is not None:
+            visible = ops.transpose(ops.broadcast_to(visible, (batch_size, num_steps, num_candidates)), (2, 0, 1))
+        targets = ops.broadcast_to(targets[None], (num_candidates, batch_size, num_steps))
+        rows, targets, visible = (
             None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
-            for x in (inputs, _repeated(targets, num_candidates), counted)
+            for x in (inputs, targets, visible)
         )
-        result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, counted, num_parts)
+        result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, visible, num_parts)
         result = ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
         if mask is not None:
             # `compute_mask` does not see the targets.
@@ -195,8 +195,3 @@ class TokenLogLikelihood(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
-
-
-def _repeated(x, count):
-    """Return x (B, T) as (count, B, T)."""
-    return None if x is None else ops.broadcast_to(x[None], (count, *ops.shape(x)))
