@@ -167,7 +167,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         log_likelihood = emission.words(
             emission.hidden(decoded["query"], found["candidates"]),
             target,
-            candidates_mask=source_mask[:, None] if row.enumerates else None,
+            candidates_mask=source_mask[:, None] if objective.in_training.estimator == "enumerate" else None,
         )
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         bound = value(log_likelihood, found["log_prior"], found["log_posterior"])

@@ -39,11 +39,6 @@ class Row:
         return "sampled" if self.is_bayesian else "expected"
 
     @property
-    def enumerates(self):
-        """Whether all source positions are candidates, in training and after it."""
-        return self.objective is not None and (self.objective == "marginal" or self.objective.endswith("/enumerate"))
-
-    @property
     def is_bayesian(self):
         return self.alignment is not None and not self.needs_posterior
 

@@ -43,7 +43,8 @@ class TokenLogLikelihood(keras.layers.Layer):
         inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
         candidates_mask: Boolean (B, T, K), or what broadcasts to it, or `None`: which candidates are possible, for
             instance the source mask where all keys are candidates. The others have value and gradient 0, and as far as
-            may be no product is spent on them; their log p(z) of -1e30 keeps them out of every sum.
+            may be no product is spent on them; their log p(z) of -1e30 keeps them out of every sum. A word without any
+            has all of them, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
         Float32, in nats. With targets log p(y_t | z_k), (B, T, K); words of `ignore_class`, and those that
@@ -119,7 +120,9 @@ class TokenLogLikelihood(keras.layers.Layer):
             mask = counted
         visible = None if counted is None else counted[..., None]
         if candidates_mask is not None:
-            visible = both(visible, ops.cast(candidates_mask, "bool"))
+            possible = ops.cast(candidates_mask, "bool")
+            # Where none is, they weigh the same, and the word has the likelihood that they give it.
+            visible = both(visible, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if visible is not None:
             # What stands at the others may be anything, NaN too.
             inputs = ops.where(visible[..., None], inputs, ops.zeros_like(inputs))

@@ -151,6 +151,14 @@ def test_a_mask_of_candidates_broadcasts():
         layer(INPUTS, TARGETS, candidates_mask=of_keys[:, None, :2])
 
 
+def test_a_word_without_a_candidate_has_them_all():
+    """They weigh the same in the bound, and a likelihood of 1 would be better than any model's."""
+    layer = built()
+    possible = np.ones((3, 1, 5), bool)
+    possible[1] = False
+    np.testing.assert_allclose(layer(INPUTS, TARGETS, candidates_mask=possible), layer(INPUTS, TARGETS), rtol=1e-6)
+
+
 def test_words_that_do_not_count():
     """Value and gradient 0, whatever stands there."""
     targets = TARGETS.copy()
