@@ -12,7 +12,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 from applications.common.readers import read_lines
-from applications.common.significance import resample
+from applications.common.significance import bootstrap_difference, percentiles, resample
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 # Pair, source word, target word, and optionally the kind and a confidence, which is not used.
@@ -116,19 +116,19 @@ def merge_to_words(weights, source_words, target_words):
     Args:
         weights: (T, S), rows of probabilities.
         source_words: (S,), int, the word that each source piece belongs to, counted from 0; -1 for a piece of no word,
-            as the end of the sentence, whose weight is left out.
+            as the end of the sentence, whose weight is left out. A word without a piece has weight 0.
         target_words: (T,), int, likewise; the row of a piece of no word is left out.
 
     Returns:
         (T_words, S_words), float64.
 
     Raises:
-        ValueError: if the lengths differ from the shape, or a word between others has no piece.
+        ValueError: if the lengths differ from the shape.
     """
     weights = _matrix(weights)
     onto_source = _membership(source_words, weights.shape[1], "source_words")
     onto_target = _membership(target_words, weights.shape[0], "target_words")
-    return (onto_target / onto_target.sum(axis=0)).T @ weights @ onto_source
+    return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ weights @ onto_source
 
 
 def links_of(weights, threshold=None):
@@ -187,7 +187,7 @@ def alignment_scores(predicted, gold):
 
 
 class ScoreInterval(typing.NamedTuple):
-    """A score of the whole corpus, or a difference of two, and its interval."""
+    """A score of the whole corpus, and its interval."""
 
     value: float
     low: float
@@ -210,12 +210,12 @@ def bootstrap_interval(predicted, gold, measure, num_resamples=1000, seed=0):
     Raises:
         ValueError: as `alignment_scores`, and for an unknown `measure` or fewer than 1 resample.
     """
-    counts = _counts(predicted, gold)
-    return _interval(lambda drawn: _score(counts[drawn].sum(axis=0), measure), len(gold), num_resamples, seed)
+    value, resampled = resample(_scorer(predicted, gold, measure), len(gold), num_resamples, seed)
+    return ScoreInterval(value, *percentiles(resampled))
 
 
-def paired_bootstrap(first, second, gold, measure, num_resamples=1000, seed=0):
-    """A 95% percentile interval of a score of `first` minus that of `second`, on the same resampled pairs.
+def compare_alignments(first, second, gold, measure, num_resamples=1000, seed=0):
+    """A score of `first` minus that of `second`, on the same resampled pairs of sentences.
 
     Args:
         first: list of `Links`.
@@ -226,18 +226,14 @@ def paired_bootstrap(first, second, gold, measure, num_resamples=1000, seed=0):
         seed: int, default 0.
 
     Returns:
-        `ScoreInterval` of the difference. An interval without 0 is a difference that other sentences would confirm.
+        `applications.common.significance.Difference`. An interval without 0 is a difference that other sentences would
+        confirm.
 
     Raises:
         ValueError: as `bootstrap_interval`.
     """
-    both = [_counts(predicted, gold) for predicted in (first, second)]
-
-    def difference(drawn):
-        scores = [_score(counts[drawn].sum(axis=0), measure) for counts in both]
-        return scores[0] - scores[1]
-
-    return _interval(difference, len(gold), num_resamples, seed)
+    scorers = [_scorer(predicted, gold, measure) for predicted in (first, second)]
+    return bootstrap_difference(*scorers, len(gold), num_resamples, seed)
 
 
 def entropy(weights, axis=-1):
@@ -316,10 +312,9 @@ def _membership(words, num_pieces, name):
     words = np.asarray(words, np.int64)
     if words.shape != (num_pieces,):
         raise ValueError(f"{name} needs one word per piece, {num_pieces} in all. Received: shape {words.shape}")
-    num_words = int(words.max(initial=-1)) + 1
-    if set(range(num_words)) - set(words.tolist()) or words.min(initial=0) < -1:
-        raise ValueError(f"{name} counts words from 0 without a gap, and -1 is no word. Received: {words.tolist()}")
-    return (words[:, None] == np.arange(num_words)).astype(np.float64)
+    if words.min(initial=0) < -1:
+        raise ValueError(f"{name} counts words from 0, and -1 is no word. Received: {words.tolist()}")
+    return (words[:, None] == np.arange(int(words.max(initial=-1)) + 1)).astype(np.float64)
 
 
 def _counts(predicted, gold):
@@ -349,13 +344,9 @@ def _ratio(part, whole):
     return part / whole if whole else 0.0
 
 
-def _score(counts, measure):
+def _scorer(predicted, gold, measure):
+    """Return the function from indices of pairs to their score."""
     if measure not in AlignmentScores._fields:
         raise ValueError(f"measure must be one of {', '.join(AlignmentScores._fields)}. Received: {measure!r}")
-    return getattr(_scores(counts), measure)
-
-
-def _interval(score, num_pairs, num_resamples, seed):
-    value, resampled = resample(score, num_pairs, num_resamples, seed)
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return ScoreInterval(float(value), float(low), float(high))
+    counts = _counts(predicted, gold)
+    return lambda rows: float(getattr(_scores(counts[rows].sum(axis=0)), measure))

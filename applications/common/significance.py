@@ -32,11 +32,36 @@ def resample(score, num_rows, num_resamples=NUM_RESAMPLES, seed=0):
     return score(np.arange(num_rows)), np.array(resampled)
 
 
-def paired_bootstrap(metric, hypotheses, others, references, num_resamples=NUM_RESAMPLES, seed=0):
-    """Resample sentences with replacement, the same ones for both systems (Koehn 2004).
+def percentiles(resampled):
+    """Return the 95% interval of scores of resamples: low, high."""
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return float(low), float(high)
 
-    p is the share of resamples whose difference is as far from the measured one as that is from 0; sacrebleu's own
-    test is one-sided, and finds systems with the same sentences different.
+
+def bootstrap_difference(first, second, num_rows, num_resamples=NUM_RESAMPLES, seed=0):
+    """Resample rows with replacement, the same ones for both systems (Koehn 2004).
+
+    p is the share of resamples whose difference is as far from the measured one as that is from 0.
+
+    Args:
+        first: Function of an array of the indices of rows, the score.
+        second: The same of the other system, whose score is subtracted.
+        num_rows: Number of rows.
+        num_resamples: Defaults to 1,000.
+        seed: Defaults to 0.
+
+    Returns:
+        `Difference`.
+    """
+    value, resampled = resample(lambda rows: first(rows) - second(rows), num_rows, num_resamples, seed)
+    as_far = np.abs(resampled - value) >= abs(value)
+    return Difference(float(value), *percentiles(resampled), float((1 + as_far.sum()) / (1 + num_resamples)))
+
+
+def compare_translations(metric, hypotheses, others, references, num_resamples=NUM_RESAMPLES, seed=0):
+    """Return the `bootstrap_difference` of two systems' translations.
+
+    sacrebleu's own test is one-sided, and finds systems with the same sentences different.
 
     Args:
         metric: A metric of sacrebleu.
@@ -45,21 +70,11 @@ def paired_bootstrap(metric, hypotheses, others, references, num_resamples=NUM_R
         references: List of str, as many.
         num_resamples: Defaults to 1,000.
         seed: Defaults to 0.
-
-    Returns:
-        `Difference`.
     """
-    # What a metric counts in each sentence; a corpus score is that of the sums. sacrebleu resamples the same way.
-    counts = [
-        np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
-        for sentences in (hypotheses, others)
-    ]
 
-    def difference(rows):
-        first, second = (metric._compute_score_from_stats(x[rows].sum(axis=0).tolist()).score for x in counts)
-        return first - second
+    def scorer(sentences):
+        # What the metric counts in each sentence; a corpus score is that of the sums. sacrebleu resamples the same way.
+        counts = np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
+        return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
-    value, resampled = resample(difference, len(references), num_resamples, seed)
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    as_far = np.abs(resampled - value) >= abs(value)
-    return Difference(value, float(low), float(high), float((1 + as_far.sum()) / (1 + num_resamples)))
+    return bootstrap_difference(scorer(hypotheses), scorer(others), len(references), num_resamples, seed)

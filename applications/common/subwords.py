@@ -9,6 +9,7 @@ Shapes: B sentences, T pieces of the longest of them.
 
 import collections
 import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -67,6 +68,29 @@ class PieceEncoder(TextEncoder):
         ends = np.flatnonzero(ids == END)
         kept = ids[: ends[0]] if ends.size else ids
         return [self.vocabulary.tokens[index] for index in kept if index not in (PAD, START)]
+
+    def words_of_pieces(self, sentences):
+        """Index of the word that each piece of a sentence is of: list of str to a list of int arrays. Eager only.
+
+        The words are those that `words_of` finds in the sentence as it stands. Normalisation can cut one in two, or
+        leave nothing of it, and a piece that is read can be unknown.
+        """
+        found = []
+        for chunk in _chunks(sentences):
+            segments = [sentence.split() for sentence in chunk]
+            normalized = self.tokenizer.normalize(tf.constant([x for row in segments for x in row], tf.string))
+            normalized = iter(normalized.numpy())
+            for row, pieces in zip(segments, self.token_lists(chunk), strict=True):
+                # The word of each segment that normalisation leaves.
+                words, word = [], 0
+                for segment in row:
+                    words += [word] * len(next(normalized).split())
+                    word += not segment.endswith(CONTINUES)
+                found.append(np.array([words[index] for index in self._segment_of_piece(pieces)], int))
+        return found
+
+    def _segment_of_piece(self, pieces):
+        return self.word_of_piece(pieces)
 
 
 class SubwordEncoder(PieceEncoder):
@@ -237,6 +261,9 @@ class SegmentedEncoder(FittedEncoder):
         ends = [not piece.endswith(CONTINUES) for piece in pieces]
         return _words([True, *ends[:-1]], [piece != CONTINUES for piece in pieces])
 
+    def _segment_of_piece(self, pieces):
+        return range(len(pieces))
+
 
 class CharacterEncoder(FittedEncoder):
     """Strings to the ids of their Unicode characters, and back; a space is the token "▁".
@@ -268,6 +295,11 @@ class CharacterEncoder(FittedEncoder):
         A space belongs to the word that follows, or at the end to the last word, as in `SubwordEncoder`.
         """
         return SubwordEncoder.word_of_piece(pieces)
+
+
+def words_of(sentence):
+    """Words of a sentence that may be segmented with "@@ ": str to a list of str."""
+    return re.sub(rf"{CONTINUES}\s+", "", sentence).split()
 
 
 def _check_size(place, found, expected):

@@ -1,6 +1,7 @@
 """Reads parallel text and its alignments, from files or from the embedded corpus."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import sys
@@ -11,7 +12,7 @@ from applications.common.alignments import check_links, read_pharaoh
 from applications.common.errors import InputError
 from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
 from applications.common.splits import Splits
-from applications.common.subwords import CONTINUES
+from applications.common.subwords import words_of
 from applications.nmt.embedded import embedded_pairs
 
 PARTS = ("train", "valid", "test")
@@ -32,6 +33,18 @@ class AlignedSplits(Splits):
 
     links: dict = dataclasses.field(default_factory=dict)
     posteriors: dict = dataclasses.field(default_factory=dict)
+
+    def fingerprint(self):
+        """Return a digest of all pairs and of what their alignments are known to be."""
+        pairs = super().fingerprint()
+        if not self.links and not self.posteriors:
+            return pairs
+        digest = hashlib.sha256(pairs.encode())
+        for part, links in sorted(self.links.items()):
+            digest.update(f"{part} {[(sorted(x.sure), sorted(x.possible)) for x in links]}\n".encode())
+        for part, posteriors in sorted(self.posteriors.items()):
+            digest.update(f"{part} {[x.tolist() for x in posteriors]}\n".encode())
+        return digest.hexdigest()
 
 
 def is_embedded(options):
@@ -106,11 +119,6 @@ def gold_links(path, pairs, skip_invalid=False):
     if num_dropped:
         print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
     return links
-
-
-def words_of(sentence):
-    """Return the words of a sentence that may be segmented with "@@ "."""
-    return sentence.replace(f"{CONTINUES} ", "").split()
 
 
 def _read_posteriors(options, splits):

@@ -1,14 +1,18 @@
 """From parallel text to ids and batches: the segmentation that a model has, and alignments of its pieces."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import tensorflow as tf
 
 from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
+from applications.common.runs import write_text_atomically
 from applications.common.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
 from applications.common.text import END, PAD, START
+
+SEGMENTATION_DIGEST = "segmentation.sha256"
 
 
 @dataclasses.dataclass
@@ -42,7 +46,11 @@ class Codec:
 
     @classmethod
     def load(cls, folder, options):
-        """Read what `save` wrote into a run's folder."""
+        """Read what `save` wrote into a run's folder; `InputError` if it is not what the model was trained with."""
+        files = ["bpe.model"] if options.segmentation == "bpe" else ["source_vocabulary.txt", "target_vocabulary.txt"]
+        digest = folder.path / SEGMENTATION_DIGEST
+        if digest.exists() and digest.read_text(encoding="utf-8").strip() != _digest(folder, files):
+            raise InputError(f"{folder.path}: {' and '.join(files)} are not those that this run was trained with.")
         if options.segmentation == "bpe":
             joint = SubwordEncoder.load(
                 folder.path / "bpe.model", lowercase=options.lowercase, normalization=options.normalization
@@ -62,11 +70,23 @@ class Codec:
 
     def save(self, folder):
         """Write the segmentation into a run's folder."""
+        encoders = {"source_vocabulary.txt": self.source, "target_vocabulary.txt": self.target}
         if isinstance(self.source, SubwordEncoder):
-            self.source.save(folder.file("bpe.model"))
-            return
-        self.source.save(folder.file("source_vocabulary.txt"))
-        self.target.save(folder.file("target_vocabulary.txt"))
+            encoders = {"bpe.model": self.source}
+        for name, encoder in encoders.items():
+            encoder.save(folder.file(name))
+        # Another segmentation of the same size would give the weights other words.
+        write_text_atomically(folder.file(SEGMENTATION_DIGEST), _digest(folder, encoders) + "\n")
+
+
+def _digest(folder, names):
+    digest = hashlib.sha256()
+    for name in names:
+        try:
+            digest.update((folder.path / name).read_bytes())
+        except OSError as error:
+            raise InputError(f"{folder.path / name} cannot be read: {error.strerror}.") from error
+    return digest.hexdigest()
 
 
 def _encoder_class(options):
@@ -119,9 +139,13 @@ class EncodedPairs:
             report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         if posteriors is not None:
+            of_source, of_target = (
+                encoder.words_of_pieces([sentences[row] for row in rows])
+                for encoder, sentences in ((codec.source, pairs.sources), (codec.target, pairs.targets))
+            )
             posteriors = [
-                of_pieces(codec, posteriors[row], source, target)
-                for row, source, target in zip(rows, sources, targets, strict=True)
+                of_pieces(posteriors[row], of_source[index][: len(source)], of_target[index][: len(target)])
+                for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True))
             ]
         return cls(sources, targets, rows, report, posteriors)
 
@@ -156,13 +180,16 @@ class EncodedPairs:
         return dataset.map(with_target)
 
 
-def of_pieces(codec, posterior, source, target):
+def of_pieces(posterior, source_words, target_words):
     """Return the (n, 3) alignment of a pair's pieces from that of its words.
 
     All pieces of a target word have its row; the pieces of a source word share its probability.
+
+    Args:
+        posterior: (n, 3): target word, source word, probability.
+        source_words: (S,), the word of each source piece.
+        target_words: (T,), likewise.
     """
-    sides = ((codec.target, target), (codec.source, source))
-    target_words, source_words = (np.array(encoder.word_of_piece(encoder.pieces(ids)), int) for encoder, ids in sides)
     found = []
     for target_word, source_word, probability in posterior:
         places = np.flatnonzero(source_words == source_word)

@@ -148,7 +148,11 @@ def alignment_report(translator, codec, options, pairs, encoded, links=None):
 
     Subwords are merged to words: a target word is linked to its most probable source word.
     """
-    entropies, predicted = {}, {}
+    entropies, predicted, words = {}, {}, None
+    if links is not None:
+        words = list(
+            zip(codec.source.words_of_pieces(pairs.sources), codec.target.words_of_pieces(pairs.targets), strict=True)
+        )
     for rows in progress([range(i, min(i + BATCH, len(pairs))) for i in range(0, len(pairs), BATCH)], "alignments"):
         sources, targets = ([side[row] for row in rows] for side in (encoded.sources, encoded.targets))
         found = align(translator, sources, targets)
@@ -156,17 +160,18 @@ def alignment_report(translator, codec, options, pairs, encoded, links=None):
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    words = word_alignment(codec, matrix, encoded.sources[row], encoded.targets[row])
-                    predicted.setdefault(name, []).append(alignments.links_of(words))
+                    lengths = len(encoded.sources[row]), len(encoded.targets[row])
+                    merged = word_alignment(matrix, *(x[:n] for x, n in zip(words[row], lengths, strict=True)))
+                    predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
     for name, rows in predicted.items():
-        scores = alignments.alignment_scores(rows, links)
-        interval = alignments.bootstrap_interval(rows, links, "f1")
-        report[name] = {**scores._asdict(), "f1_interval": [interval.low, interval.high]}
+        report[name] = alignments.alignment_scores(rows, links)._asdict()
+        for measure in ("f1", "aer"):
+            report[name][f"{measure}_interval"] = list(alignments.bootstrap_interval(rows, links, measure)[1:])
     if "prior" in predicted:
         for name in ("posterior", "exact"):
             if name in predicted:
-                difference = alignments.paired_bootstrap(predicted[name], predicted["prior"], links, "f1")
+                difference = alignments.compare_alignments(predicted[name], predicted["prior"], links, "f1")
                 report[f"{name}_f1_minus_prior_f1"] = dict(difference._asdict())
     return report
 
@@ -189,11 +194,10 @@ def teacher_forced(sources, targets):
     return padded(sources), target_input, padded([[*row, END] for row in targets])
 
 
-def word_alignment(codec, weights, source, target):
+def word_alignment(weights, source_words, target_words):
     """Return the (T_words, S_words) alignment of a (T, S) one of pieces; the end of the sentence is left out."""
-    source_words = codec.source.word_of_piece(codec.source.pieces(np.asarray(source)))
-    target_words = codec.target.word_of_piece(codec.target.pieces(np.asarray(target)))
-    return alignments.merge_to_words(weights[: len(target_words)], source_words, target_words)
+    pieces = weights[: len(target_words), : len(source_words)]
+    return alignments.merge_to_words(pieces, source_words, target_words)
 
 
 def k_curve_report(translator, options, encoded, maximum=10):

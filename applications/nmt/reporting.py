@@ -44,10 +44,9 @@ def write_report(folder, record, sentences):
             line = f"alignment, {name}: entropy {alignment[f'{name}_entropy']:.3f} nats"
             if name in alignment:
                 scores = alignment[name]
-                low, high = scores["f1_interval"]
-                line += (
-                    f", F1 {100 * scores['f1']:.1f} [{100 * low:.1f}, {100 * high:.1f}], AER {100 * scores['aer']:.1f}"
-                )
+                for title, measure in (("F1", "f1"), ("AER", "aer")):
+                    value, low, high = (100 * x for x in (scores[measure], *scores[f"{measure}_interval"]))
+                    line += f", {title} {value:.1f} [{low:.1f}, {high:.1f}]"
             lines.append(line)
     parameters = record["parameters"]
     lines += [

@@ -4,7 +4,7 @@ import math
 
 from applications.common.markdown import interval_text, table
 from applications.common.metrics import mean_interval, paired_interval
-from applications.common.significance import NUM_RESAMPLES, paired_bootstrap
+from applications.common.significance import NUM_RESAMPLES, compare_translations
 from applications.nmt.evaluation import translation_metrics
 from applications.nmt.options import ROWS
 
@@ -132,7 +132,7 @@ def _over_sentences(baseline, hypotheses, references):
         for seed, sentences in enumerate(of_seeds if name != baseline else ()):
             cells = []
             for metric in translation_metrics().values():
-                found = paired_bootstrap(metric, sentences, hypotheses[baseline][seed], references)
+                found = compare_translations(metric, sentences, hypotheses[baseline][seed], references)
                 cells += [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]", f"{found.p:.3f}"]
             lines.append((name, seed, *cells))
     title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import zipfile
 
 import keras
 import numpy as np
@@ -91,9 +92,10 @@ def write_weights(path, weights):
 def read_weights(path):
     """Return what `write_weights` wrote; `InputError` if it cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves one that it cannot read open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return [archive[name] for name in sorted(archive.files)]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be loaded: {error}") from error
 
 
@@ -139,6 +141,8 @@ def put_weights(models, weights, path):
 def start_from(models, path, options, codec):
     """Copy the weights that a finished run's model shares with this one; `InputError` if the two do not fit."""
     folder, other_options, other_codec, other = load_run(path)
+    if not (folder.path / "metrics.json").exists():
+        raise InputError(f"--init-from: {folder.path} has not been trained to its end. Go on with it: --resume.")
     # Reading it has set its seed and policy.
     set_up(options)
     sizes = ["segmentation", "lowercase", "embedding_width", "encoder_units", "units", "num_layers", "attention_units"]

@@ -155,6 +155,27 @@ def test_word_of_piece(encoder, pieces, words):
     assert getattr(subwords, f"{encoder}Encoder").word_of_piece(pieces.split()) == words
 
 
+def test_words_of_pieces_are_those_of_the_text_as_it_stands():
+    """Gold links count them: what is unknown, cut in two by NFKC, or nothing once normalised, moves no word."""
+    sentences = ["the xy@@ zz@@ y dog", "it´s a ½ \x07 \x07x dog", "", "\x07", "ab@@\tc "]
+    num_words = [3, 6, 0, 1, 1]
+    assert [len(subwords.words_of(sentence)) for sentence in sentences] == num_words
+    segmented = subwords.SegmentedEncoder.fit(["the dog it a"], 20, normalization="NFKC")
+    assert [words.tolist() for words in segmented.words_of_pieces(sentences)] == [
+        [0, 1, 1, 1, 2],
+        [0, 0, 1, 2, 4, 5],
+        [],
+        [],
+        [0, 0],
+    ]
+    joint = subwords.SubwordEncoder.fit(["the dog is a dog that sat", "½ cup"], 60)
+    characters = subwords.CharacterEncoder.fit(["the dog"], 20, normalization="NFKC")
+    for encoder in (joint, characters):
+        pieces, words = encoder.token_lists(sentences[1:2])[0], encoder.words_of_pieces(sentences[1:2])[0]
+        texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]
+        assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
+
+
 def test_words_of_pieces_are_the_words_of_the_decoded_text(encoder):
     generator = np.random.default_rng(0)
     for _ in range(20):

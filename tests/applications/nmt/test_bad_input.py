@@ -76,6 +76,30 @@ def test_bad_words_on_the_command_line(trained, tmp_path):
         assert message in err
 
 
+def test_another_segmentation_of_the_same_size(trained, tmp_path):
+    """The weights fit it, and every word would be another."""
+    options, _ = trained
+    shutil.copytree(options.out, tmp_path / "run")
+    file = tmp_path / "run" / "target_vocabulary.txt"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n", encoding="utf-8")
+    for command in (("generate", "--input", __file__), ("evaluate",), ("export", "--out", tmp_path / "served")):
+        status, _, err = call(command[0], "--run", tmp_path / "run", *command[1:])
+        assert status == 2
+        assert "target_vocabulary.txt are not those that this run was trained with" in err
+    file.unlink()
+    assert "cannot be read" in call("generate", "--run", tmp_path / "run", "--input", __file__)[2]
+
+
+def test_weights_that_are_cut_off(trained, tmp_path):
+    options, _ = trained
+    shutil.copytree(options.out, tmp_path / "run")
+    file = tmp_path / "run" / "weights" / "best.npz"
+    file.write_bytes(file.read_bytes()[:1000])
+    status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
+    assert (status, "best.npz cannot be loaded" in err) == (2, True)
+
+
 def test_weights_of_another_model(trained, tmp_path):
     options, _ = trained
     shutil.copytree(options.out, tmp_path / "run")
