@@ -40,13 +40,19 @@ class Comparison:
         except OSError as error:
             raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
 
-    def check(self, run_options):
-        """Raise `InputError` if the folder of a run holds one with other options."""
+    def check(self, run_options, fixed=()):
+        """Raise `InputError` if the folder of a run holds one with other options.
+
+        Args:
+            run_options: Options of the run.
+            fixed: Names of options in which this one may not differ, though others may.
+        """
         out = pathlib.Path(run_options.out)
         if not (out / "config.yaml").exists():
             return
         stored, expected = RunFolder.load(out).config, dataclasses.asdict(run_options)
-        differing = [key for key in expected if key not in self.may_differ and stored.get(key) != expected[key]]
+        may_differ = set(self.may_differ) - set(fixed)
+        differing = [key for key in expected if key not in may_differ and stored.get(key) != expected[key]]
         if differing:
             raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
 
@@ -120,5 +126,5 @@ class Comparison:
 def _text(path):
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error

@@ -19,7 +19,7 @@ from applications.nmt.training import MAY_DIFFER
 
 CROSSING = "crossing"
 # What a finished run has left.
-LEFT = ("metrics.json", HYPOTHESES, REFERENCES, PICTURED)
+LEFT = ("metrics.json", "history.csv", HYPOTHESES, REFERENCES, PICTURED)
 
 
 @dataclasses.dataclass
@@ -55,8 +55,9 @@ def compare(options):
     comparison = Comparison("applications.nmt", folder, options.jobs, MAY_DIFFER, LEFT)
     runs = {(name, seed): _run_options(options, name, seed) for seed in range(options.seeds) for name in options.rows}
     first = {run: _first_half(options, *run) for run in runs if "@" in run[0]}
-    for run_options in (*runs.values(), *first.values()):
-        comparison.check(run_options)
+    for run, run_options in (*runs.items(), *first.items()):
+        # With more epochs than before the one would go on, and not start again from a half that is longer.
+        comparison.check(run_options, fixed=("epochs",) if run in first else ())
     # Bad input is found here once, and not by every run.
     splits = load_splits(runs[options.rows[0], 0])
     if options.inference:
@@ -90,12 +91,18 @@ def _train(comparison, missing, halves):
     """Train runs, and before those that start from one the first half that they start from."""
     halves = {half.out: half for half in halves if not comparison.is_finished(half)}
     ended = {out: threading.Event() for out in halves}
+    trained = set()
 
     def train(run_options):
         if run_options.init_from in ended:
             ended[run_options.init_from].wait()
+            if run_options.init_from not in trained:
+                return f"train {pathlib.Path(run_options.out).name} was not begun: what it starts from is not trained."
         try:
-            return comparison.train(run_options)
+            failure = comparison.train(run_options)
+            if failure is None:
+                trained.add(run_options.out)
+            return failure
         finally:
             if run_options.out in ended:
                 ended[run_options.out].set()

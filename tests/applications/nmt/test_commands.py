@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -167,6 +168,11 @@ def test_a_run_starts_from_another(trained, tmp_path, monkeypatch):
         training.train(dataclasses.replace(started, resume=True))
     for weight in models.training.trainable_weights:
         np.testing.assert_array_equal(seen[weight.path], weight.numpy())
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(options.out, unfinished)
+    (unfinished / "metrics.json").unlink()
+    with pytest.raises(InputError, match=r"--init-from: .*unfinished has not been trained to its end"):
+        training.train(dataclasses.replace(started, init_from=str(unfinished), out=str(tmp_path / "other")))
     with pytest.raises(InputError, match=r"--init-from: .* is another model: units differ"):
         training.train(dataclasses.replace(started, units=12, out=str(tmp_path / "other")))
     assert not (tmp_path / "other").exists()
@@ -206,6 +212,18 @@ def test_a_comparison_reads_what_was_asked_for(trained, tmp_path):
         assert not comparison.is_finished(other)
     with pytest.raises(InputError, match="holds a run with other options"):
         comparison.check(dataclasses.replace(options, units=11))
+    # What a run was started from belongs to its epochs.
+    longer = dataclasses.replace(options, epochs=9)
+    comparison.check(longer)
+    with pytest.raises(InputError, match=r"other options \(epochs\)"):
+        comparison.check(longer, fixed=("epochs",))
+    damaged = dataclasses.replace(options, out=str(tmp_path))
+    for name, content in (("metrics.json", b"{\xff"), ("hypotheses.txt", b"\xff")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read"):
+            comparison.lines(damaged, name)
+    with pytest.raises(InputError, match="cannot be read"):
+        comparison.is_finished(damaged)
 
 
 def test_compare(tmp_path, monkeypatch):
@@ -256,8 +274,16 @@ def test_compare(tmp_path, monkeypatch):
     assert again == out
     # What is missing is asked for: a run of an older version, without its translations, and another curve.
     assert call("compare", *words[:-1], 1)[0] == 2
-    (tmp_path / "out/soft_seed_0/hypotheses.txt").unlink()
-    assert call("compare", *words)[0] == 2
+    for name in ("hypotheses.txt", "history.csv"):
+        file = tmp_path / "out/soft_seed_0" / name
+        file.rename(tmp_path / name)
+        assert call("compare", *words)[0] == 2
+        (tmp_path / name).rename(file)
+    # More epochs: it would go on after the half it started from, which is longer now.
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump({**values, "epochs": 4}))
+    status, _, err = call("compare", *words)
+    assert (status, "holds a run with other options (epochs)" in err) == (2, True)
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump(values))
     # Other data.
     write_pairs(tmp_path / "data", PAIRS[:-3])
     status, _, err = call("compare", *words)
@@ -299,3 +325,22 @@ def test_a_run_waits_for_the_half_that_it_starts_from(tmp_path, monkeypatch, job
     )
     if jobs == 3:
         assert ended.index("soft_seed_0") < ended.index("soft_half_seed_0")
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_run_does_not_start_from_a_half_that_failed(tmp_path, monkeypatch, jobs):
+    begun = []
+
+    def run(self, name, arguments):
+        begun.append(name)
+        return f"train {name} failed: killed" if "half" in name else None
+
+    monkeypatch.setattr(Comparison, "run", run)
+    write_pairs(tmp_path / "data")
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump({**SMALL, "data": str(tmp_path / "data"), "epochs": 2}))
+    words = ["--out", tmp_path / "out", "--options", tmp_path / "options.yaml", "--seeds", 1, "--jobs", jobs]
+    status, _, err = call("compare", *words, "--rows", "soft", "variational_sample@soft")
+    assert status == 2
+    assert "train soft_half_seed_0 failed: killed" in err
+    assert "variational_sample_from_soft_seed_0 was not begun" in err
+    assert sorted(begun) == ["soft_half_seed_0", "soft_seed_0"]
