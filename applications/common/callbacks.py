@@ -15,6 +15,9 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.runs import replacing, write_text_atomically
 
+# What NumPy raises for an archive that is cut off or damaged.
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
+
 
 class Checkpoint(keras.callbacks.Callback):
     """Saves the whole training state after each epoch, in one file and one atomic step.
@@ -71,7 +74,7 @@ class Checkpoint(keras.callbacks.Callback):
             with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 record = json.loads(archive["record"].tobytes())
                 arrays = [archive[f"variable_{index:05d}"] for index in range(len(record["variables"]))]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise InputError(f"{self.path} is not a readable checkpoint: {error}") from error
         variables = training_variables(model)
         mismatch = _mismatch(record["variables"], [_description(variable) for variable in variables])
@@ -118,13 +121,14 @@ class HistoryWriter(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.rows or self.path.exists():
-            self._write()
+            self.write()
 
     def on_epoch_end(self, epoch, logs=None):
         self.rows.append(_row(epoch, logs))
-        self._write()
+        self.write()
 
-    def _write(self):
+    def write(self):
+        """Write the rows; a run that is resumed after its last epoch never begins to train."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")

@@ -3,6 +3,7 @@
 import concurrent.futures
 import csv
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -62,7 +63,8 @@ class Comparison:
         if not all((pathlib.Path(run_options.out) / name).exists() for name in self.left):
             return False
         # What a resumed run may change it may have changed: how it decodes, for instance.
-        reported, asked = self.read(run_options, "metrics.json")["options"], dataclasses.asdict(run_options)
+        reported = self.read(run_options, "metrics.json").get("options", {})
+        asked = dataclasses.asdict(run_options)
         ignored = ("resume", "out", "export")
         return all(reported.get(name) == asked[name] for name in asked if name not in ignored)
 
@@ -82,9 +84,11 @@ class Comparison:
     def history(self, run_options, columns):
         """Return columns of a run's history.csv, `None` where a row has nothing."""
         path = pathlib.Path(run_options.out) / "history.csv"
-        with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {column: [float(row[column]) if row.get(column) else None for row in rows] for column in columns}
+        rows = list(csv.DictReader(io.StringIO(_text(path))))
+        try:
+            return {column: [float(row[column]) if row.get(column) else None for row in rows] for column in columns}
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
 
     def in_parallel(self, function, items):
         """Call a function that returns an error message or `None` for all items; `InputError` with the messages."""

@@ -20,6 +20,6 @@ def set_up(options):
 def refuse_fewer_epochs(options):
     """Raise `InputError` if a run that is resumed has more epochs than are asked for."""
     history = pathlib.Path(options.out) / "history.csv"
-    done = max(len(history.read_text(encoding="utf-8").splitlines()) - 1, 0) if history.exists() else 0
+    done = max(len(history.read_bytes().splitlines()) - 1, 0) if history.exists() else 0
     if options.epochs < done:
         raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.epochs}")

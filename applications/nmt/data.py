@@ -41,9 +41,11 @@ class AlignedSplits(Splits):
             return pairs
         digest = hashlib.sha256(pairs.encode())
         for part, links in sorted(self.links.items()):
-            digest.update(f"{part} {[(sorted(x.sure), sorted(x.possible)) for x in links]}\n".encode())
+            for entry in links:
+                digest.update(f"{part} {sorted(entry.sure)} {sorted(entry.possible)}\n".encode())
         for part, posteriors in sorted(self.posteriors.items()):
-            digest.update(f"{part} {[x.tolist() for x in posteriors]}\n".encode())
+            for posterior in posteriors:
+                digest.update(f"{part} {posterior.shape}\n".encode() + posterior.tobytes())
         return digest.hexdigest()
 
 

@@ -1,14 +1,22 @@
 """One training run: from options to a run folder with everything in it."""
 
 import dataclasses
+import json
 import pathlib
-import zipfile
 
 import keras
 import numpy as np
 
 import keras_vattn
-from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StepSeconds, StopOnNaN
+from applications.common.callbacks import (
+    UNREADABLE,
+    Checkpoint,
+    EpochSeconds,
+    HistoryWriter,
+    StepProgress,
+    StepSeconds,
+    StopOnNaN,
+)
 from applications.common.errors import InputError
 from applications.common.process import refuse_fewer_epochs, set_up
 from applications.common.runs import RunFolder, environment_record, replacing, write_json
@@ -95,7 +103,7 @@ def read_weights(path):
         # Opened here: NumPy leaves one that it cannot read open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return [archive[name] for name in sorted(archive.files)]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} cannot be loaded: {error}") from error
 
 
@@ -141,7 +149,7 @@ def put_weights(models, weights, path):
 def start_from(models, path, options, codec):
     """Copy the weights that a finished run's model shares with this one; `InputError` if the two do not fit."""
     folder, other_options, other_codec, other = load_run(path)
-    if not (folder.path / "metrics.json").exists():
+    if not _is_finished(folder, other_options):
         raise InputError(f"--init-from: {folder.path} has not been trained to its end. Go on with it: --resume.")
     # Reading it has set its seed and policy.
     set_up(options)
@@ -157,6 +165,15 @@ def start_from(models, path, options, codec):
     for weight in copied:
         weight.assign(found[weight.path])
     return len(copied)
+
+
+def _is_finished(folder, options):
+    try:
+        record = json.loads((folder.path / "metrics.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    # A run that goes on for more epochs has the report of fewer.
+    return record["epochs"] >= options.epochs
 
 
 def train(options):
@@ -260,4 +277,6 @@ def _fit(options, folder, models, encoded):
                 keras.callbacks.TensorBoard(folder.file("logs"), write_graph=False),
             ],
         )
+    else:
+        history.write()
     return list(history.rows)

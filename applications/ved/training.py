@@ -201,5 +201,7 @@ def _fit(options, folder, codec, splits, encoded, matrices):
                     keras.callbacks.TensorBoard(folder.file("logs"), write_graph=False),
                 ],
             )
+        else:
+            history.write()
         rows, first_epoch, previous = list(history.rows), last_epoch, models
     return models, generator, rows

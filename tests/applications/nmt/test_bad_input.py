@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 from nmt_cases import arguments_of, call, small_options
@@ -95,9 +96,17 @@ def test_weights_that_are_cut_off(trained, tmp_path):
     options, _ = trained
     shutil.copytree(options.out, tmp_path / "run")
     file = tmp_path / "run" / "weights" / "best.npz"
-    file.write_bytes(file.read_bytes()[:1000])
-    status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
-    assert (status, "best.npz cannot be loaded" in err) == (2, True)
+    content = file.read_bytes()
+    # Cut off; a flag that says it is encrypted; an array and no archive.
+    encrypted = bytearray(content)
+    for index in range(len(content) - 4):
+        if content[index : index + 4] == b"PK\x01\x02":
+            encrypted[index + 8] |= 1
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    for damaged in (content[:1000], bytes(encrypted), (tmp_path / "array.npy").read_bytes()):
+        file.write_bytes(damaged)
+        status, _, err = call("generate", "--run", tmp_path / "run", "--input", __file__)
+        assert (status, "best.npz cannot be loaded" in err) == (2, True)
 
 
 def test_weights_of_another_model(trained, tmp_path):

@@ -144,6 +144,19 @@ def test_resume_repeats_the_uninterrupted_run(tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_finished_run_reports_again(trained, tmp_path):
+    """What is missing of it is written, and it trains no more."""
+    options, _ = trained
+    folder = tmp_path / "run"
+    shutil.copytree(options.out, folder)
+    history = (folder / "history.csv").read_text()
+    for name in ("history.csv", "metrics.json", "alignments.json"):
+        (folder / name).unlink()
+    training.train(dataclasses.replace(options, out=str(folder), resume=True, export=False))
+    assert (folder / "history.csv").read_text() == history
+    assert {"metrics.json", "alignments.json"} <= {path.name for path in folder.iterdir()}
+
+
 def test_a_run_starts_from_another(trained, tmp_path, monkeypatch):
     """The shared weights are those of the other run, and its segmentation is taken over."""
     options, _ = trained
@@ -170,9 +183,13 @@ def test_a_run_starts_from_another(trained, tmp_path, monkeypatch):
         np.testing.assert_array_equal(seen[weight.path], weight.numpy())
     unfinished = tmp_path / "unfinished"
     shutil.copytree(options.out, unfinished)
-    (unfinished / "metrics.json").unlink()
-    with pytest.raises(InputError, match=r"--init-from: .*unfinished has not been trained to its end"):
-        training.train(dataclasses.replace(started, init_from=str(unfinished), out=str(tmp_path / "other")))
+    # One that goes on for more epochs, one without a report.
+    config = {**yaml.safe_load((unfinished / "config.yaml").read_text()), "epochs": 9}
+    (unfinished / "config.yaml").write_text(yaml.safe_dump(config))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"--init-from: .*unfinished has not been trained to its end"):
+            training.train(dataclasses.replace(started, init_from=str(unfinished), out=str(tmp_path / "other")))
+        (unfinished / "metrics.json").unlink(missing_ok=True)
     with pytest.raises(InputError, match=r"--init-from: .* is another model: units differ"):
         training.train(dataclasses.replace(started, units=12, out=str(tmp_path / "other")))
     assert not (tmp_path / "other").exists()
@@ -224,6 +241,11 @@ def test_a_comparison_reads_what_was_asked_for(trained, tmp_path):
             comparison.lines(damaged, name)
     with pytest.raises(InputError, match="cannot be read"):
         comparison.is_finished(damaged)
+    (tmp_path / "metrics.json").write_text("{}")
+    assert not comparison.is_finished(damaged)
+    (tmp_path / "history.csv").write_text("epoch,loss\n1,much\n")
+    with pytest.raises(InputError, match=r"history.csv is damaged"):
+        comparison.history(damaged, ["loss"])
 
 
 def test_compare(tmp_path, monkeypatch):
