@@ -59,7 +59,8 @@ def evaluate(options):
     pairs, links = _pairs(options, folder, run_options)
     encoded = EncodedPairs.encode(run_options, codec, pairs)
     files = {name: getattr(options, name) for name in ("source", "target", "links")}
-    report = {"split": options.split, "files": files, "weights": options.weights, "data": encoded.report}
+    split = None if any(files.values()) else options.split
+    report = {"split": split, "files": files, "weights": options.weights, "data": encoded.report}
     report |= {"inferences": [], "k_curve": None}
     cut = {side: encoded.report[f"{side}_num_truncated"] for side in ("source", "target")}
     if any(cut.values()):

@@ -88,7 +88,9 @@ def test_evaluate_on_other_files(trained, tmp_path):
     files = ("--source", folder / "a", "--target", folder / "b")
     status, _, err = call("evaluate", "--run", options.out, *files, "--links", folder / "links", "--name", "other")
     assert status == 0, err
-    found = json.loads((pathlib.Path(options.out) / "other.json").read_text())["inferences"][0]
+    report = json.loads((pathlib.Path(options.out) / "other.json").read_text())
+    assert (report["split"], report["files"]["target"]) == (None, str(folder / "b"))
+    found = report["inferences"][0]
     assert found["num_sentences"] == 3
     assert {"prior", "posterior", "exact", "posterior_f1_minus_prior_f1"} <= set(found["alignment"])
     for words, message in (
