@@ -397,6 +397,22 @@ FAULTS = [
         "do_not_count or value_and_gradients",
     ),
     Fault(
+        "latent: a word without a candidate is certain",
+        "layers/token_log_likelihood.py",
+        "ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True))",
+        "possible",
+        (WORDS,),
+        "without_a_candidate",
+    ),
+    Fault(
+        "latent: impossible candidates have a gradient",
+        "layers/token_log_likelihood.py",
+        "            visible = both(visible, ops.logical_or",
+        "            both(visible, ops.logical_or",
+        (WORDS,),
+        "impossible",
+    ),
+    Fault(
         "latent: the moving average holds this call",
         "layers/latent_log_likelihood.py",
         "        return ops.divide_no_nan(total, weight)\n",
