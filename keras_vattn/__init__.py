@@ -1,6 +1,6 @@
 """Variational attention for Keras 3 on TensorFlow."""
 
-from keras_vattn._backend import require_tensorflow
+from keras_vattn.support.backend import require_tensorflow
 
 require_tensorflow()
 
@@ -19,25 +19,26 @@ from keras_vattn.alignments import (  # noqa: E402
 )
 from keras_vattn.annealing import CyclicalAnnealing, LinearAnnealing, LogisticAnnealing  # noqa: E402
 from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: E402
-from keras_vattn.inference import posterior_draws  # noqa: E402
+from keras_vattn.draws import posterior_draws, posterior_predictive  # noqa: E402
+from keras_vattn.latent_alignment import (  # noqa: E402
+    CategoricalAttention,
+    LatentLogLikelihood,
+    LatentObjective,
+    TokenLogLikelihood,
+)
 from keras_vattn.layers import (  # noqa: E402
     Attention,
-    AttentionDecoder,
     BayesianAttention,
-    CategoricalAttention,
     DeterministicAttention,
     DirichletAttention,
     GaussianAttention,
     GaussianLatent,
-    LatentLogLikelihood,
-    LatentObjective,
     MultiHeadAttention,
-    TokenLogLikelihood,
     WordDropout,
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
-from keras_vattn.posterior_predictive import posterior_predictive  # noqa: E402
+from keras_vattn.recurrent import AttentionDecoder  # noqa: E402
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"

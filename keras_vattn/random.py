@@ -14,7 +14,7 @@ import math
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.special import exponential_gap
+from keras_vattn.support.special import exponential_gap
 
 # The ends of `uniform`.
 SMALLEST, LARGEST = 2.0**-24, 1.0 - 2.0**-24

@@ -15,13 +15,13 @@ class Fault:
 
 BATTERY = "tests/battery"
 BEAMS = "tests/decoding/test_beam_search.py"
-CATEGORICAL = "tests/layers/test_categorical_attention.py"
-CATEGORICAL_DRAWS = "tests/layers/test_categorical_draws.py"
-CATEGORICAL_MASKS = "tests/layers/test_categorical_masks.py"
-ESTIMATORS = "tests/estimators"
-WORDS = "tests/layers/test_token_log_likelihood.py"
+CATEGORICAL = "tests/latent_alignment/test_categorical_attention.py"
+CATEGORICAL_DRAWS = "tests/latent_alignment/test_categorical_draws.py"
+CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
+ESTIMATORS = "tests/latent_alignment"
+WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
-PREDICTIVE, UNCERTAINTY = "tests/posterior_predictive", "tests/metrics/test_uncertainty.py"
+PREDICTIVE, UNCERTAINTY = "tests/draws", "tests/metrics/test_uncertainty.py"
 ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=entries, training=training)\n"
 
 FAULTS = [
@@ -148,18 +148,18 @@ FAULTS = [
     ),
     Fault(
         "the drawn context fed where its mean is asked for",
-        "layers/attention_decoder.py",
+        "recurrent/attention_decoder.py",
         '        if self.feeding == "sampled":\n            return attended["context"]\n',
         '        if True:\n            return attended["context"]\n',
-        ("tests/layers/test_attention_decoder.py",),
+        ("tests/recurrent/test_attention_decoder.py",),
         "query_and_feeding",
     ),
     Fault(
         "a masked step moves the state",
-        "layers/attention_decoder.py",
+        "recurrent/attention_decoder.py",
         'keep = lambda new, old: ops.where(x["mask"][:, None], new, old)  # noqa: E731',
         "keep = lambda new, old: new",
-        ("tests/layers/test_attention_decoder.py",),
+        ("tests/recurrent/test_attention_decoder.py",),
         "hold_the_state",
     ),
     Fault(
@@ -180,7 +180,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: batches share their noise",
-        "posterior_predictive.py",
+        "draws/posterior_predictive.py",
         "        seed = random.fold_in(seed, index)\n",
         "",
         (PREDICTIVE,),
@@ -188,7 +188,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: the model's variables change",
-        "_model_noise.py",
+        "draws/model_noise.py",
         "            stack.enter_context(keras.StatelessScope(collect_losses=True, initialize_variables=False))\n",
         "",
         (PREDICTIVE,),
@@ -196,7 +196,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: training mode instead of dropout",
-        "posterior_predictive.py",
+        "draws/posterior_predictive.py",
         "model(inputs, training=False)",
         "model(inputs, training=True)",
         (PREDICTIVE,),
@@ -204,7 +204,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: an attention with dropout runs as in training",
-        "_model_noise.py",
+        "draws/model_noise.py",
         'return {**noise, "dropout": in_training["dropout"]} if "dropout" in in_training else noise',
         "return in_training",
         (PREDICTIVE,),
@@ -212,7 +212,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: normalisation inside a dropping layer trains",
-        "_model_noise.py",
+        "draws/model_noise.py",
         "with_training(layer.call, False)",
         "layer.call",
         (PREDICTIVE,),
@@ -220,7 +220,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: rows without a limit",
-        "posterior_predictive.py",
+        "draws/posterior_predictive.py",
         "min(num_samples, max_rows // max(1, *rows))",
         "num_samples",
         (PREDICTIVE,),
@@ -228,7 +228,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: one dropout mask for all draws of a stack",
-        "_model_noise.py",
+        "draws/model_noise.py",
         'replaced(generator, "next", lambda ordered=True: tf.bitcast(seed, tf.uint32))',
         'replaced(generator, "next", lambda ordered=True: tf.bitcast(seeds[0], tf.uint32))',
         (PREDICTIVE,),
@@ -276,7 +276,7 @@ FAULTS = [
     ),
     Fault(
         "alignment: score term missing",
-        "estimators.py",
+        "latent_alignment/estimators.py",
         "    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)\n",
         "    return ops.mean(log_likelihood, axis=-1)\n",
         (ESTIMATORS,),
@@ -310,7 +310,7 @@ FAULTS = [
     ),
     Fault(
         "latent: the own draw in the leave-one-out baseline",
-        "estimators.py",
+        "latent_alignment/estimators.py",
         "ops.where(own, others[..., None], log_weights[..., None, :])",
         "log_weights[..., None, :] + 0.0 * others[..., None]",
         (ESTIMATORS,),
@@ -318,7 +318,7 @@ FAULTS = [
     ),
     Fault(
         "latent: the weights of wake-sleep differentiated",
-        "estimators.py",
+        "latent_alignment/estimators.py",
         "log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))",
         "log_weights = _log_weights(log_likelihood, log_prior, log_posterior)",
         (ESTIMATORS,),
@@ -326,7 +326,7 @@ FAULTS = [
     ),
     Fault(
         "latent: the soft baseline under q",
-        "layers/candidates.py",
+        "latent_alignment/candidates.py",
         "soft, _, _ = mixture(ops.exp(log_prior), value)",
         "soft, _, _ = mixture(ops.exp(log_prior if log_posterior is None else log_posterior), value)",
         (CATEGORICAL,),
@@ -334,7 +334,7 @@ FAULTS = [
     ),
     Fault(
         "latent: a prediction weighs its draws by their probability",
-        "layers/candidates.py",
+        "latent_alignment/candidates.py",
         "log_weights = ops.full_like(log_prior, -math.log(log_prior.shape[-1]))",
         "log_weights = log_prior",
         (CATEGORICAL, CATEGORICAL_DRAWS),
@@ -342,15 +342,15 @@ FAULTS = [
     ),
     Fault(
         "latent: KL(p || q)",
-        "categorical.py",
+        "latent_alignment/categorical.py",
         "ops.exp(log_posterior) * (log_posterior - log_prior)",
         "ops.exp(log_prior) * (log_prior - log_posterior)",
-        ("tests/layers/test_categorical_divergence.py",),
+        ("tests/latent_alignment/test_categorical_divergence.py",),
         "divergence",
     ),
     Fault(
         "latent: a masked key is as probable as p = 1",
-        "categorical.py",
+        "latent_alignment/categorical.py",
         "return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)",
         "return values",
         (CATEGORICAL, CATEGORICAL_MASKS),
@@ -358,7 +358,7 @@ FAULTS = [
     ),
     Fault(
         "latent: K-max without the renormalisation",
-        "categorical.py",
+        "latent_alignment/categorical.py",
         "log_probability - total, LOG_ZERO",
         "log_probability, LOG_ZERO",
         (ESTIMATORS,),
@@ -366,7 +366,7 @@ FAULTS = [
     ),
     Fault(
         "latent: draws at evaluation",
-        "layers/latent_objective.py",
+        "latent_alignment/latent_objective.py",
         "pair = self.in_training if training else self.at_inference",
         "pair = self.in_training",
         (CATEGORICAL_DRAWS,),
@@ -374,7 +374,7 @@ FAULTS = [
     ),
     Fault(
         "latent: a row without a valid key has the value -1e30",
-        "estimators.py",
+        "latent_alignment/estimators.py",
         "ops.logsumexp(without_empty_rows(log_prior) + log_likelihood, axis=-1)",
         "ops.logsumexp(log_prior + log_likelihood, axis=-1)",
         (CATEGORICAL_MASKS,),
@@ -382,7 +382,7 @@ FAULTS = [
     ),
     Fault(
         "latent: the kept chunk is also computed again",
-        "chunked_softmax.py",
+        "latent_alignment/chunked_softmax.py",
         "tf.where(place < size, 0.0, upstream), num_chunks, size)",
         "upstream, num_chunks, size)",
         (WORDS,),
@@ -390,7 +390,7 @@ FAULTS = [
     ),
     Fault(
         "latent: words that do not count have a gradient",
-        "chunked_softmax.py",
+        "latent_alignment/chunked_softmax.py",
         "            upstream = tf.where(wanted, upstream, 0.0)\n",
         "",
         (WORDS,),
@@ -398,7 +398,7 @@ FAULTS = [
     ),
     Fault(
         "latent: a word without a candidate is certain",
-        "layers/token_log_likelihood.py",
+        "latent_alignment/token_log_likelihood.py",
         "ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True))",
         "possible",
         (WORDS,),
@@ -406,7 +406,7 @@ FAULTS = [
     ),
     Fault(
         "latent: impossible candidates have a gradient",
-        "layers/token_log_likelihood.py",
+        "latent_alignment/token_log_likelihood.py",
         "            visible = both(visible, ops.logical_or",
         "            both(visible, ops.logical_or",
         (WORDS,),
@@ -414,10 +414,10 @@ FAULTS = [
     ),
     Fault(
         "latent: the moving average holds this call",
-        "layers/latent_log_likelihood.py",
+        "latent_alignment/latent_log_likelihood.py",
         "        return ops.divide_no_nan(total, weight)\n",
         "        return ops.divide_no_nan(self.average[0], self.average[1])\n",
-        ("tests/layers/test_latent_log_likelihood.py",),
+        ("tests/latent_alignment/test_latent_log_likelihood.py",),
         "moving_average",
     ),
     Fault(

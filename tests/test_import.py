@@ -34,7 +34,7 @@ def test_another_backend_is_refused_before_it_is_imported():
 
 
 def test_a_backend_of_the_configuration_file_is_refused(monkeypatch):
-    from keras_vattn._backend import require_tensorflow
+    from keras_vattn.support.backend import require_tensorflow
 
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(ImportError, match=r"KERAS_BACKEND=tensorflow.*Received: backend='torch'"):

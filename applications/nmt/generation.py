@@ -13,7 +13,7 @@ from applications.common.text import END, PAD, START, UNKNOWN
 from applications.nmt.ensemble import DrawnSteps
 from applications.nmt.options import find_row
 from keras_vattn import decoding
-from keras_vattn.categorical import without_empty_rows
+from keras_vattn.latent_alignment.categorical import without_empty_rows
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)

@@ -8,7 +8,7 @@ from keras_vattn.alignments.log_normal import LogNormal
 from keras_vattn.alignments.priors import ContextualPrior, FixedPrior, Prior
 from keras_vattn.alignments.softmax import Softmax
 from keras_vattn.alignments.weibull import Weibull
-from keras_vattn.identifiers import resolve
+from keras_vattn.support.identifiers import resolve
 
 ALIGNMENTS = {
     "softmax": Softmax,

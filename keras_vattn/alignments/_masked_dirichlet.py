@@ -1,7 +1,7 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn import _tfp
+from keras_vattn.support import tfp
 
 
 def dirichlet_divergence(concentration, prior_concentration, keys):
@@ -21,7 +21,7 @@ def _total(concentration, keys):
     return ops.where(total > 0.0, total, ops.ones_like(total))
 
 
-class MaskedDirichlet(_tfp.Distribution):
+class MaskedDirichlet(tfp.Distribution):
     """Dirichlet over the valid keys of each row: a masked position is 0 in every draw and no part of the density.
 
     Args:
@@ -35,7 +35,7 @@ class MaskedDirichlet(_tfp.Distribution):
         self.keys = keys
         super().__init__(
             dtype=self.concentration.dtype,
-            reparameterization_type=_tfp.FULLY_REPARAMETERIZED,
+            reparameterization_type=tfp.FULLY_REPARAMETERIZED,
             validate_args=False,
             allow_nan_stats=True,
             parameters=parameters,
@@ -56,9 +56,9 @@ class MaskedDirichlet(_tfp.Distribution):
 
     def _sample_n(self, n, seed=None):
         # Gamma(a) is Gamma(a + 1) times u^(1/a): for a below 1e-4 the gradient of a plain draw is NaN.
-        first, second = _tfp.split_seed(seed)
-        log_gamma = _tfp.ExpGamma(self.concentration + 1.0, log_rate=0.0).sample(n, seed=first)
-        uniform = _tfp.uniform(tf.shape(log_gamma), seed=second, minval=2.0**-24)
+        first, second = tfp.split_seed(seed)
+        log_gamma = tfp.ExpGamma(self.concentration + 1.0, log_rate=0.0).sample(n, seed=first)
+        uniform = tfp.uniform(tf.shape(log_gamma), seed=second, minval=2.0**-24)
         return self.keys.softmax(log_gamma + tf.math.log(uniform) / self.concentration)
 
     def _mean(self):
@@ -80,6 +80,6 @@ def _everywhere(keys, like):
     return tf.ones_like(like, tf.bool) if keys.mask is None else keys.mask
 
 
-@_tfp.RegisterKL(MaskedDirichlet, MaskedDirichlet)
+@tfp.RegisterKL(MaskedDirichlet, MaskedDirichlet)
 def _kl_masked_dirichlets(q, p, name=None):
     return dirichlet_divergence(q.concentration, p.concentration, q.keys)

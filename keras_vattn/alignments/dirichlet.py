@@ -6,8 +6,8 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.alignments._masked_dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.special import soft_clamp
-from keras_vattn.validation import finite_number
+from keras_vattn.support.special import soft_clamp
+from keras_vattn.support.validation import finite_number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -1,9 +1,10 @@
 import keras
 from keras import ops
 
-from keras_vattn import _tfp, random
+from keras_vattn import random
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.validation import boolean, positive_number
+from keras_vattn.support import tfp
+from keras_vattn.support.validation import boolean, positive_number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -70,7 +71,7 @@ class GumbelSoftmax(Alignment):
 
     def distribution(self, logits, keys):
         tau = ops.cast(self.tau(0), "float32") if self.is_annealed else self.tau
-        return _tfp.RelaxedOneHotCategorical(tau, logits=keys.mask_out(logits))
+        return tfp.RelaxedOneHotCategorical(tau, logits=keys.mask_out(logits))
 
     def prior_distribution(self, p, logits, keys):
         return self.distribution(self._log_p(p, keys, logits), keys)

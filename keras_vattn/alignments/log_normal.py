@@ -3,11 +3,12 @@ import math
 import keras
 from keras import ops
 
-from keras_vattn import _tfp, random
+from keras_vattn import random
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.weibull import KL_ESTIMATORS, PARAMETERIZATIONS
-from keras_vattn.special import bounded_square
-from keras_vattn.validation import one_of, positive_number
+from keras_vattn.support import tfp
+from keras_vattn.support.special import bounded_square
+from keras_vattn.support.validation import one_of, positive_number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -71,10 +72,10 @@ class LogNormal(Alignment):
         return keys.sum(log_ratio + 0.5 * distance)[..., 0]
 
     def distribution(self, logits, keys):
-        return _tfp.LogNormal(self._mean(logits, keys), self.sigma)
+        return tfp.LogNormal(self._mean(logits, keys), self.sigma)
 
     def prior_distribution(self, p, logits, keys):
-        return _tfp.LogNormal(*self._prior(p, keys))
+        return tfp.LogNormal(*self._prior(p, keys))
 
     def _prior(self, p, keys):
         if "logits" in p:

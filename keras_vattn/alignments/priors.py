@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vattn.validation import finite_number, one_of, positive_integer, positive_number
+from keras_vattn.support.validation import finite_number, one_of, positive_integer, positive_number
 
 SCALES = ("rate", "paper")
 

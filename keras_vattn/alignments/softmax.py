@@ -1,7 +1,7 @@
 import keras
 
-from keras_vattn import _tfp
 from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.support import tfp
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -16,4 +16,4 @@ class Softmax(Alignment):
     """
 
     def distribution(self, logits, keys):
-        return _tfp.VectorDeterministic(keys.softmax(logits))
+        return tfp.VectorDeterministic(keys.softmax(logits))

@@ -3,10 +3,11 @@ import math
 import keras
 from keras import ops
 
-from keras_vattn import _tfp, random
+from keras_vattn import random
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.special import bounded_exp, exponential_gap, log_gamma_remainder, scaled_exponential_gap
-from keras_vattn.validation import one_of, positive_number
+from keras_vattn.support import tfp
+from keras_vattn.support.special import bounded_exp, exponential_gap, log_gamma_remainder, scaled_exponential_gap
+from keras_vattn.support.validation import one_of, positive_number
 
 KL_ESTIMATORS = ("analytic", "sampled")
 PARAMETERIZATIONS = ("normalized", "raw")
@@ -111,12 +112,12 @@ class Weibull(Alignment):
 
     def distribution(self, logits, keys):
         scale = ops.exp(self._log_mean(logits, keys) - self._log_gamma)
-        return _tfp.Weibull(concentration=self.k, scale=scale)
+        return tfp.Weibull(concentration=self.k, scale=scale)
 
     def prior_distribution(self, p, logits, keys):
         if "logits" in p:
             return self.distribution(p["logits"], keys)
-        return _tfp.Gamma(concentration=ops.exp(p["log_alpha"]), rate=ops.exp(p["log_beta"]))
+        return tfp.Gamma(concentration=ops.exp(p["log_alpha"]), rate=ops.exp(p["log_beta"]))
 
     @property
     def _log_gamma(self):

@@ -3,7 +3,7 @@
 from keras_vattn.contexts.context import Context
 from keras_vattn.contexts.gaussian_context import GaussianContext
 from keras_vattn.contexts.weighted_sum import WeightedSum
-from keras_vattn.identifiers import resolve
+from keras_vattn.support.identifiers import resolve
 
 CONTEXTS = {"weighted_sum": WeightedSum, "gaussian": GaussianContext}
 

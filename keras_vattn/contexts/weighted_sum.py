@@ -1,7 +1,7 @@
 import keras
 
-from keras_vattn import _tfp
 from keras_vattn.contexts.context import Context
+from keras_vattn.support import tfp
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -26,4 +26,4 @@ class WeightedSum(Context):
 
     def distribution(self, mean, parameters):
         """Return the point mass at the context."""
-        return _tfp.VectorDeterministic(mean)
+        return tfp.VectorDeterministic(mean)

@@ -2,8 +2,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from keras_vattn.loop import trace
-from keras_vattn.validation import nonnegative_number, positive_integer, whole_number
+from keras_vattn.support.loop import trace
+from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
 # In place of -inf, which would make NaN: the log probability of a beam that no sentence is in.
 DEAD = -1e30

@@ -2,7 +2,7 @@ import tensorflow as tf
 from keras import tree
 
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
-from keras_vattn.loop import trace
+from keras_vattn.support.loop import trace
 
 
 def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):

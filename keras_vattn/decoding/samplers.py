@@ -1,7 +1,7 @@
 import tensorflow as tf
 
 from keras_vattn import random
-from keras_vattn.validation import positive_integer
+from keras_vattn.support.validation import positive_integer
 
 
 class GreedySampler:

@@ -4,7 +4,7 @@ from keras import ops, tree
 from keras_vattn import alignments, contexts, random, scores
 from keras_vattn.layers.attention_distributions import AttentionDistributions, as_finite_float32
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import (
+from keras_vattn.support.masks import (
     both,
     check_mask,
     check_masks,
@@ -13,8 +13,8 @@ from keras_vattn.masks import (
     combine_masks,
     zero_unseen,
 )
-from keras_vattn.parts import adopt, serialize_part
-from keras_vattn.validation import dropout_rate, whole_number
+from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.validation import dropout_rate, whole_number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

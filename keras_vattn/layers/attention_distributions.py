@@ -3,7 +3,7 @@ import inspect
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.masks import combine_masks
+from keras_vattn.support.masks import combine_masks
 
 # In place of infinity among posterior logits: the largest number of float16.
 LARGEST = 65504.0

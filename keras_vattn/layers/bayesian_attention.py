@@ -2,7 +2,7 @@ import keras
 
 from keras_vattn.alignments import LogNormal, Weibull
 from keras_vattn.layers.attention import Attention
-from keras_vattn.validation import one_of, refuse
+from keras_vattn.support.validation import one_of, refuse
 
 FIXED = ("alignment", "context")
 DISTRIBUTIONS = ("weibull", "lognormal")

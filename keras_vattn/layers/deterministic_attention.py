@@ -1,7 +1,7 @@
 import keras
 
 from keras_vattn.layers.attention import Attention
-from keras_vattn.validation import refuse
+from keras_vattn.support.validation import refuse
 
 FIXED = ("alignment", "context", "prior", "warm_start", "kl_weight", "kl_annealing", "kl_reduction")
 

@@ -2,7 +2,7 @@ import keras
 
 from keras_vattn.alignments import Dirichlet
 from keras_vattn.layers.attention import Attention
-from keras_vattn.validation import refuse
+from keras_vattn.support.validation import refuse
 
 FIXED = ("alignment", "context")
 

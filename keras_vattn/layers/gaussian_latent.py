@@ -2,14 +2,14 @@ import keras
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.gaussian import (
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.gaussian import (
     clip_log_scale,
     diagonal_normal,
     elementwise_gaussian_divergence,
     gaussian_sample,
 )
-from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.validation import nonnegative_number, positive_integer
+from keras_vattn.support.validation import nonnegative_number, positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -9,8 +9,8 @@ from keras_vattn import alignments, random
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.layers.attention_distributions import AlignmentDistributions, as_finite_float32, logits_of_q
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import both, check_mask, fits
-from keras_vattn.parts import adopt, serialize_part
+from keras_vattn.support.masks import both, check_mask, fits
+from keras_vattn.support.parts import adopt, serialize_part
 
 
 class CallArguments(NamedTuple):

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
-from keras_vattn.validation import nonnegative_number, one_of
+from keras_vattn.support.validation import nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
 

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
-from keras_vattn.masks import check_shape
+from keras_vattn.support.masks import check_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

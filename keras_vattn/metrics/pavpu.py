@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vattn.metrics import _draws
-from keras_vattn.validation import one_of
+from keras_vattn.support.validation import one_of
 
 TESTS = ("welch", "paired")
 QUANTITIES = ("probabilities", "log_probabilities")

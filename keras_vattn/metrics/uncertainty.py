@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vattn.metrics import _draws
 from keras_vattn.metrics.perplexity import predictive_log_likelihood
-from keras_vattn.validation import positive_integer
+from keras_vattn.support.validation import positive_integer
 
 
 def negative_log_likelihood(draws, labels):

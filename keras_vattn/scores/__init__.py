@@ -1,11 +1,11 @@
 """Score functions: (query, key) -> logits."""
 
-from keras_vattn.identifiers import resolve
 from keras_vattn.scores.additive import Additive
 from keras_vattn.scores.bilinear import Bilinear
 from keras_vattn.scores.dot_product import DotProduct
 from keras_vattn.scores.location_sensitive import LocationSensitive
 from keras_vattn.scores.score import Score
+from keras_vattn.support.identifiers import resolve
 
 SCORES = {
     "dot_product": DotProduct,

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
-from keras_vattn.validation import positive_integer
+from keras_vattn.support.validation import positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

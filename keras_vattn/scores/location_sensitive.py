@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.additive import Additive
-from keras_vattn.validation import one_of, positive_integer
+from keras_vattn.support.validation import one_of, positive_integer
 
 LOCATIONS = ("previous", "cumulative")
 

@@ -3,7 +3,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
 
-from keras_vattn import DenseKeys, GaussianContext, contexts, gaussian
+from keras_vattn import DenseKeys, GaussianContext, contexts
+from keras_vattn.support import gaussian
 
 GENERATOR = np.random.default_rng(1)
 WEIGHTS = GENERATOR.dirichlet(np.ones(5), size=(2, 3)).astype("float32")

@@ -7,7 +7,8 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
-from keras_vattn import TokenLogLikelihood, chunked_softmax
+from keras_vattn import TokenLogLikelihood
+from keras_vattn.latent_alignment import chunked_softmax
 
 BATCH, STEPS, CANDIDATES, WIDTH, VOCABULARY = 3, 4, 5, 6, 9
 GENERATOR = np.random.default_rng(2)
@@ -223,7 +224,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     layer = built(chunk_size=chunk_size)
     keys = keras_vattn.DenseKeys(np.arange(CANDIDATES) < np.array([5, 3, 0])[:, None, None])
     logits = tf.constant(np.random.default_rng(4).normal(size=(BATCH, STEPS, CANDIDATES), scale=2), tf.float32)
-    log_prior = keras_vattn.categorical.log_probabilities(logits, keys)
+    log_prior = keras_vattn.latent_alignment.categorical.log_probabilities(logits, keys)
     kernel = layer.kernel.value
 
     def found(inputs, log_prior):

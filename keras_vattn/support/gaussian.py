@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_vattn import _tfp
+from keras_vattn.support import tfp
 
 # sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
 MAX_LOG_SCALE = 8.0
@@ -16,7 +16,7 @@ def clip_log_scale(log_scale):
 
 def diagonal_normal(mean, log_scale):
     """Return N(mean, diag(exp(2 log_scale))) over the last axis, a TensorFlow Probability distribution."""
-    return _tfp.Independent(_tfp.Normal(ops.cast(mean, "float32"), ops.exp(log_scale)), 1)
+    return tfp.Independent(tfp.Normal(ops.cast(mean, "float32"), ops.exp(log_scale)), 1)
 
 
 def gaussian_sample(mean, log_scale, noise, temperature=1.0):
@@ -28,8 +28,8 @@ def elementwise_gaussian_divergence(mean, log_scale, prior_mean=None):
     """Return KL(N(mean, sigma^2) || N(prior_mean, 1)) of every dimension in nats, float32."""
     mean = ops.cast(mean, "float32")
     prior_mean = ops.zeros_like(mean) if prior_mean is None else prior_mean + ops.zeros_like(mean)
-    posterior = _tfp.Normal(mean, ops.exp(log_scale))
-    return _tfp.kl_divergence(posterior, _tfp.Normal(prior_mean, 1.0))
+    posterior = tfp.Normal(mean, ops.exp(log_scale))
+    return tfp.kl_divergence(posterior, tfp.Normal(prior_mean, 1.0))
 
 
 def gaussian_divergence(mean, log_scale, prior_mean=None):

@@ -12,8 +12,9 @@ from keras import layers
 from keras_vattn import random
 from keras_vattn.alignments import GumbelSoftmax, LogNormal, Softmax, Weibull
 from keras_vattn.contexts import GaussianContext, WeightedSum
-from keras_vattn.inference import posterior_draws
-from keras_vattn.layers import Attention, AttentionDecoder, GaussianLatent, MultiHeadAttention, WordDropout
+from keras_vattn.draws.posterior_draws import posterior_draws
+from keras_vattn.layers import Attention, GaussianLatent, MultiHeadAttention, WordDropout
+from keras_vattn.recurrent import AttentionDecoder
 
 RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
 KERAS_DROPOUTS = (layers.Dropout, layers.GaussianDropout, layers.AlphaDropout)

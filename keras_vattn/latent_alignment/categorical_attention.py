@@ -3,13 +3,14 @@ import inspect
 import keras
 from keras import ops
 
-from keras_vattn import _tfp, random, scores
+from keras_vattn import random, scores
 from keras_vattn.alignments import DenseKeys
-from keras_vattn.categorical import categorical_divergence, log_probabilities
-from keras_vattn.layers.candidates import make_candidates, prediction_log_weights
-from keras_vattn.layers.latent_objective import resolve_objective
+from keras_vattn.latent_alignment.candidates import make_candidates, prediction_log_weights
+from keras_vattn.latent_alignment.categorical import categorical_divergence, log_probabilities
+from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.masks import (
+from keras_vattn.support import tfp
+from keras_vattn.support.masks import (
     both,
     check_mask,
     check_masks,
@@ -18,7 +19,7 @@ from keras_vattn.masks import (
     combine_masks,
     zero_unseen,
 )
-from keras_vattn.parts import adopt, serialize_part
+from keras_vattn.support.parts import adopt, serialize_part
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -241,13 +242,13 @@ class CategoricalAttention(StochasticLayer):
     def prior_distribution(self, *arguments, **options):
         """Return p(z), a TensorFlow Probability categorical distribution over the keys, of batch shape (B, T), for the
         arguments of a call; the layer must be built."""
-        return _tfp.Categorical(logits=self._of_a_call(arguments, options)["log_prior"])
+        return tfp.Categorical(logits=self._of_a_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
         """Return q(z), as `prior_distribution` does p(z); p(z) where no posterior logits are given."""
         alignment = self._of_a_call(arguments, options)
         log_posterior = alignment["log_posterior"]
-        return _tfp.Categorical(logits=alignment["log_prior"] if log_posterior is None else log_posterior)
+        return tfp.Categorical(logits=alignment["log_prior"] if log_posterior is None else log_posterior)
 
     def _of_a_call(self, arguments, options):
         self.require_built()

@@ -3,7 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vattn import _plot_text, plots
+from keras_vattn import plots
+from keras_vattn.plots import text
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -71,16 +72,16 @@ def test_no_token_is_a_formula_blank_or_endless(tmp_path):
 
 
 def test_letters_without_a_font_are_spelled_out_not_warned_about(tmp_path, monkeypatch):
-    plain = _plot_text._font_with
-    monkeypatch.setattr(_plot_text, "_font_with", lambda letter: None if letter == "年" else plain(letter))
+    plain = text._font_with
+    monkeypatch.setattr(text, "_font_with", lambda letter: None if letter == "年" else plain(letter))
     figure = plots.alignment_heat_map(weights(1, 2), ["5年", "x"], ["年"], title="年", path=tmp_path / "a.png")
     assert {"5[5E74]", "[5E74]"} <= set(texts(figure))
 
 
 def test_letters_with_a_font_use_it():
-    assert _plot_text._font_with("a") == "DejaVu Sans"
-    assert _plot_text._families("ab") == ["DejaVu Sans"]
-    assert _plot_text._font_with("\U0010fffd") is None
+    assert text._font_with("a") == "DejaVu Sans"
+    assert text._families("ab") == ["DejaVu Sans"]
+    assert text._font_with("\U0010fffd") is None
 
 
 def test_a_failed_write_leaves_the_old_picture(tmp_path, monkeypatch):

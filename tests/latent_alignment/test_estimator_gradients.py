@@ -23,7 +23,7 @@ from estimator_cases import (
 )
 from wrong_estimators import WRONG
 
-from keras_vattn import estimators
+from keras_vattn.latent_alignment import estimators
 
 
 def gradients(function):

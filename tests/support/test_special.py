@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy import special as scipy_special
 
-from keras_vattn import special
+from keras_vattn.support import special
 
 
 def test_bounded_exp_and_square():

@@ -7,8 +7,8 @@ import tensorflow as tf
 from keras import config, tree, utils
 
 from keras_vattn import random
-from keras_vattn._model_noise import ModelNoise
-from keras_vattn.validation import positive_integer
+from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.support.validation import positive_integer
 
 
 def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256):

@@ -5,7 +5,15 @@ import math
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.categorical import LOG_ZERO, at, draw, gumbel, is_possible, most_probable, renormalised
+from keras_vattn.latent_alignment.categorical import (
+    LOG_ZERO,
+    at,
+    draw,
+    gumbel,
+    is_possible,
+    most_probable,
+    renormalised,
+)
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):

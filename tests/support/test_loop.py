@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vattn.loop import scan
+from keras_vattn.support.loop import scan
 
 INPUTS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype("float32")
 

@@ -8,7 +8,8 @@ from estimator_cases import SOURCE, STEPS, all_draws, parameters, probability_of
 from keras import ops
 
 import keras_vattn
-from keras_vattn import LatentObjective, estimators
+from keras_vattn import LatentObjective
+from keras_vattn.latent_alignment import estimators
 
 
 def expected_values(value, num_samples):

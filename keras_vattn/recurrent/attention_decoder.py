@@ -2,14 +2,14 @@ import keras
 from keras import ops, tree
 
 from keras_vattn import random
-from keras_vattn.identifiers import resolve
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.attention_distributions import as_finite_float32
-from keras_vattn.layers.recurrent_cell import CELLS
-from keras_vattn.loop import scan
-from keras_vattn.masks import check_mask
-from keras_vattn.parts import adopt, serialize_part
-from keras_vattn.validation import dropout_rate, one_of, positive_integer
+from keras_vattn.recurrent.cells import CELLS
+from keras_vattn.support.identifiers import resolve
+from keras_vattn.support.loop import scan
+from keras_vattn.support.masks import check_mask
+from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.validation import dropout_rate, one_of, positive_integer
 
 QUERIES = ("current", "previous")
 FEEDINGS = ("off", "sampled", "expected")

@@ -2,10 +2,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.categorical import without_empty_rows
-from keras_vattn.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
-from keras_vattn.masks import both, check_mask, check_shape
-from keras_vattn.validation import positive_integer
+from keras_vattn.latent_alignment.categorical import without_empty_rows
+from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
+from keras_vattn.support.masks import both, check_mask, check_shape
+from keras_vattn.support.validation import positive_integer
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
 # a prediction, where larger chunks gain nothing.

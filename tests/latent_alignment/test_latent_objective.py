@@ -7,7 +7,7 @@ from latent_cases import OBJECTIVES
 
 import keras_vattn
 from keras_vattn import LatentObjective
-from keras_vattn.layers.latent_objective import LEGAL, Pair
+from keras_vattn.latent_alignment.latent_objective import LEGAL, Pair
 
 PAIRS = [(objective, estimator) for objective, estimators in LEGAL.items() for estimator in estimators]
 OPTIONS = {"top_k": {"top_k": 3}, "wake_sleep": {"num_samples": 2}}

@@ -9,7 +9,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_vattn.categorical import LOG_ZERO
+from keras_vattn.latent_alignment.categorical import LOG_ZERO
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):

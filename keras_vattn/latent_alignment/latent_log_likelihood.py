@@ -1,9 +1,9 @@
 import keras
 from keras import ops
 
-from keras_vattn import estimators
-from keras_vattn.layers.latent_objective import resolve_objective
-from keras_vattn.masks import both, check_mask, check_shape, fits
+from keras_vattn.latent_alignment import estimators
+from keras_vattn.latent_alignment.latent_objective import resolve_objective
+from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

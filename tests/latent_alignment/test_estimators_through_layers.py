@@ -18,7 +18,8 @@ from keras import ops
 from wrong_estimators import WRONG
 
 import keras_vattn
-from keras_vattn import LatentObjective, estimators
+from keras_vattn import LatentObjective
+from keras_vattn.latent_alignment import estimators
 
 
 def emission(candidates, given):

@@ -3,7 +3,7 @@ import typing
 
 import keras
 
-from keras_vattn.validation import positive_integer, positive_number
+from keras_vattn.support.validation import positive_integer, positive_number
 
 # The first estimator of each objective is the one it has by default.
 LEGAL = {

@@ -1,0 +1,8 @@
+"""Latent categorical alignments: candidate contexts, their likelihoods, and one bound of them (Deng et al. 2018)."""
+
+from keras_vattn.latent_alignment.categorical_attention import CategoricalAttention
+from keras_vattn.latent_alignment.latent_log_likelihood import LatentLogLikelihood
+from keras_vattn.latent_alignment.latent_objective import LatentObjective
+from keras_vattn.latent_alignment.token_log_likelihood import TokenLogLikelihood
+
+__all__ = ["CategoricalAttention", "LatentLogLikelihood", "LatentObjective", "TokenLogLikelihood"]

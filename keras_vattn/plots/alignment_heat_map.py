@@ -1,0 +1,151 @@
+import numpy as np
+
+from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
+from keras_vattn.plots.text import label_axis, readable, text_width, write
+from keras_vattn.support.validation import positive_integer
+
+
+def alignment_heat_map(
+    weights,
+    source_tokens,
+    target_tokens,
+    panel_titles=None,
+    title=None,
+    spread=None,
+    panels_per_row=None,
+    path=None,
+    dpi=150,
+):
+    """Draws attention weights: one row per target token, one column per source token.
+
+    Every panel shares one grey scale from 0 (white) to 1 (black), so panels compare.
+
+    Args:
+        weights: (T, S) array in [0, 1], or a sequence of P of them for P panels, for instance the rows of a table or
+            several draws.
+        source_tokens: list of S str; for several panels with different sentences, a list of P such lists.
+        target_tokens: list of T str; likewise.
+        panel_titles: list of P str, or None.
+        title: str or None. Title of the figure.
+        spread: standard deviations of the weights over draws, of the shape of `weights`, or None. Drawn as an orange
+            circle whose area is proportional to it; one that fills its cell is 0.5.
+        panels_per_row: int or None. Panels beside each other, however wide that is; None for as many as fit a page.
+        path: file to write as PNG, atomically, or None.
+        dpi: int. Dots per inch of the file. Defaults to 150.
+
+    Returns:
+        `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+        ImportError: if matplotlib is not installed.
+
+    Example:
+
+    >>> import numpy as np
+    >>> figure = keras_vattn.plots.alignment_heat_map(np.eye(2), ["guten", "Tag"], ["good", "day"])
+    >>> len(figure.axes[0].get_xticklabels())
+    2
+
+    Reference:
+        Bahdanau et al. 2015, figure 3, for this picture.
+    """
+    require_matplotlib()
+    panels = _panels("weights", weights)
+    spreads = [None] * len(panels) if spread is None else _panels("spread", spread)
+    sources, targets = _token_lists(source_tokens, len(panels)), _token_lists(target_tokens, len(panels))
+    panel_titles = [None] * len(panels) if panel_titles is None else list(panel_titles)
+    counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads)}
+    if len(counts) > 1:
+        raise ValueError(
+            "Expected one source, target, title and spread for each panel of weights. Received: "
+            f"{len(panels)} panels of weights, {len(sources)} sources, {len(targets)} targets, "
+            f"{len(panel_titles)} titles, {len(spreads)} spreads"
+        )
+    for panel, deviation, source, target in zip(panels, spreads, sources, targets, strict=True):
+        if panel.shape != (len(target), len(source)) or (deviation is not None and deviation.shape != panel.shape):
+            raise ValueError(
+                "Expected weights (and spread) of shape (target tokens, source tokens) = "
+                f"({len(target)}, {len(source)}). Received: weights.shape={panel.shape}"
+                + ("" if deviation is None else f", spread.shape={deviation.shape}")
+            )
+
+    positive_integer("panels_per_row", panels_per_row, optional=True)
+    texts = [[readable(token) for token in tokens] for tokens in sources + targets]
+    sources, targets = texts[: len(panels)], texts[len(panels) :]
+    columns, rows = max(map(len, sources)), max(map(len, targets))
+    cell = min(max(30.0 / max(columns, rows, 1), 0.14), 0.32)  # inches
+    character = 0.075 if cell > 0.2 else 0.058
+    left = 0.25 + character * max((text_width(token) for tokens in targets for token in tokens), default=0)
+    top = 0.15 + character * max((text_width(token) for tokens in sources for token in tokens), default=0)
+    above = top + (0.3 if any(panel_titles) else 0.05)
+    panel_width = max(cell * columns, 1.0, 0.09 * max((text_width(text) for text in panel_titles if text), default=0))
+    panel_height = max(cell * rows, 0.7)
+    across = min(len(panels), panels_per_row or max(1, int(16.0 // (left + panel_width))))
+    down = -(-len(panels) // across)
+    bar, head = 0.9, 0.35 if title else 0.0
+    width = max(across * (left + panel_width) + bar, 0.3 + 0.1 * text_width(title or ""))
+    height = down * (above + panel_height) + head + 0.15
+
+    figure = new_figure(width, height)
+    image = None
+    for index, (panel, deviation) in enumerate(zip(panels, spreads, strict=True)):
+        row, column = divmod(index, across)
+        x = column * (left + panel_width) + left
+        y = height - head - (row + 1) * (above + panel_height)
+        axes = figure.add_axes((x / width, y / height, panel_width / width, panel_height / height))
+        image = axes.imshow(panel, cmap="Greys", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        if deviation is not None:
+            target_index, source_index = np.nonzero(deviation > 1e-3)
+            largest = (72.0 * min(panel_width / columns, panel_height / rows)) ** 2  # points squared
+            areas = largest * np.clip(deviation[target_index, source_index] / 0.5, 0.0, 1.0)
+            axes.scatter(source_index, target_index, s=areas, facecolors="none", edgecolors="#D55E00", linewidths=1.2)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0, pad=3)
+        size = 9 if cell > 0.2 else 7
+        label_axis(axes.xaxis, sources[index], size, rotation=90)
+        label_axis(axes.yaxis, targets[index], size)
+        axes.set_xticks(np.arange(-0.5, len(sources[index])), minor=True)
+        axes.set_yticks(np.arange(-0.5, len(targets[index])), minor=True)
+        axes.grid(which="minor", color="0.88", linewidth=0.5)
+        axes.tick_params(which="minor", length=0)
+        if panel_titles[index]:
+            write(
+                axes.text, 0.5, 1.0 + top / panel_height, panel_titles[index],
+                transform=axes.transAxes, ha="center", va="bottom", fontsize=10,
+            )  # fmt: skip
+    bar_height = min(panel_height, 3.0)
+    bar_axes = figure.add_axes(
+        (
+            (across * (left + panel_width) + 0.2) / width,
+            (height - head - above - bar_height) / height,
+            0.15 / width,
+            bar_height / height,
+        )
+    )
+    figure.colorbar(image, cax=bar_axes, label="weight", ticks=[0.0, 0.5, 1.0])
+    if title:
+        write(figure.text, 0.1 / width, 1.0 - 0.1 / height, title, ha="left", va="top", fontsize=12)
+    return finish(figure, path, dpi)
+
+
+def _panels(name, arrays):
+    if hasattr(arrays, "ndim") or hasattr(arrays, "shape"):
+        arrays = np.asarray(arrays, "float64")
+        arrays = [arrays] if arrays.ndim == 2 else list(arrays)
+    elif arrays and np.ndim(arrays[0]) < 2:
+        arrays = [arrays]
+    panels = [np.asarray(panel, "float64") for panel in arrays]
+    if not panels or any(panel.ndim != 2 or panel.size == 0 for panel in panels):
+        raise ValueError(
+            f"`{name}` must be (target, source), neither empty, or several such panels. "
+            f"Received: {name} of shapes {[panel.shape for panel in panels]}"
+        )
+    return panels
+
+
+def _token_lists(tokens, num_panels):
+    tokens = list(tokens)
+    if tokens and not isinstance(tokens[0], str):
+        return [list(panel) for panel in tokens]
+    return [tokens] * num_panels

@@ -1,0 +1,1 @@
+"""What the library's rooms share and users never import."""
