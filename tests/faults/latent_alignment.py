@@ -1,0 +1,130 @@
+from faults.fault import Fault
+
+CATEGORICAL = "tests/latent_alignment/test_categorical_attention.py"
+CATEGORICAL_DRAWS = "tests/latent_alignment/test_categorical_draws.py"
+CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
+ESTIMATORS = "tests/latent_alignment"
+WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
+
+FAULTS = [
+    Fault(
+        "alignment: score term missing",
+        "latent_alignment/estimators.py",
+        "    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)\n",
+        "    return ops.mean(log_likelihood, axis=-1)\n",
+        (ESTIMATORS,),
+        "score_function",
+    ),
+    Fault(
+        "latent: the own draw in the leave-one-out baseline",
+        "latent_alignment/estimators.py",
+        "ops.where(own, others[..., None], log_weights[..., None, :])",
+        "log_weights[..., None, :] + 0.0 * others[..., None]",
+        (ESTIMATORS,),
+        "leave_one_out or importance_weighted_gradient",
+    ),
+    Fault(
+        "latent: the weights of wake-sleep differentiated",
+        "latent_alignment/estimators.py",
+        "log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))",
+        "log_weights = _log_weights(log_likelihood, log_prior, log_posterior)",
+        (ESTIMATORS,),
+        "wake_sleep",
+    ),
+    Fault(
+        "latent: the soft baseline under q",
+        "latent_alignment/candidates.py",
+        "soft, _, _ = mixture(ops.exp(log_prior), value)",
+        "soft, _, _ = mixture(ops.exp(log_prior if log_posterior is None else log_posterior), value)",
+        (CATEGORICAL,),
+        "soft_baseline",
+    ),
+    Fault(
+        "latent: a prediction weighs its draws by their probability",
+        "latent_alignment/candidates.py",
+        "log_weights = ops.full_like(log_prior, -math.log(log_prior.shape[-1]))",
+        "log_weights = log_prior",
+        (CATEGORICAL, CATEGORICAL_DRAWS),
+        "counts_in_a_prediction or draws_from_p",
+    ),
+    Fault(
+        "latent: KL(p || q)",
+        "latent_alignment/categorical.py",
+        "ops.exp(log_posterior) * (log_posterior - log_prior)",
+        "ops.exp(log_prior) * (log_prior - log_posterior)",
+        ("tests/latent_alignment/test_categorical_divergence.py",),
+        "divergence",
+    ),
+    Fault(
+        "latent: a masked key is as probable as p = 1",
+        "latent_alignment/categorical.py",
+        "return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)",
+        "return values",
+        (CATEGORICAL, CATEGORICAL_MASKS),
+        "masked_keys or probabilities_and",
+    ),
+    Fault(
+        "latent: K-max without the renormalisation",
+        "latent_alignment/categorical.py",
+        "log_probability - total, LOG_ZERO",
+        "log_probability, LOG_ZERO",
+        (ESTIMATORS,),
+        "k_max",
+    ),
+    Fault(
+        "latent: draws at evaluation",
+        "latent_alignment/latent_objective.py",
+        "pair = self.in_training if training else self.at_inference",
+        "pair = self.in_training",
+        (CATEGORICAL_DRAWS,),
+        "inference_has_no_noise",
+    ),
+    Fault(
+        "latent: a row without a valid key has the value -1e30",
+        "latent_alignment/estimators.py",
+        "ops.logsumexp(without_empty_rows(log_prior) + log_likelihood, axis=-1)",
+        "ops.logsumexp(log_prior + log_likelihood, axis=-1)",
+        (CATEGORICAL_MASKS,),
+        "row_without_a_valid_key",
+    ),
+    Fault(
+        "latent: the kept chunk is also computed again",
+        "latent_alignment/chunked_softmax.py",
+        "tf.where(place < size, 0.0, upstream), num_chunks, size)",
+        "upstream, num_chunks, size)",
+        (WORDS,),
+        "value_and_gradients",
+    ),
+    Fault(
+        "latent: words that do not count have a gradient",
+        "latent_alignment/chunked_softmax.py",
+        "            upstream = tf.where(wanted, upstream, 0.0)\n",
+        "",
+        (WORDS,),
+        "do_not_count or value_and_gradients",
+    ),
+    Fault(
+        "latent: a word without a candidate is certain",
+        "latent_alignment/token_log_likelihood.py",
+        "ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True))",
+        "possible",
+        (WORDS,),
+        "without_a_candidate",
+    ),
+    Fault(
+        "latent: impossible candidates have a gradient",
+        "latent_alignment/token_log_likelihood.py",
+        "            visible = both(visible, ops.logical_or",
+        "            both(visible, ops.logical_or",
+        (WORDS,),
+        "impossible",
+    ),
+    Fault(
+        "latent: the moving average holds this call",
+        "latent_alignment/latent_log_likelihood.py",
+        "        return ops.divide_no_nan(total, weight)\n",
+        "        return ops.divide_no_nan(self.average[0], self.average[1])\n",
+        ("tests/latent_alignment/test_latent_log_likelihood.py",),
+        "moving_average",
+    ),
+]

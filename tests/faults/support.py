@@ -1,0 +1,31 @@
+from faults.fault import Fault
+
+BATTERY = "tests/battery"
+PREDICTIVE = "tests/draws"
+
+FAULTS = [
+    Fault(
+        "the same noise every call",
+        "random.py",
+        "seed_generator.next()",
+        "seed_generator.state.value",
+        (BATTERY,),
+        "seeds or posterior_draws",
+    ),
+    Fault(
+        "the same noise in every replica",
+        "random.py",
+        "    return fold_in(seed, context.replica_id_in_sync_group)\n",
+        "    return seed\n",
+        (BATTERY,),
+        "replicas_draw_differently and gaussian-attention",
+    ),
+    Fault(
+        "predictive: all draws of a stack from one seed",
+        "random.py",
+        "lambda one: _bits(part, one), seed)",
+        "lambda one: _bits(part, seed[0]), seed)",
+        (PREDICTIVE, "tests/test_random.py"),
+        "stack or however_many",
+    ),
+]
