@@ -1,6 +1,8 @@
+import dataclasses
 import threading
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -43,8 +45,8 @@ class StochasticLayer(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if draws_noise else None
         self.draws = None
-        self.training_calls = None
         self.kl_tracker = None
+        self._count = None
         self._shows_divergence = False
         self.annealing_start = 0
 
@@ -56,23 +58,45 @@ class StochasticLayer(keras.layers.Layer):
         """
         self._shows_divergence = shown
         self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
-        self.training_calls = self.add_weight(
-            name="training_calls",
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-            aggregation="only_first_replica",
-        )
+        with keras.name_scope(self.name, caller=self):
+            count = keras.Variable(
+                "zeros",
+                shape=(),
+                dtype="int64",
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name="training_calls",
+            )
+        self._count = _Untracked(count)
+
+    @property
+    def training_calls(self):
+        """The count of training calls, an int64 variable that is saved with the layer and is none of its weights;
+        `None` for a layer without a KL."""
+        return None if self._count is None else self._count.variable
+
+    @property
+    def variables(self):
+        return super().variables if self._count is None else [*super().variables, self._count.variable]
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        if self._count is not None:
+            store["training_calls"] = self._count.variable.numpy()
 
     def load_own_variables(self, store):
-        # Deterministic and stochastic layers go on from each other's files: one of them has no count of calls.
-        own = [*self._trainable_variables, *self._non_trainable_variables]
-        counts = len(own) == 1 and own[0] is self.training_calls
-        if (counts and not store.keys()) or (not own and len(store.keys()) == 1):
-            return
-        super().load_own_variables(store)
+        values = {key: np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118
+        count = values.pop("training_calls", None)
+        before = len(self._trainable_variables)
+        if len(values) == before + len(self._non_trainable_variables) + 1 and _is_count(values[str(before)]):
+            # Files of the first version have it among the weights, before all others that are not trained.
+            count = values.pop(str(before))
+            values = {str(index): values[key] for index, key in enumerate(sorted(values, key=int))}
+        super().load_own_variables(values)
+        # Deterministic and stochastic layers go on from each other's files.
+        if self._count is not None and count is not None:
+            self._count.variable.assign(count)
 
     @property
     def metrics(self):
@@ -108,15 +132,17 @@ class StochasticLayer(keras.layers.Layer):
         return temperature if self.draws is None or self.draws.temperature is None else self.draws.temperature
 
     def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None):
-        """Add the KL of this call to the losses, once, and show it in the log.
+        """Add the KL of this call to the losses, once.
+
+        The log shows it, unweighted, where the loss is asked for, which a `predict`, an export or a call of one's own
+        does not do.
 
         Args:
             divergence: KL in nats, float32, (B, ...), one value per query.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
-            training: The call's `training`. `None` (a model called for itself, an export) leaves the log alone; a
-                `predict` inside an epoch counts, because Keras tells it from `evaluate` nowhere.
+            training: The call's `training`.
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
         """
         if valid is not None:
@@ -129,32 +155,47 @@ class StochasticLayer(keras.layers.Layer):
             denominator = _masked_sum(ops.ones_like(divergence) * entries, valid)
         total = _masked_sum(divergence if penalised is None else penalised, valid)
         loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)
+        # Keras adds it to a loss of its default dtype, and raises where that is half precision.
+        loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         loss._replica_thread = _replica_thread()
+        loss._to_log = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size), batch_size
         self.add_loss(loss)
         self._shows_divergence = True
-        if training is not None:
-            shown = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size)
-            self.kl_tracker.update_state(shown, sample_weight=batch_size)
 
     def _get_own_losses(self):
         # Replicas are threads that share one list of losses: each counts the KL that it added itself.
         losses, thread = super()._get_own_losses(), _replica_thread()
-        return losses if thread is None else [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
+        if thread is not None:
+            losses = [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
+        self._log(losses)
+        return losses
+
+    def _log(self, losses):
+        """Show the KLs that are about to enter a loss, once each: an update in the call itself would be part of every
+        `predict`, whose KL the graph could not leave out."""
+        asked = [x for x in losses if getattr(x, "_to_log", None) is not None and _belongs_here(x)]
+        if not asked:
+            return
+        shown, batch_sizes = zip(*(x._to_log for x in asked), strict=True)
+        for loss in asked:
+            loss._to_log = None
+        # The sum of the calls of one step, as the loss has it.
+        self.kl_tracker.update_state(sum(shown), sample_weight=batch_sizes[-1])
 
     def _current_kl_weight(self, training):
         if not training:
             return self.kl_weight * final_value(self.kl_annealing)
         weight = self.kl_weight
         if self.kl_annealing is not None:
-            step = ops.maximum(self.training_calls.value - self.annealing_start, 0)
+            step = ops.maximum(self._count.variable.value - self.annealing_start, 0)
             weight = weight * ops.cast(self.kl_annealing(step), "float32")
         self.count_call(training)
         return weight
 
     def count_call(self, training):
         """Count a training call, where the layer keeps a count; `add_divergence` does it for a call with a KL."""
-        if training and self.training_calls is not None:
-            self.training_calls.assign_add(1)
+        if training and self._count is not None:
+            self._count.variable.assign_add(1)
 
     def stochastic_config(self):
         """Return the arguments of this class, for `get_config`."""
@@ -166,6 +207,17 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Untracked:
+    """Holds a variable that Keras is not to count among the weights."""
+
+    variable: keras.Variable
+
+
+def _is_count(value):
+    return value.shape == () and value.dtype == np.int64
 
 
 class DivergenceMean(keras.metrics.Mean):
@@ -184,6 +236,13 @@ class DivergenceMean(keras.metrics.Mean):
             synchronization="on_read",
             name=name,
         )
+
+
+def _belongs_here(x):
+    """Return whether a tensor is one of the graph, or of the eager code, that runs now."""
+    if tf.executing_eagerly():
+        return isinstance(x, tf.__internal__.EagerTensor)
+    return getattr(x, "graph", None) is tf.compat.v1.get_default_graph()
 
 
 def _replica_thread():

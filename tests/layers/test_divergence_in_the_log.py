@@ -1,0 +1,120 @@
+"""The KL enters the log where it enters a loss, and nowhere else."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn
+
+X = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
+NOTHING = {"loss": lambda y_true, y_pred: 0.0 * ops.mean(y_pred)}
+
+
+def latent_model(calls=1, **compiled):
+    """A model whose only loss is the KL of its latent layer, called so many times."""
+    inputs = keras.Input((5,))
+    latent = keras_vattn.GaussianLatent(3, seed=1, name="z")
+    model = keras.Model(inputs, sum(latent(inputs) for _ in range(calls)))
+    model.compile(keras.optimizers.SGD(0.0), **NOTHING, **compiled)
+    return model
+
+
+class Elsewhere(keras.callbacks.Callback):
+    """Predicts and calls the model on other data in the middle of every epoch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.predict(100.0 * X, verbose=0)
+        self.model(1000.0 * X)
+        self.model(1000.0 * X, training=False)
+
+    on_test_batch_end = on_train_batch_end
+
+
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}, {"jit_compile": True}])
+def test_the_log_is_the_divergence_of_the_loss(options):
+    model = latent_model(**options)
+    callbacks = [Elsewhere()] if "steps_per_execution" not in options else []
+    history = model.fit(X, X[:, :3], batch_size=4, epochs=2, verbose=0, callbacks=callbacks).history
+    np.testing.assert_allclose(history["z_kl"], history["loss"], rtol=1e-5)
+    logs = model.evaluate(X, X[:, :3], batch_size=4, verbose=0, return_dict=True, callbacks=callbacks)
+    np.testing.assert_allclose(logs["z_kl"], history["loss"][0], rtol=1e-5)
+
+
+def test_a_layer_called_twice_logs_the_sum():
+    once, twice = (latent_model(calls) for calls in (1, 2))
+    twice.set_weights(once.get_weights())
+    logs = [model.evaluate(X, X[:, :3], batch_size=8, verbose=0, return_dict=True) for model in (once, twice)]
+    assert logs[1]["z_kl"] == pytest.approx(2 * logs[0]["z_kl"], rel=1e-6)
+    assert logs[1]["z_kl"] == pytest.approx(logs[1]["loss"], rel=1e-6)
+
+
+def test_asking_twice_for_the_losses_logs_once():
+    layer = keras_vattn.GaussianLatent(3)
+    layer(X)
+    first = layer.losses
+    assert float(layer.losses[0]) == float(first[0]) == pytest.approx(float(layer.kl_tracker.result()))
+    assert float(layer.kl_tracker.count) == len(X)
+
+
+def test_losses_of_a_graph_are_no_entry_of_the_log_outside_it():
+    model = latent_model()
+    model.predict(X, verbose=0)
+    assert len(model.losses) == 1
+    assert float(model.get_layer("z").kl_tracker.count) == 0
+
+
+@pytest.mark.parametrize("alignment", ["weibull", "dirichlet"])
+@pytest.mark.parametrize("heads", [False, True])
+def test_the_graph_of_a_prediction_has_no_divergence(alignment, heads):
+    """It holds no variable of the log, and what is left of it, once it is pruned, no log Gamma."""
+    options = {"alignment": alignment, "prior": "contextual"}
+    layer = keras_vattn.MultiHeadAttention(2, 3, **options) if heads else keras_vattn.Attention(**options)
+    x = X[:, None, :] + np.zeros((8, 4, 5), "float32")
+    layer(x, x)
+    function = tf.function(lambda x: layer(x, x, training=False), autograph=False).get_concrete_function(tf.constant(x))
+    tracked = {id(variable.value) for variable in layer.kl_tracker.variables}
+    assert not tracked & {id(variable) for variable in function.graph.variables}
+    pruned = tf.compat.v1.graph_util.extract_sub_graph(
+        function.graph.as_graph_def(), [tensor.op.name for tensor in function.outputs]
+    )
+    assert not {"Lgamma", "Digamma", "AssignAddVariableOp"} & {node.op for node in pruned.node}
+    stateful = {op.type for op in function.graph.get_operations() if op.op_def.is_stateful}
+    assert stateful <= {"ReadVariableOp", "Placeholder", "PartitionedCall"}
+
+
+def test_an_export_with_training_false_holds_no_log(tmp_path):
+    model = latent_model()
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", lambda x: model(x, training=False), [tf.TensorSpec((None, 5), tf.float32)])
+    archive.write_out(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.serve(X), model(X), rtol=1e-6)
+    names = [variable.name.split(":")[0].split("/")[-1] for variable in loaded.serve.concrete_functions[0].variables]
+    assert not {"total", "count"} & set(names)
+
+
+@pytest.fixture
+def float64():
+    previous = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(previous)
+
+
+@pytest.mark.parametrize("attention", ["weibull", "lognormal", "dirichlet", "gumbel_softmax", "gaussian"])
+def test_fit_in_float64(attention, float64):
+    x = X[:, None, :] + np.zeros((8, 4, 5), "float64")
+    inputs = keras.Input((None, 5))
+    if attention == "gaussian":
+        layer = keras_vattn.GaussianAttention(name="attention")
+    else:
+        layer = keras_vattn.MultiHeadAttention(2, 3, alignment=attention, prior="contextual", name="attention")
+    model = keras.Model(inputs, keras_vattn.GaussianLatent(2, name="z")(layer(inputs, inputs)))
+    model.compile("sgd", "mse")
+    history = model.fit(x, x[..., :2], batch_size=4, verbose=0).history
+    assert np.isfinite([history[name][0] for name in ("loss", "attention_kl", "z_kl")]).all()
+    assert model(x).dtype == tf.float64
