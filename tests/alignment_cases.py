@@ -41,7 +41,14 @@ def parameters(alignment, prior, key=KEY, keys=KEYS, other=OTHER):
 def _log_psi(prior, key, keys):
     if not prior.built:
         prior.build(key.shape)
-    return prior.log_psi(tf.constant(key), keys)
+    return prior.log_psi(tf.convert_to_tensor(key), keys)
+
+
+def divergence_of(alignment, logits, p, keys, noise=None):
+    """KL(q || p) for a p of `parameters`."""
+    if "logits" in p:
+        return alignment.divergence_from_logits(logits, p["logits"], keys, noise)
+    return alignment.divergence_from_prior(logits, p, keys, noise)
 
 
 def draw(alignment, logits, keys, num_samples, seed=0):
@@ -49,7 +56,7 @@ def draw(alignment, logits, keys, num_samples, seed=0):
     logits = tf.convert_to_tensor(logits)
     repeated = tf.repeat(logits[None], num_samples, axis=0)
     noise = alignment.noise(tuple(repeated.shape), noise_of.as_seed(seed))
-    keys = DenseKeys(None if keys.mask is None else tf.broadcast_to(keys.mask, repeated.shape))
+    keys = DenseKeys(None if keys.valid is None else tf.broadcast_to(keys.valid, repeated.shape))
     return alignment.normalize(alignment.perturb(repeated, noise, keys), noise, keys).numpy()
 
 

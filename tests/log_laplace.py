@@ -29,10 +29,15 @@ class LogLaplace(Alignment):
     def prior_parameters(self, prior, log_psi):
         return {"mean": prior.mean if log_psi is None else log_psi, "b": prior.sigma}
 
-    def divergence(self, logits, p, keys, noise=None):
-        mean, b = (keys.log_softmax(p["logits"]), self.b) if "logits" in p else (p["mean"], p["b"])
-        distance = ops.abs(keys.log_softmax(logits) - mean)
-        return keys.sum(math.log(b / self.b) + distance / b + self.b / b * ops.exp(-distance / self.b) - 1.0)[..., 0]
+    def divergence_from_prior(self, logits, p, keys, noise=None):
+        return self._divergence(keys.log_softmax(logits), p["mean"], p["b"], keys)
+
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        return self._divergence(keys.log_softmax(logits), keys.log_softmax(prior_logits), self.b, keys)
+
+    def _divergence(self, mean, prior_mean, b, keys):
+        distance = ops.abs(mean - prior_mean)
+        return keys.sum(math.log(b / self.b) + distance / b + self.b / b * ops.exp(-distance / self.b) - 1.0)
 
     def distribution(self, logits, keys):
         return TransformedDistribution(Laplace(keys.log_softmax(logits), self.b), Exp())

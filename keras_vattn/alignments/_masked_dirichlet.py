@@ -11,9 +11,10 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     """
     a, b = ops.cast(concentration, "float64"), ops.cast(prior_concentration, "float64")
     a_total, b_total = _total(a, keys), _total(b, keys)
-    entries = tf.math.lgamma(b) - tf.math.lgamma(a) + (a - b) * (tf.math.digamma(a) - tf.math.digamma(a_total))
+    slope = tf.math.digamma(a) - keys.spread(tf.math.digamma(a_total))
+    entries = tf.math.lgamma(b) - tf.math.lgamma(a) + (a - b) * slope
     divergence = tf.math.lgamma(a_total) - tf.math.lgamma(b_total) + keys.sum(entries)
-    return ops.cast(ops.maximum(divergence[..., 0], 0.0), "float32")
+    return ops.cast(ops.maximum(divergence, 0.0), "float32")
 
 
 def _total(concentration, keys):
@@ -67,17 +68,13 @@ class MaskedDirichlet(tfp.Distribution):
     def _log_prob(self, value):
         a = self.concentration
         # A masked position counts log 1.
-        log_value = tf.math.log(tf.where(_everywhere(self.keys, value), value, 1.0))
+        log_value = tf.math.log(self.keys.where_valid(value, 1.0))
         entries = (a - 1.0) * log_value - tf.math.lgamma(a)
-        return (self.keys.sum(entries) + tf.math.lgamma(_total(a, self.keys)))[..., 0]
+        return self.keys.sum(entries) + tf.math.lgamma(_total(a, self.keys))
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
         return {}
-
-
-def _everywhere(keys, like):
-    return tf.ones_like(like, tf.bool) if keys.mask is None else keys.mask
 
 
 @tfp.RegisterKL(MaskedDirichlet, MaskedDirichlet)

@@ -1,14 +1,19 @@
+from keras import ops
+
+
 class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
-    Every reparameterised alignment is a softmax of perturbed logits, in log space. All arrays are float32, of shape (B,
-    T, S) unless said otherwise; `keys` (for instance `DenseKeys`) says which entries belong to one row and which are
-    masked. Constants of a row are left out of the perturbed logits: the softmax drops them.
+    Every reparameterised alignment is a softmax of perturbed logits, in log space. All arrays are float32; `keys`, a
+    `keras_vattn.Keys`, says which entries belong to one row and which are masked, whatever their layout: (B, T, S) of
+    sequences, (B, H, T, S) of heads, (E,) of edges. An alignment reduces and spreads through it and looks at no axis
+    itself. Constants of a row are left out of the perturbed logits: the softmax drops them.
 
     A subclass overrides what it needs; as it stands this class is the deterministic case. One that has a KL sets
-    `is_stochastic`, and defines `divergence` and `prior_parameters`. It is serialised like every Keras object:
-    `get_config` returns the constructor's arguments, and the class is registered with
-    `keras.saving.register_keras_serializable`.
+    `is_stochastic`, and defines `prior_parameters` and both divergences; or, where the family has no closed form, sets
+    `has_closed_form` to `False` and defines `log_draw`, `distribution` and `prior_distribution`: its KL is then
+    estimated at one draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments,
+    and the class is registered with `keras.saving.register_keras_serializable`.
 
     Example:
 
@@ -19,13 +24,14 @@ class Alignment:
     """
 
     is_stochastic = False
+    has_closed_form = True
 
     def noise(self, shape, seed):
         """Return the noise of all steps, drawn before any loop: a tensor, or a dictionary of tensors, whose first axes
         are those of `shape` but for the last, or `None` for an alignment without noise.
 
         Args:
-            shape: (B, T, S).
+            shape: That of the logits.
             seed: int32 tensor of shape (2,).
         """
         return None
@@ -43,22 +49,38 @@ class Alignment:
         return keys.softmax(perturbed)
 
     def prior_parameters(self, prior, log_psi):
-        """Return the parameters of p from a `Prior` and its log Psi, (B, T or 1, S) or `None` for a fixed prior.
+        """Return the parameters of p from a `Prior` and its log Psi, of the entries or what broadcasts to them, or
+        `None` for a fixed prior.
 
-        The result is a dictionary of scalars and tensors, `p` of `divergence` and `prior_distribution`.
+        The result is a dictionary of scalars and tensors, `p` of `divergence_from_prior` and `prior_distribution`.
         """
         raise ValueError(f"The alignment {type(self).__name__} takes no prior. Received: prior={prior!r}")
 
-    def divergence(self, logits, p, keys, noise=None):
-        """Return KL(q || p) in nats of each query, float32 (B, T), summed over its valid keys.
+    def divergence_from_prior(self, logits, p, keys, noise=None):
+        """Return KL(q || p) in nats of each row, float32, summed over its valid keys.
 
         Args:
             logits: Those of q.
-            p: Result of `prior_parameters`, or `{"logits": ...}`, the logits of a p of this same family.
+            p: Result of `prior_parameters`.
             keys: As everywhere.
             noise: The noise of the draw, for estimators that use it; `None` at the mean.
         """
-        raise ValueError(f"The alignment {type(self).__name__} has no KL.")
+        return self._drawn_divergence(logits, self.prior_distribution(p, logits, keys), keys, noise)
+
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        """Return KL(q || p) as `divergence_from_prior` does, for a p of this same family with logits of its own."""
+        return self._drawn_divergence(logits, self.distribution(prior_logits, keys), keys, noise)
+
+    def _drawn_divergence(self, logits, p, keys, noise):
+        if self.has_closed_form:
+            raise ValueError(f"The alignment {type(self).__name__} has no KL.")
+        draw = ops.exp(self.log_draw(logits, noise, keys))
+        return keys.sum(self.distribution(logits, keys).log_prob(draw) - p.log_prob(draw))
+
+    def log_draw(self, logits, noise, keys):
+        """Return the logarithm of the drawn weights before normalisation, of which `distribution` is the distribution;
+        finite at masked keys. Needed where there is no closed form."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `log_draw`.")
 
     def distribution(self, logits, keys):
         """Return the TensorFlow Probability distribution of the weights before normalisation."""

@@ -1,15 +1,14 @@
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn.alignments.keys import Keys
 
-class DenseKeys:
-    """Says which entries of a (B, T, S) tensor belong together, those of one row, and which of them are valid.
 
-    Alignments reduce over "the keys of a query" through this object alone, so one formula serves padded sequences and,
-    with another such object, edge lists.
+class DenseKeys(Keys):
+    """Rows of an array of logits (..., T, S): every query beside all keys, the last axis.
 
     Args:
-        mask: Boolean tensor that broadcasts to (B, T, S), `True` where a query may look at a key, or `None` for
+        mask: Boolean tensor that broadcasts to (..., T, S), `True` where a query may look at a key, or `None` for
             everywhere.
 
     Example:
@@ -20,53 +19,56 @@ class DenseKeys:
     """
 
     def __init__(self, mask=None):
-        self.mask = mask
+        self.valid = mask
 
     def sum(self, x):
-        """Sum over the valid keys of each row, (B, T, S) -> (B, T, 1)."""
-        if self.mask is not None:
-            x = ops.where(self.mask, x, ops.zeros_like(x))
-        return ops.sum(x, axis=-1, keepdims=True)
+        return ops.sum(self.where_valid(x, 0), axis=-1)
 
-    def softmax(self, logits):
-        """Softmax over the valid keys of each row in float32; exactly 0 elsewhere, and on rows without a valid key."""
-        # keras.ops.softmax warns where there is one key, which is a sequence of length one and no mistake.
-        logits = ops.cast(logits, "float32")
-        if self.mask is None:
-            return tf.nn.softmax(logits)
-        weights = tf.nn.softmax(self.mask_out(logits))
-        return ops.where(self.mask, weights, ops.zeros_like(weights))
-
-    def log_softmax(self, logits):
-        """Logarithm of `softmax` on the valid keys, 0 on the others, which keeps products with a zero weight finite."""
-        logits = ops.cast(logits, "float32")
-        if self.mask is None:
-            return ops.log_softmax(logits, axis=-1)
-        log_weights = ops.log_softmax(self.mask_out(logits), axis=-1)
-        return ops.where(self.mask, log_weights, ops.zeros_like(log_weights))
-
-    def zero_masked(self, x):
-        """Return x in float32 with 0 in place of the entries that are not valid."""
-        x = ops.cast(x, "float32")
-        return x if self.mask is None else ops.where(self.mask, x, ops.zeros_like(x))
-
-    def one_hot(self, logits):
-        """Return 1 at the largest valid entry of each row, the first of equals, and 0 elsewhere."""
-        logits = self.mask_out(logits)
-        one_hot = ops.one_hot(ops.argmax(logits, axis=-1), ops.shape(logits)[-1], dtype="float32")
-        return self.zero_masked(one_hot)
+    def max(self, x):
+        return ops.max(self.mask_out(x), axis=-1)
 
     def any_valid(self):
-        """Boolean (B, T or 1), whether the row has a valid key; `None` without a mask."""
-        return None if self.mask is None else ops.any(self.mask, axis=-1)
+        return None if self.valid is None else ops.any(self.valid, axis=-1)
 
-    def mask_out(self, logits):
-        """Return logits whose plain softmax gives the entries that are not valid no weight.
+    def spread(self, row_value):
+        return row_value[..., None]
 
-        They get the most negative finite number and not -inf: a row without a valid key would give NaN in value and
-        gradient.
-        """
-        logits = ops.cast(logits, "float32")
-        if self.mask is None:
-            return logits
-        return ops.where(self.mask, logits, ops.full_like(logits, -3.4e38))
+    def per_entry(self, key_value):
+        return key_value[..., None, :]
+
+    def count(self, like):
+        if self.valid is None:
+            return ops.cast(ops.shape(like)[-1], "float32")
+        return ops.sum(ops.cast(self.valid, "float32"), axis=-1)
+
+    def softmax(self, logits):
+        # keras.ops.softmax warns where there is one key, which is a sequence of length one and no mistake.
+        return self.where_valid(tf.nn.softmax(self.mask_out(logits)), 0.0)
+
+    def log_softmax(self, logits):
+        return self.where_valid(ops.log_softmax(self.mask_out(logits), axis=-1), 0.0)
+
+    def average(self, value):
+        """Return the average of vectors over the valid keys of each row, float32: (B, S, D) -> (B, T or 1, D)."""
+        value = ops.cast(value, "float32")
+        if self.valid is None:
+            return ops.mean(value, axis=-2, keepdims=True)
+        valid = ops.cast(self.valid, "float32")
+        return ops.divide_no_nan(ops.matmul(valid, value), self.spread(self.count(valid)))
+
+    def one_per_key(self, x, like):
+        return x + ops.zeros_like(like[..., :1, :])
+
+    def require_dense(self):
+        pass
+
+    def one_hot(self, x):
+        x = self.mask_out(x)
+        return self.zero_masked(ops.one_hot(ops.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))
+
+    def ranked(self, x):
+        x = self.mask_out(x)
+        order = ops.argsort(-x, axis=-1)
+        rank = ops.argsort(order, axis=-1)
+        totals = ops.cumsum(ops.take_along_axis(self.zero_masked(x), order, axis=-1), axis=-1)
+        return ops.cast(rank + 1, "float32"), ops.take_along_axis(totals, rank, axis=-1)

@@ -68,21 +68,25 @@ class Dirichlet(Alignment):
             return {"log_alpha": math.log(prior.alpha)}
         return {"log_alpha": log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi}
 
-    def divergence(self, logits, p, keys, noise=None):
+    def divergence_from_prior(self, logits, p, keys, noise=None):
+        return self._divergence(logits, p["log_alpha"], keys)
+
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        return self._divergence(logits, prior_logits, keys)
+
+    def _divergence(self, logits, prior_logits, keys):
         # What is masked may be anything, NaN too, and is no part of the distribution.
         logits = keys.zero_masked(logits)
-        p = {"logits": keys.zero_masked(p["logits"])} if "logits" in p else p
-        return dirichlet_divergence(self._concentration(logits), self._prior_concentration(p, logits), keys)
+        prior_logits = keys.zero_masked(prior_logits + ops.zeros_like(logits))
+        return dirichlet_divergence(self._concentration(logits), self._concentration(prior_logits), keys)
 
     def distribution(self, logits, keys):
+        keys.require_dense()
         return MaskedDirichlet(self._concentration(logits), keys)
 
     def prior_distribution(self, p, logits, keys):
-        return MaskedDirichlet(self._prior_concentration(p, logits), keys)
-
-    def _prior_concentration(self, p, like):
-        log_alpha = p["logits"] if "logits" in p else p["log_alpha"]
-        return self._concentration(log_alpha + ops.zeros_like(like))
+        keys.require_dense()
+        return MaskedDirichlet(self._concentration(p["log_alpha"] + ops.zeros_like(logits)), keys)
 
     def _concentration(self, logits):
         return ops.exp(self._clamp(logits))

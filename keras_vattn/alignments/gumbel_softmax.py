@@ -65,11 +65,17 @@ class GumbelSoftmax(Alignment):
     def prior_parameters(self, prior, log_psi):
         return {"log_psi": log_psi}
 
-    def divergence(self, logits, p, keys, noise=None):
-        log_q, log_p = keys.log_softmax(logits), self._log_p(p, keys, logits)
-        return keys.sum(ops.exp(log_q) * (log_q - log_p))[..., 0]
+    def divergence_from_prior(self, logits, p, keys, noise=None):
+        return self._divergence(keys.log_softmax(logits), self._log_p(p, keys, logits), keys)
+
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        return self._divergence(keys.log_softmax(logits), keys.log_softmax(prior_logits), keys)
+
+    def _divergence(self, log_q, log_p, keys):
+        return keys.sum(ops.exp(log_q) * (log_q - log_p))
 
     def distribution(self, logits, keys):
+        keys.require_dense()
         tau = ops.cast(self.tau(0), "float32") if self.is_annealed else self.tau
         return tfp.RelaxedOneHotCategorical(tau, logits=keys.mask_out(logits))
 
@@ -77,8 +83,6 @@ class GumbelSoftmax(Alignment):
         return self.distribution(self._log_p(p, keys, logits), keys)
 
     def _log_p(self, p, keys, like):
-        if "logits" in p:
-            return keys.log_softmax(p["logits"])
         return keys.log_softmax(ops.zeros_like(like)) if p["log_psi"] is None else p["log_psi"]
 
     def get_config(self):

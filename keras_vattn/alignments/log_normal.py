@@ -59,28 +59,27 @@ class LogNormal(Alignment):
             return {"mean": prior.mean, "sigma": prior.sigma}
         return {"mean": log_psi if prior.scale == "rate" else ops.exp(log_psi), "sigma": prior.sigma}
 
-    def divergence(self, logits, p, keys, noise=None):
-        mean = self._mean(logits, keys)
-        prior_mean, prior_sigma = self._prior(p, keys)
+    def divergence_from_prior(self, logits, p, keys, noise=None):
+        return self._divergence(self._mean(logits, keys), p["mean"], p["sigma"], keys, noise)
+
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        return self._divergence(self._mean(logits, keys), self._mean(prior_logits, keys), self.sigma, keys, noise)
+
+    def _divergence(self, mean, prior_mean, prior_sigma, keys, noise):
         log_ratio = math.log(prior_sigma / self.sigma)
         # Logits up to 1e4 stay below the bound where the prior's sigma is not tiny.
         square = bounded_square if prior_sigma < 1e-9 else ops.square
         if self.kl_estimator == "sampled" and noise is not None:
             distance = square((mean + self.sigma * noise - prior_mean) / prior_sigma)
-            return keys.sum(log_ratio + 0.5 * distance - 0.5 * ops.square(noise))[..., 0]
+            return keys.sum(log_ratio + 0.5 * distance - 0.5 * ops.square(noise))
         distance = square((mean - prior_mean) / prior_sigma) + (self.sigma / prior_sigma) ** 2 - 1.0
-        return keys.sum(log_ratio + 0.5 * distance)[..., 0]
+        return keys.sum(log_ratio + 0.5 * distance)
 
     def distribution(self, logits, keys):
         return tfp.LogNormal(self._mean(logits, keys), self.sigma)
 
     def prior_distribution(self, p, logits, keys):
-        return tfp.LogNormal(*self._prior(p, keys))
-
-    def _prior(self, p, keys):
-        if "logits" in p:
-            return self._mean(p["logits"], keys), self.sigma
-        return ops.convert_to_tensor(p["mean"], "float32"), p["sigma"]
+        return tfp.LogNormal(ops.convert_to_tensor(p["mean"], "float32"), p["sigma"])
 
     def _mean(self, logits, keys):
         phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)

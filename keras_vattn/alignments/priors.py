@@ -12,23 +12,33 @@ class Prior(keras.layers.Layer):
     What p means depends on the alignment: a Gamma for `Weibull`, a LogNormal for `LogNormal`, a Dirichlet for
     `Dirichlet`, a categorical for `GumbelSoftmax`. `beta` and `sigma` belong to the prior.
 
-    It is a layer for the sake of its weights; an attention asks it for `log_psi` and never calls it.
+    It is a layer for the sake of its weights; an attention asks it for `log_psi` and never calls it. A prior of your
+    own defines `log_psi`, and `build` where it has weights; every alignment takes it as it takes `ContextualPrior`.
+
+    Attributes:
+        beta, sigma, scale: As in `keras_vattn.ContextualPrior`.
+        num_heads: Number of heads that it has a network for each of, `None` where one serves all.
 
     Example:
 
     >>> layer = keras_vattn.Attention(alignment="weibull", prior=keras_vattn.FixedPrior(alpha=0.1, beta=1.0))
     """
 
+    beta = 1.0
+    sigma = 1.0
+    scale = "rate"
+    num_heads = None
+
     def log_psi(self, key, keys):
         """Return log Psi in float32, normalised over the valid keys of each row, or `None` for a prior that does not
         look at the keys.
 
         Args:
-            key: (B, S, Dk), or (B, H, S, Dk) with heads.
-            keys: `DenseKeys`, which says what is valid.
+            key: (B, S, Dk), or (B, H, S, Dk) with heads; of the nodes of a graph (N, Dk), or (H, N, Dk).
+            keys: A `keras_vattn.Keys`, which says which of them a row sees.
 
         Returns:
-            (B, T or 1, S), or (B, H, T or 1, S) with heads.
+            What broadcasts to the logits: (B, T or 1, S), (B, H, T or 1, S), (E,) or (H, E).
         """
         return None
 
@@ -155,8 +165,8 @@ class ContextualPrior(Prior):
         dtype = self.compute_dtype
         hidden = ops.matmul(ops.cast(key, dtype), ops.cast(self.hidden_kernel, dtype))
         hidden = ops.relu(hidden + ops.cast(self.hidden_bias, dtype))
-        logits = ops.matmul(hidden, ops.cast(self.output_kernel, dtype))  # (B, ..., S, 1)
-        return keys.log_softmax(ops.swapaxes(logits, -1, -2))
+        logits = ops.matmul(hidden, ops.cast(self.output_kernel, dtype))  # (..., S, 1)
+        return keys.log_softmax(keys.per_entry(ops.squeeze(logits, -1)))
 
     def get_config(self):
         return {

@@ -16,4 +16,5 @@ class Softmax(Alignment):
     """
 
     def distribution(self, logits, keys):
+        keys.require_dense()
         return tfp.VectorDeterministic(keys.softmax(logits))

@@ -69,15 +69,25 @@ class Weibull(Alignment):
             return {"log_alpha": math.log(prior.alpha), "log_beta": log_beta}
         return {"log_alpha": log_psi + log_beta if prior.scale == "rate" else log_psi, "log_beta": log_beta}
 
-    def divergence(self, logits, p, keys, noise=None):
+    def divergence_from_prior(self, logits, p, keys, noise=None):
         log_mean = self._log_mean(logits, keys)
-        sampled = self.kl_estimator == "sampled" and noise is not None
-        if not sampled and self.parameterization == "normalized" and p.get("log_beta", 99.0) < _LARGEST_LOG_BETA:
+        log_draw = self._log_draw(noise)
+        if log_draw is None and self.parameterization == "normalized" and p["log_beta"] < _LARGEST_LOG_BETA:
             return self._to_gamma_by_products(log_mean, p, keys)
-        compare = self._to_weibull if "logits" in p else self._to_gamma
-        return keys.sum(compare(log_mean, p, keys, log_exponential(noise) if sampled else None))[..., 0]
+        return keys.sum(self._to_gamma(log_mean, p, log_draw))
 
-    def _to_gamma(self, log_mean, p, keys, log_draw):
+    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
+        distance = self.k * (self._log_mean(logits, keys) - self._log_mean(prior_logits, keys))
+        log_draw = self._log_draw(noise)
+        if log_draw is None:
+            return keys.sum(exponential_gap(distance))
+        return keys.sum(bounded_exp(distance + log_draw) - ops.exp(log_draw) - distance)
+
+    def _log_draw(self, noise):
+        """Return the logarithm of the exponential draw that S is made of, `None` where the KL is the closed form."""
+        return log_exponential(noise) if self.kl_estimator == "sampled" and noise is not None else None
+
+    def _to_gamma(self, log_mean, p, log_draw):
         log_alpha = ops.convert_to_tensor(p["log_alpha"], "float32")
         alpha = bounded_exp(log_alpha)
         log_prior_mean = log_alpha - p["log_beta"]
@@ -93,30 +103,22 @@ class Weibull(Alignment):
         return gap + log_gamma_remainder(log_alpha) + constant
 
     def _to_gamma_by_products(self, log_mean, p, keys):
-        # The exponentials of normalised logits sum to one, so a row is -sum alpha phi and terms without the query. The
-        # terms cancel for a large beta, for which the form above is there.
-        log_alpha = keys.zero_masked(p["log_alpha"] + ops.zeros_like(log_mean[..., :1, :]))
+        # The exponentials of normalised logits sum to one, so a row is -sum alpha phi and terms of p alone. The terms
+        # cancel for a large beta, for which the form above is there.
+        log_alpha = keys.zero_masked(keys.one_per_key(p["log_alpha"], log_mean))
         alpha = keys.zero_masked(ops.exp(log_alpha))
         slope = alpha * (log_alpha - p["log_beta"] - 1.0 + _EULER / self.k + self._log_gamma)
-        constant = keys.sum(slope + log_gamma_remainder(log_alpha) + math.log(self.k) - _EULER - 1.0)[..., 0]
+        constant = keys.sum(slope + log_gamma_remainder(log_alpha) + math.log(self.k) - _EULER - 1.0)
         any_valid = keys.any_valid()
         total = math.exp(p["log_beta"])
         total = total if any_valid is None else total * ops.cast(any_valid, "float32")
-        return constant + total - keys.sum(alpha * log_mean)[..., 0]
-
-    def _to_weibull(self, log_mean, p, keys, log_draw):
-        distance = self.k * (log_mean - self._log_mean(p["logits"], keys))
-        if log_draw is None:
-            return exponential_gap(distance)
-        return bounded_exp(distance + log_draw) - ops.exp(log_draw) - distance
+        return constant + total - keys.sum(alpha * log_mean)
 
     def distribution(self, logits, keys):
         scale = ops.exp(self._log_mean(logits, keys) - self._log_gamma)
         return tfp.Weibull(concentration=self.k, scale=scale)
 
     def prior_distribution(self, p, logits, keys):
-        if "logits" in p:
-            return self.distribution(p["logits"], keys)
         return tfp.Gamma(concentration=ops.exp(p["log_alpha"]), rate=ops.exp(p["log_beta"]))
 
     @property

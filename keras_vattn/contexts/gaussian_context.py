@@ -84,13 +84,7 @@ class GaussianContext(Context):
         return ops.matmul(rows, ops.cast(kernel, self.compute_dtype)) + ops.cast(bias, self.compute_dtype)
 
     def prior_parameters(self, value, keys):
-        if self.prior == "standard":
-            return None
-        value = ops.cast(value, "float32")
-        if keys.mask is None:
-            return ops.mean(value, axis=1, keepdims=True)  # (B, 1, D)
-        valid = ops.cast(keys.mask, "float32")  # (B, T or 1, S)
-        return ops.divide_no_nan(ops.matmul(valid, value), ops.sum(valid, axis=-1, keepdims=True))
+        return None if self.prior == "standard" else keys.average(value)
 
     def sample(self, mean, parameters, noise, temperature=1.0):
         if noise is None:

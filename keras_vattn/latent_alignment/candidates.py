@@ -36,13 +36,13 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
     if pair.estimator == "gumbel":
         return mixture(keys.softmax((source + gumbel(ops.shape(source), seed)) / objective.tau), value)
     if pair.estimator == "enumerate":
-        return all_values(value, keys.mask, ops.shape(log_prior)), log_prior, log_posterior
+        return all_values(value, keys.valid, ops.shape(log_prior)), log_prior, log_posterior
     if pair.estimator == "top_k":
         index = most_probable(log_prior, objective.top_k)
     else:
         index = draw(source, objective.num_samples, seed)
     candidates, chosen_prior = values_at(value, index), at(log_prior, index)
-    if keys.mask is not None:
+    if keys.valid is not None:
         candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
     if with_baseline:
         soft, _, _ = mixture(ops.exp(log_prior), value)

@@ -18,8 +18,7 @@ def log_probabilities(logits, keys):
         keys: A `keras_vattn.DenseKeys`.
     """
     # A logit of -inf means what a mask does.
-    values = ops.maximum(keys.log_softmax(logits), LOG_ZERO)
-    return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)
+    return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)
 
 
 def is_possible(log_probability):

@@ -232,7 +232,7 @@ class CategoricalAttention(StochasticLayer):
             alignment["log_posterior"], ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior
         )
         valid = both(keys.any_valid(), query_mask)
-        self.add_divergence(divergence, valid, entries=keys.sum(ops.ones_like(log_prior))[..., 0], training=training)
+        self.add_divergence(divergence, valid, entries=keys.count(log_prior), training=training)
 
     def _seed(self, training):
         seed = self.noise_seed(training)

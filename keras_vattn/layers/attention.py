@@ -1,9 +1,9 @@
 import keras
-from keras import ops, tree
+from keras import ops
 
-from keras_vattn import alignments, contexts, random, scores
-from keras_vattn.layers.attention_distributions import AttentionDistributions, as_finite_float32
-from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn import contexts, random, scores
+from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
+from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.support.masks import (
     both,
     check_mask,
@@ -14,11 +14,11 @@ from keras_vattn.support.masks import (
     zero_unseen,
 )
 from keras_vattn.support.parts import adopt, serialize_part
-from keras_vattn.support.validation import dropout_rate, whole_number
+from keras_vattn.support.validation import dropout_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(AttentionDistributions, StochasticLayer):
+class Attention(AlignedLayer):
     """Attention put together from a score, an alignment and a context.
 
     logits = score(query, key); weights = alignment(logits); context = context(weights, value). Each of the three is a
@@ -97,7 +97,6 @@ class Attention(AttentionDistributions, StochasticLayer):
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
-        self.alignment = alignments.get(alignment)
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
         for name, part in (("score", self.score), ("context", self.context)):
             if part.compute_dtype != self.compute_dtype:
@@ -105,38 +104,22 @@ class Attention(AttentionDistributions, StochasticLayer):
                     f"An attention and its {name} must compute in one dtype: give both the same `dtype`. "
                     f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={self.compute_dtype}"
                 )
-        self.alignment_prior = alignments.get_prior(prior, dtype=self.dtype_policy, name="prior")
-        if self.alignment_prior is not None and not self.alignment.is_stochastic:
-            raise ValueError(
-                'A prior needs a stochastic alignment, for instance "weibull". '
-                f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
-            )
-        if getattr(self.alignment_prior, "num_heads", None) is not None:
-            raise ValueError(
-                "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
-                f"Received: prior.num_heads={self.alignment_prior.num_heads}"
-            )
+        self.hold(VariationalAlignment(alignment, prior, warm_start, dtype=self.dtype_policy))
         self.dropout = dropout_rate(dropout)
-        self.warm_start = whole_number("warm_start", warm_start)
-        if warm_start and (self.alignment_prior is not None or not self.alignment.is_stochastic):
-            raise ValueError(
-                "A warm start is one of posterior logits: it needs a stochastic alignment without a prior. "
-                f"Received: warm_start={warm_start}, alignment={type(self.alignment).__name__}, prior={prior!r}"
-            )
         # The schedule of the KL begins where its KL does.
-        self.annealing_start = warm_start
+        self.annealing_start = self.warm_start
         self.supports_masking = True
         if self.is_stochastic:
             # Without a prior the alignment's KL comes with posterior logits, or never: the log waits for it.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
-    def prior(self):
-        return self.alignment_prior
+    def warm_start(self):
+        return self.variational.warm_start
 
     @property
     def is_stochastic(self):
-        return self.alignment.is_stochastic or self.context.has_divergence
+        return super().is_stochastic or self.context.has_divergence
 
     def build(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
@@ -159,47 +142,31 @@ class Attention(AttentionDistributions, StochasticLayer):
             key: (B, S, Dk) or `None` for `value`.
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
-        keys = alignments.DenseKeys(mask)
+        keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
         key = value if key is None else key
-        memory = {
+        return {
             "projected_keys": self.score.project_keys(key),
             "value": value,
             "keys": keys,
             "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
+            **self.variational.of_keys(key, keys),
         }
-        if self.alignment_prior is not None:
-            memory["log_psi"] = self.alignment_prior.log_psi(key, keys)
-            memory["prior"] = self.alignment.prior_parameters(self.alignment_prior, memory["log_psi"])
-        return memory
 
     def draw_noise(self, batch_size, num_queries, memory, training=False):
         """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors, empty where the call does not
         draw."""
         seed = self.noise_seed(training)
-        noise = {}
-        if training and self.warm_start:
-            noise["warm"] = ops.broadcast_to(self.training_calls.value < self.warm_start, (batch_size, num_queries, 1))
+        value = memory["value"]
+        noise = self.draw_alignment((batch_size, num_queries, ops.shape(value)[1]), seed, training)
         if seed is None:
             return noise
-        value = memory["value"]
-        num_keys = ops.shape(value)[1]
-        alignment_noise = self.alignment.noise((batch_size, num_queries, num_keys), random.fold_in(seed, 0))
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
-        if alignment_noise is not None:
-            at_step = self.alignment.at_step(0 if self.training_calls is None else self.training_calls.value)
-            if at_step:
-                expand = lambda x: ops.broadcast_to(x, (batch_size, num_queries, 1))  # noqa: E731
-                alignment_noise = {**alignment_noise, **tree.map_structure(expand, at_step)}
-            noise["alignment"] = alignment_noise
         if context_noise is not None:
             any_valid = memory["keys"].any_valid()
             if any_valid is not None:
                 context_noise = ops.where(any_valid[..., None], context_noise, ops.zeros_like(context_noise))
             noise["context"] = context_noise
-        if training and self.dropout:
-            kept = random.uniform((batch_size, num_queries, num_keys), random.fold_in(seed, 2)) >= self.dropout
-            noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
     def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
@@ -217,16 +184,15 @@ class Attention(AttentionDistributions, StochasticLayer):
             posterior_logits: (B, T, S) or `None`.
             state: State of a score that keeps one, (B, ...), or `None`.
         """
-        keys = memory["keys"]
         state = {} if state is None else {"state": state}
         logits = ops.cast(self.score.score(query, memory["projected_keys"], **state), "float32")
-        drawn_logits = self._posterior_logits(logits, posterior_logits, noise)
-        weights = self._weights(drawn_logits, noise.get("alignment"), keys)
+        scored = self._scored_with(memory, logits, posterior_logits)
+        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
         mean = self.context.call(kept, memory["value"])
         attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
         if "alignment" in noise or posterior_logits is not None:
-            attended["expected_weights"] = self._weights(logits, None, keys)
+            attended["expected_weights"] = ops.cast(self.variational.expected_weights(scored), self.compute_dtype)
         if "context" in noise:
             parameters = self.context.posterior_parameters(mean)
             temperature = self.draw_temperature(training, self.context.temperature)
@@ -234,16 +200,8 @@ class Attention(AttentionDistributions, StochasticLayer):
             attended["context"] = self.context.sample(mean, parameters, noise["context"], temperature)
         return attended
 
-    def _weights(self, logits, noise, keys):
-        perturbed = self.alignment.perturb(logits, noise, keys)
-        return ops.cast(self.alignment.normalize(perturbed, noise, keys), self.compute_dtype)
-
-    def _posterior_logits(self, logits, posterior_logits, noise):
-        """Return the logits of q."""
-        if posterior_logits is None:
-            return logits
-        posterior_logits = as_finite_float32(posterior_logits)
-        return ops.where(noise["warm"], logits, posterior_logits) if "warm" in noise else posterior_logits
+    def _scored_with(self, memory, logits, posterior_logits):
+        return Scored(logits, memory["keys"], memory["prior"], memory["log_psi"], posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
         """Add the KL of all queries, if this attention has one: one `add_loss` a call.
@@ -256,23 +214,26 @@ class Attention(AttentionDistributions, StochasticLayer):
             training: The call's `training`.
             posterior_logits: As in `attend`.
         """
-        keys, divergence, entries = memory["keys"], 0.0, 0.0
+        keys, divergences, entries = memory["keys"], [], 0.0
         if self.context.has_divergence:
             mean = attended["mean"]
             parameters = attended["parameters"] or self.context.posterior_parameters(mean)
-            divergence += self.context.divergence(mean, parameters, memory["prior_mean"])  # (B, T)
+            divergences.append(self.context.divergence(mean, parameters, memory["prior_mean"]))  # (B, T)
             entries += mean.shape[-1]
         if self.alignment_prior is not None or posterior_logits is not None:
-            logits = attended["logits"]
-            p = memory["prior"] if posterior_logits is None else {"logits": logits}
-            drawn_logits = self._posterior_logits(logits, posterior_logits, noise)
-            divergence += self.alignment.divergence(drawn_logits, p, keys, noise.get("alignment"))
-            entries += keys.sum(ops.ones_like(logits))[..., 0]
-        if isinstance(divergence, float):
+            scored = self._scored_with(memory, attended["logits"], posterior_logits)
+            divergences.append(self.variational.divergence(scored, noise))
+            entries += keys.count(scored.logits)
+        if not divergences:
             self.count_call(training)
             return
         valid = both(keys.any_valid(), query_mask)
-        self.add_divergence(divergence, valid, entries=entries, training=training)
+        self.add_divergence(sum(divergences), valid, entries=entries, training=training)
+
+    def __call__(self, query, *arguments, **options):
+        if isinstance(query, (list, tuple)):
+            query, arguments, options = _unpacked(query, arguments, options)
+        return super().__call__(query, *arguments, **options)
 
     def call(
         self,
@@ -317,8 +278,44 @@ class Attention(AttentionDistributions, StochasticLayer):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
         if posterior_logits is None:
             return
-        self.require_place_for_posterior_logits(posterior_logits)
+        self.variational.require_place_for_posterior_logits(posterior_logits)
         check_shape("posterior_logits", posterior_logits, expected, "(B, T, S)")
+
+    def posterior_distribution(self, *arguments, **options):
+        """Return q, a TensorFlow Probability distribution, for the arguments of a call; the layer must be built.
+
+        Of a Gaussian context it is q(context | query, value), of batch shape (B, T) and event shape (D,), given the
+        expected weights; of another stochastic alignment that of the weights before normalisation, (B, T, S) as batch
+        or event shape, whatever the family has; and of deterministic attention the point mass at the context.
+        """
+        if self.alignment.is_stochastic and not self.context.has_divergence:
+            return super().posterior_distribution(*arguments, **options)
+        mean = self._at_the_mean(arguments, options)[1]["mean"]
+        return self.context.distribution(mean, self.context.posterior_parameters(mean))
+
+    def prior_distribution(self, *arguments, **options):
+        if not self.context.has_divergence:
+            return super().prior_distribution(*arguments, **options)
+        memory, attended, _ = self._at_the_mean(arguments, options)
+        return self.context.prior_distribution(attended["mean"], memory["prior_mean"])
+
+    def _scored(self, arguments, options):
+        memory, attended, posterior_logits = self._at_the_mean(arguments, options)
+        return self._scored_with(memory, attended["logits"], posterior_logits)
+
+    def _at_the_mean(self, arguments, options):
+        """Return the memory, the result of `attend` without noise, and the posterior logits of a call."""
+        self.require_stateless_score()
+        given = self._bind(arguments, options)
+        query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
+        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
+        masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
+        memory = self.prepare_memory(value, given["key"], combine_masks(query, value, *masks))
+        return memory, self.attend(query, memory, {}, posterior_logits=posterior_logits), posterior_logits
+
+    @property
+    def _other_priors(self):
+        return f', or context="gaussian" (here {type(self.context).__name__})'
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         return (*query_shape[:-1], value_shape[-1])
@@ -358,3 +355,16 @@ class Attention(AttentionDistributions, StochasticLayer):
             "dropout": self.dropout,
             "warm_start": self.warm_start,
         }
+
+
+def _unpacked(inputs, arguments, options):
+    """Return query, the other positional arguments and the options of a call with a list, as `keras.layers.Attention`
+    takes it."""
+    if not 2 <= len(inputs) <= 3 or arguments:
+        raise ValueError(
+            "A list is [query, value] or [query, value, key], with everything else by name. "
+            f"Received: a list of {len(inputs)} and {len(arguments)} more arguments"
+        )
+    masks = options.pop("mask", None) or ()
+    names = ("query_mask", "value_mask", "key_mask")
+    return inputs[0], tuple(inputs[1:]), {**options, **dict(zip(names, masks, strict=False))}

@@ -1,34 +1,13 @@
-import inspect
-from typing import NamedTuple
-
 import keras
-import tensorflow as tf
 from keras import ops
 
-from keras_vattn import alignments, random
+from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention_axes import AttentionAxes
-from keras_vattn.layers.attention_distributions import AlignmentDistributions, as_finite_float32, logits_of_q
-from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.masks import both, check_mask, fits
-from keras_vattn.support.parts import adopt, serialize_part
-
-
-class CallArguments(NamedTuple):
-    """What an alignment needs of a call and Keras's `call` does not hand on to `_compute_attention`.
-
-    Attributes:
-        mask: Boolean tensor, which query sees which key, or `None`.
-        query_mask: Boolean, of the shape of the query but for its last axis, or `None`.
-        posterior_logits: As in the call.
-    """
-
-    mask: object = None
-    query_mask: object = None
-    posterior_logits: object = None
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.MultiHeadAttention):
+class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose weights can be random variables.
 
     In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o of
@@ -119,8 +98,6 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         kl_reduction="sum",
         **kwargs,
     ):
-        alignment = alignments.get(alignment)
-        is_softmax = type(alignment) is alignments.Softmax
         super().__init__(
             num_heads=num_heads,
             key_dim=key_dim,
@@ -140,54 +117,19 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             bias_constraint=bias_constraint,
             use_gate=use_gate,
             seed=seed,
+            alignment=alignment,
+            prior=prior,
+            per_head_prior=per_head_prior,
             kl_weight=kl_weight,
             kl_annealing=kl_annealing,
             kl_reduction=kl_reduction,
-            draws_noise=not is_softmax,
             **kwargs,
         )
-        if flash_attention and not is_softmax:
+        if flash_attention and not self.is_softmax:
             raise ValueError(
                 'Flash attention computes no weights to draw: use it with alignment="softmax". '
-                f"Received: flash_attention={flash_attention}, alignment={type(alignment).__name__}"
+                f"Received: flash_attention={flash_attention}, alignment={type(self.alignment).__name__}"
             )
-        self.alignment = alignment
-        self._is_softmax = is_softmax
-        self.alignment_prior = self._resolve_prior(prior, per_head_prior)
-        self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
-        if self.is_stochastic:
-            self.track_divergence(shown=self.alignment_prior is not None)
-
-    def _resolve_prior(self, prior, per_head_prior):
-        options = {"num_heads": self.num_heads} if per_head_prior and _names_contextual(prior) else {}
-        resolved = alignments.get_prior(prior, dtype=self.dtype_policy, name="prior", **options)
-        if resolved is not None and not self.alignment.is_stochastic:
-            raise ValueError(
-                'A prior needs a stochastic alignment, for instance "weibull". '
-                f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
-            )
-        networks = getattr(resolved, "num_heads", None)
-        if networks not in (None, self.num_heads) or (per_head_prior and networks is None):
-            raise ValueError(
-                'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
-                f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
-                f"num_heads={self.num_heads}"
-            )
-        return resolved
-
-    @property
-    def prior(self):
-        return self.alignment_prior
-
-    @property
-    def is_stochastic(self):
-        return self.alignment.is_stochastic
-
-    def build(self, query_shape, value_shape, key_shape=None):
-        adopt(self, "prior", self.alignment_prior)
-        super().build(query_shape, value_shape, key_shape)
-        if self.alignment_prior is not None and not self.alignment_prior.built:
-            self.alignment_prior.build((query_shape[0], self.num_heads, None, self.key_dim))
 
     def call(
         self,
@@ -204,21 +146,40 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
-        if not self._is_softmax:
-            self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
-            attention_mask = CallArguments(attention_mask, query_mask, posterior_logits)
-        return super().call(
-            query,
-            value,
-            key=key,
+        if self.is_softmax:
+            return super().call(
+                query,
+                value,
+                key=key,
+                query_mask=query_mask,
+                value_mask=value_mask,
+                key_mask=key_mask,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                use_causal_mask=use_causal_mask,
+            )
+        # What follows is Keras's `call`, which hands on neither the mask of the queries nor posterior logits.
+        self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
+        key = value if key is None else key
+        for x in (query, value, key):
+            keras.src.backend.set_keras_mask(x, None)
+        mask = self._joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
+        gate = self._gate_dense(query) if self._use_gate else None
+        output, weights = self._compute_attention(
+            self._query_dense(query),
+            self._key_dense(key),
+            self._value_dense(value),
+            mask,
+            training,
+            return_attention_scores,
             query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-            use_causal_mask=use_causal_mask,
+            posterior_logits=posterior_logits,
         )
+        output = self._output_dense(output if gate is None else ops.multiply(output, gate))
+        if query_mask is not None:
+            keras.src.backend.set_keras_mask(output, query_mask)
+        return (output, weights) if return_attention_scores else output
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
         """Raise ValueError for shapes that do not fit; with softmax the errors are those of Keras."""
@@ -245,126 +206,28 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S)")
 
-    def _compute_attention_mask(self, query, value, query_mask=None, attention_mask=None, **masks):
-        if not isinstance(attention_mask, CallArguments):
-            return super()._compute_attention_mask(query, value, query_mask, attention_mask=attention_mask, **masks)
-        # The mask is what Keras's `call` hands on as it is: the other arguments travel with it.
-        arguments, axes = attention_mask, AttentionAxes(self.attention_axes, len(query.shape))
-        mask = axes.expand_mask(super()._compute_attention_mask(query, value, **masks))
-        mask = both(mask, axes.expand_mask(arguments.mask))
-        query_mask = query_mask if arguments.query_mask is None else arguments.query_mask
-        return arguments._replace(mask=mask, query_mask=query_mask)
+    def _joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
+        """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
+        of it, since a masked query still attends."""
+        axes = AttentionAxes(self.attention_axes, len(query.shape))
+        masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": use_causal_mask}
+        mask = axes.expand_mask(self._compute_attention_mask(query, value, **masks))
+        return both(mask, axes.expand_mask(attention_mask))
 
-    def _compute_attention(
-        self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        use_causal_mask=False,
-    ):
-        if self._is_softmax:
-            return super()._compute_attention(
-                query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
-            )
-        view = self._view(query, key, attention_mask)
-        axes, shape = view["axes"], view["shape"]
-        noise = self.draw_noise(ops.shape(view["logits"]), training)
-        weights = self._weights(logits_of_q(view), noise.get("alignment"), view["keys"])
-        self._account(view, noise, attention_mask.query_mask, training)
-        kept = weights * noise["dropout"] if "dropout" in noise else weights
-        context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
-        return context, axes.unfold(weights, shape)
-
-    def _view(self, query, key, arguments):
-        """Return logits (..., H, T, S), keys, q and p for projected tensors, as a dictionary."""
-        axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
-        shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-        query, key = axes.by_head(query), axes.by_head(key)
-        keys = alignments.DenseKeys(axes.fold_mask(arguments.mask, shape))
-        view = {
-            "axes": axes,
-            "shape": shape,
-            "logits": ops.cast(tf.matmul(query, key, transpose_b=True), "float32"),
-            "posterior_logits": self._by_head(arguments.posterior_logits, axes, shape),
-            "keys": keys,
-            "prior": None,
-            "log_psi": None,
-        }
-        if self.alignment_prior is not None:
-            view["log_psi"] = self.alignment_prior.log_psi(key, keys)
-            view["prior"] = self.alignment.prior_parameters(self.alignment_prior, view["log_psi"])
-        return view
-
-    def _by_head(self, posterior_logits, axes, shape):
-        if posterior_logits is None:
-            return None
-        if len(posterior_logits.shape) < len(shape):
-            posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
-        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
-        return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
-
-    def draw_noise(self, shape, training=False):
-        """Return the noise of a call, a dictionary, empty where the call does not draw.
-
-        Args:
-            shape: That of the logits, (..., H, T, S).
-            training: The call's `training`.
-        """
-        seed = self.noise_seed(training)
-        noise = {}
-        if seed is None:
-            return noise
-        drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
-        if drawn is not None:
-            at_step = self.alignment.at_step(0 if self.training_calls is None else self.training_calls.value)
-            noise["alignment"] = {**drawn, **at_step} if at_step else drawn
-        if training and self.dropout:
-            kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
-            noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
-        return noise
-
-    def _weights(self, logits, noise, keys):
-        perturbed = self.alignment.perturb(logits, noise, keys)
-        return ops.cast(self.alignment.normalize(perturbed, noise, keys), self.compute_dtype)
-
-    def _account(self, view, noise, query_mask, training):
-        """Add the KL, if there is one: each query's summed over the heads."""
-        logits, keys = view["logits"], view["keys"]
-        p = view["prior"] if view["posterior_logits"] is None else {"logits": logits}
-        if p is None:
-            self.count_call(training)
-            return
-        divergence = self.alignment.divergence(logits_of_q(view), p, keys, noise.get("alignment"))  # (..., H, T)
-        any_valid = keys.any_valid()
-        if any_valid is None:
-            valid, entries = None, self.num_heads * ops.cast(ops.shape(logits)[-1], "float32")
-        else:
-            num_keys = ops.sum(ops.cast(keys.mask, "float32"), axis=-1)
-            entries = ops.sum(ops.broadcast_to(num_keys, ops.shape(divergence)), axis=-2)
-            divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
-            valid = ops.any(any_valid, axis=-2)
-        if query_mask is not None:
-            valid = both(valid, view["axes"].fold_queries(query_mask))
-        self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
-
-    def _at_the_mean(self, arguments, options):
+    def _scored(self, arguments, options):
         given = self._bind(arguments, options)
         query, value, key = given["query"], given["value"], given["key"]
         self.check_posterior_logits(given["posterior_logits"], query, value)
-        arguments = CallArguments(given["attention_mask"], posterior_logits=given["posterior_logits"])
-        masks = {name: given[name] for name in ("value_mask", "key_mask", "use_causal_mask")}
-        arguments = self._compute_attention_mask(query, value, attention_mask=arguments, **masks)
-        return self._view(self.query_dense(query), self.key_dense(value if key is None else key), arguments)
+        names = ("value_mask", "key_mask", "attention_mask", "use_causal_mask")
+        mask = self._joined_mask(query, value, *(given[name] for name in names))
+        projected = self.query_dense(query), self.key_dense(value if key is None else key)
+        return self.score_heads(*projected, mask, given["posterior_logits"])[1]
 
     def check_posterior_logits(self, posterior_logits, query, value):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
         if posterior_logits is None:
             return
-        self.require_place_for_posterior_logits(posterior_logits)
+        self.variational.require_place_for_posterior_logits(posterior_logits)
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
         before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
@@ -390,7 +253,7 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
-        if not self._is_softmax:
+        if not self.is_softmax:
             self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         output = super().compute_output_spec(query, value, key)
         if not return_attention_scores:
@@ -400,16 +263,3 @@ class MultiHeadAttention(AlignmentDistributions, StochasticLayer, keras.layers.M
             self.num_heads, query.shape, value.shape
         )
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            **self.stochastic_config(),
-            "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "prior": serialize_part(self.alignment_prior),
-            "per_head_prior": self.per_head_prior,
-        }
-
-
-def _names_contextual(prior):
-    return prior == "contextual" or (inspect.isclass(prior) and issubclass(prior, alignments.ContextualPrior))

@@ -2,8 +2,8 @@ import keras
 from keras import ops, tree
 
 from keras_vattn import random
+from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.attention import Attention
-from keras_vattn.layers.attention_distributions import as_finite_float32
 from keras_vattn.recurrent.cells import CELLS
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.loop import scan

@@ -15,7 +15,7 @@ def test_without_a_mask():
     keys = DenseKeys()
     np.testing.assert_allclose(keys.softmax(LOGITS), softmax(LOGITS, -1), rtol=1e-5)
     np.testing.assert_allclose(keys.log_softmax(LOGITS), log_softmax(LOGITS, -1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(keys.sum(LOGITS), LOGITS.sum(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(keys.sum(LOGITS), LOGITS.sum(-1), rtol=1e-5)
     assert keys.any_valid() is None
 
 
@@ -28,7 +28,7 @@ def test_with_a_mask():
     masked = np.broadcast_to(~MASK, weights.shape)
     assert (weights[masked] == 0.0).all()
     assert (log_weights[masked] == 0.0).all()
-    np.testing.assert_allclose(keys.sum(LOGITS)[0], LOGITS[0][:, valid].sum(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(keys.sum(LOGITS)[0], LOGITS[0][:, valid].sum(-1), rtol=1e-5)
     assert (keys.sum(LOGITS)[1].numpy() == 0.0).all()
     assert keys.any_valid().numpy().tolist() == [[True], [False]]
 

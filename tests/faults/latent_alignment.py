@@ -58,8 +58,8 @@ FAULTS = [
     Fault(
         "latent: a masked key is as probable as p = 1",
         "latent_alignment/categorical.py",
-        "return values if keys.mask is None else ops.where(keys.mask, values, LOG_ZERO)",
-        "return values",
+        "    return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)",
+        "    return ops.maximum(keys.log_softmax(logits), LOG_ZERO)",
         (CATEGORICAL, CATEGORICAL_MASKS),
         "masked_keys or probabilities_and",
     ),

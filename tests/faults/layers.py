@@ -2,7 +2,9 @@ from faults.fault import Fault
 
 BATTERY = "tests/battery"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
-ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, entries=entries, training=training)\n"
+LOG = "tests/layers/test_divergence_in_the_log.py"
+FILES = "tests/layers/test_older_files.py"
+ADD_DIVERGENCE = "        self.add_divergence(sum(divergences), valid, entries=entries, training=training)\n"
 
 FAULTS = [
     Fault(
@@ -64,8 +66,8 @@ FAULTS = [
     ),
     Fault(
         "h-bar over padding",
-        "contexts/gaussian_context.py",
-        "        if keys.mask is None:\n            return ops.mean",
+        "alignments/dense_keys.py",
+        "        if self.valid is None:\n            return ops.mean",
         "        if True:\n            return ops.mean",
         ("tests/contexts", BATTERY),
         "h_bar or masked_keys",
@@ -73,8 +75,8 @@ FAULTS = [
     Fault(
         "no gradient through h-bar",
         "contexts/gaussian_context.py",
-        '        value = ops.cast(value, "float32")\n        if keys.mask',
-        '        value = ops.stop_gradient(ops.cast(value, "float32"))\n        if keys.mask',
+        "keys.average(value)",
+        "ops.stop_gradient(keys.average(value))",
         ("tests/contexts",),
         "h_bar",
     ),
@@ -96,20 +98,74 @@ FAULTS = [
     ),
     Fault(
         "alignment: the posterior's row shifted by one",
-        "layers/attention.py",
-        "posterior_logits = as_finite_float32(posterior_logits)",
-        "posterior_logits = ops.roll(as_finite_float32(posterior_logits), 1, axis=1)",
+        "alignments/variational_alignment.py",
+        "posterior_logits = as_finite_float32(scored.posterior_logits)",
+        "posterior_logits = ops.roll(as_finite_float32(scored.posterior_logits), 1, axis=1)",
         (STOCHASTIC,),
         "posterior_logits",
     ),
     Fault(
         "alignment: q and p exchanged in the KL",
-        "layers/attention.py",
-        '            p = memory["prior"] if posterior_logits is None else {"logits": logits}\n'
-        "            drawn_logits = self._posterior_logits(logits, posterior_logits, noise)\n",
-        '            p = memory["prior"] if posterior_logits is None else {"logits": posterior_logits}\n'
-        "            drawn_logits = logits\n",
+        "alignments/variational_alignment.py",
+        "self.alignment.divergence_from_logits(q, logits, keys, drawn)",
+        "self.alignment.divergence_from_logits(logits, q, keys, drawn)",
         (STOCHASTIC,),
         "posterior_logits",
+    ),
+    Fault(
+        "log: the KL is logged in the call",
+        "layers/stochastic_layer.py",
+        "        self.add_loss(loss)\n",
+        "        self.add_loss(loss)\n        self._log([loss])\n",
+        (LOG,),
+        "log or divergence",
+    ),
+    Fault(
+        "log: losses of another graph count",
+        "layers/stochastic_layer.py",
+        '        asked = [x for x in losses if getattr(x, "_to_log", None) is not None and _belongs_here(x)]\n',
+        '        asked = [x for x in losses if getattr(x, "_to_log", None) is not None]\n',
+        (LOG,),
+        "outside_it",
+    ),
+    Fault(
+        "log: the mean over the calls of a step",
+        "layers/stochastic_layer.py",
+        "self.kl_tracker.update_state(sum(shown), sample_weight=batch_sizes[-1])",
+        "self.kl_tracker.update_state(sum(shown) / len(shown), sample_weight=batch_sizes[-1])",
+        (LOG,),
+        "called_twice",
+    ),
+    Fault(
+        "log: a KL of float32 under float64",
+        "layers/stochastic_layer.py",
+        'ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")',
+        'ops.cast(loss, "float32")',
+        (LOG,),
+        "float64",
+    ),
+    Fault(
+        "count: a weight is taken for it in no file",
+        "layers/stochastic_layer.py",
+        "and _is_count(values[str(before)])",
+        "and False",
+        (FILES,),
+        "they_load or weights_alone",
+    ),
+    Fault(
+        "count: not in the file",
+        "layers/stochastic_layer.py",
+        '            store["training_calls"] = self._count.variable.numpy()\n',
+        "            pass\n",
+        (FILES,),
+        "count_is_saved",
+    ),
+    Fault(
+        "count: not among the variables",
+        "layers/stochastic_layer.py",
+        "return super().variables if self._count is None else [*super().variables, self._count.variable]",
+        "return super().variables",
+        (FILES,),
+        "count_is_saved",
     ),
 ]

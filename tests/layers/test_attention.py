@@ -4,7 +4,14 @@ import pytest
 import tensorflow as tf
 from scipy.special import softmax
 
-from keras_vattn import Additive, Alignment, Attention, DeterministicAttention
+from keras_vattn import (
+    Additive,
+    Alignment,
+    Attention,
+    BayesianAttention,
+    DeterministicAttention,
+    GaussianAttention,
+)
 
 GENERATOR = np.random.default_rng(1)
 QUERY = GENERATOR.normal(size=(2, 3, 4)).astype("float32")
@@ -138,3 +145,24 @@ def test_distributions_of_a_deterministic_attention():
     np.testing.assert_allclose(layer.posterior_distribution(QUERY, VALUE).mean(), context, rtol=1e-6)
     with pytest.raises(ValueError, match=r'no prior.*context="gaussian"'):
         layer.prior_distribution(QUERY, VALUE)
+
+
+@pytest.mark.parametrize("kind", [DeterministicAttention, BayesianAttention, GaussianAttention])
+def test_a_list_of_inputs_as_keras_takes_it(kind):
+    layer, keras_layer = kind(), keras.layers.Attention()
+    key = KEY
+    np.testing.assert_array_equal(layer([QUERY, VALUE]), layer(QUERY, VALUE))
+    np.testing.assert_array_equal(layer([QUERY, VALUE, key]), layer(QUERY, VALUE, key))
+    np.testing.assert_allclose(layer([QUERY, VALUE, key]), keras_layer([QUERY, VALUE, key]), rtol=1e-5, atol=1e-6)
+    masks = np.arange(QUERY.shape[1]) < 2, np.arange(VALUE.shape[1]) < 3
+    masks = [np.broadcast_to(mask, (len(QUERY), len(mask))) for mask in masks]
+    np.testing.assert_array_equal(
+        layer([QUERY, VALUE], mask=masks), layer(QUERY, VALUE, query_mask=masks[0], value_mask=masks[1])
+    )
+    inputs = [keras.Input(x.shape[1:]) for x in (QUERY, VALUE)]
+    model = keras.Model(inputs, layer(inputs))
+    copy = keras.Model.from_config(model.get_config())
+    np.testing.assert_array_equal(copy([QUERY, VALUE]), model([QUERY, VALUE]))
+    for wrong in ([QUERY], [QUERY, VALUE, key, key]):
+        with pytest.raises(ValueError, match=r"A list is \[query, value\].*Received: a list of"):
+            layer(wrong)

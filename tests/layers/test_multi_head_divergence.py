@@ -78,7 +78,7 @@ class OneNat(Alignment):
     def prior_parameters(self, prior, log_psi):
         return {}
 
-    def divergence(self, logits, p, keys, noise=None):
+    def divergence_from_prior(self, logits, p, keys, noise=None):
         return ops.ones_like(logits[..., 0])
 
 

@@ -69,7 +69,7 @@ def test_posterior_logits_draw_and_the_scores_predict(alignment):
     np.testing.assert_allclose(context, weights @ VALUE, rtol=1e-4, atol=1e-5)
     assert len(layer.losses) == 1
     scores = QUERY @ tf.transpose(VALUE, (0, 2, 1))
-    expected = layer.alignment.divergence(POSTERIOR, {"logits": scores}, keras_vattn.DenseKeys())
+    expected = layer.alignment.divergence_from_logits(POSTERIOR, scores, keras_vattn.DenseKeys())
     assert float(layer.losses[0]) == pytest.approx(float(tf.reduce_sum(expected)) / B, rel=1e-5)
     same = layer(QUERY, VALUE, posterior_logits=scores)
     np.testing.assert_allclose(same, deterministic, atol=tolerance)

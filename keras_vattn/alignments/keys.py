@@ -1,0 +1,106 @@
+from keras import ops
+
+
+class Keys:
+    """Which entries of an array of logits form a row, and which of them are valid.
+
+    Alignments and priors reduce over "the keys of a query" through such an object alone, so one formula serves padded
+    sequences, the heads of a transformer and the edges of a graph. Three kinds of arrays belong to it: one value for
+    each *entry* (a query and a key that it may look at: logits, weights), one for each *row* (a query: a KL, an
+    entropy), and one for each *key*.
+
+    | | entry | row | key |
+    |---|---|---|---|
+    | `keras_vattn.DenseKeys` | (..., T, S) | (..., T) | (..., S) |
+    | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
+
+    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread`, `per_entry`, `one_hot` and `ranked`; what is written
+    in terms of them stands here.
+
+    Attributes:
+        valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
+            everywhere.
+    """
+
+    valid = None
+
+    def sum(self, x):
+        """Sum over the valid entries of each row: entry -> row."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
+
+    def max(self, x):
+        """Largest valid entry of each row, float32: entry -> row; -3.4e38 on a row without one."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
+
+    def any_valid(self):
+        """Boolean, one for each row: whether it has a valid entry; `None` where all rows have."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
+
+    def spread(self, row_value):
+        """Return what broadcasts to the entries from one value for each row: row -> entry."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
+
+    def per_entry(self, key_value):
+        """Return what broadcasts to the entries from one value for each key: key -> entry."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
+
+    def one_per_key(self, x, like):
+        """Return x, a number or what broadcasts to the entries `like`, with an axis of keys to sum over; what does not
+        depend on the row may be there once for all rows."""
+        return x + ops.zeros_like(like)
+
+    def require_dense(self):
+        """Raise ValueError unless a row is one axis, the event of a distribution of whole rows."""
+        raise ValueError(
+            "The TensorFlow Probability distribution of whole rows needs keras_vattn.DenseKeys. "
+            f"Received: {type(self).__name__}"
+        )
+
+    def one_hot(self, x):
+        """Return float32 1 at the largest valid entry of each row, the first of equals, and 0 elsewhere."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `one_hot`.")
+
+    def ranked(self, x):
+        """Return, for each entry, its rank in its row, from 1 for the largest, and the sum of the entries down to it.
+
+        For the alignments that are projections: sparsemax has the threshold max((sum - 1) / rank) of each row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement `ranked`.")
+
+    def softmax(self, logits):
+        """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without one."""
+        logits = self.mask_out(logits)
+        exponentials = self.zero_masked(ops.exp(logits - self.spread(ops.stop_gradient(self.max(logits)))))
+        return ops.divide_no_nan(exponentials, self.spread(self.sum(exponentials)))
+
+    def log_softmax(self, logits):
+        """Logarithm of `softmax` on the valid entries, 0 on the others, which keeps products with a zero weight
+        finite."""
+        logits = self.mask_out(logits)
+        shifted = logits - self.spread(ops.stop_gradient(self.max(logits)))
+        total = self.sum(ops.exp(self.zero_masked(shifted)))
+        return self.zero_masked(shifted - self.spread(ops.log(ops.where(total > 0.0, total, 1.0))))
+
+    def count(self, like):
+        """Number of valid entries of each row, float32: what broadcasts to the rows of the entries `like`."""
+        return self.sum(ops.ones_like(like, "float32"))
+
+    def where_valid(self, x, other):
+        """Return x with a number in place of the entries that are not valid."""
+        return x if self.valid is None else ops.where(self.valid, x, ops.full_like(x, other))
+
+    def zero_masked(self, x):
+        """Return x in float32 with 0 in place of the entries that are not valid."""
+        return self.where_valid(ops.cast(x, "float32"), 0.0)
+
+    def mask_out(self, logits):
+        """Return logits in float32 whose plain softmax gives the entries that are not valid no weight.
+
+        They get the most negative finite number and not -inf: a row without a valid entry would give NaN in value and
+        gradient.
+        """
+        return self.where_valid(ops.cast(logits, "float32"), LOWEST)
+
+
+# Nearly the most negative float32.
+LOWEST = -3.4e38

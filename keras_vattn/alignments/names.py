@@ -1,0 +1,29 @@
+"""The names of the alignments and of their priors."""
+
+from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.dirichlet import Dirichlet
+from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
+from keras_vattn.alignments.log_normal import LogNormal
+from keras_vattn.alignments.priors import ContextualPrior, FixedPrior, Prior
+from keras_vattn.alignments.softmax import Softmax
+from keras_vattn.alignments.weibull import Weibull
+from keras_vattn.support.identifiers import resolve
+
+ALIGNMENTS = {
+    "softmax": Softmax,
+    "weibull": Weibull,
+    "lognormal": LogNormal,
+    "dirichlet": Dirichlet,
+    "gumbel_softmax": GumbelSoftmax,
+}
+PRIORS = {"fixed": FixedPrior, "contextual": ContextualPrior}
+
+
+def get(identifier):
+    """Return the `Alignment` that a name, class, config dictionary or instance stands for."""
+    return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
+
+
+def get_prior(identifier, **kwargs):
+    """Return the `Prior` that a name, class, config dictionary or instance stands for, `None` for `None`."""
+    return None if identifier is None else resolve(identifier, PRIORS, Prior, "prior", **kwargs)

@@ -1,0 +1,79 @@
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn.alignments.keys import Keys
+
+
+class SegmentKeys(Keys):
+    """Rows of a list of logits (..., E): the edges of a graph, each between a row and a key.
+
+    Entry e belongs to row `row_ids[e]` and looks at key `key_ids[e]`; the entries of a row need not stand together. No
+    array of all rows by all keys exists. Leading axes, such as those of heads, share the list.
+
+    Args:
+        row_ids: Integers (E,) in [0, num_rows): the row of each entry.
+        num_rows: N, an integer or a scalar tensor. A row may be empty.
+        key_ids: Integers (E,): the key of each entry; `None` where nothing is read off the keys. Defaults to `None`.
+        mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
+
+    Example:
+
+    >>> keys = keras_vattn.SegmentKeys(row_ids=[0, 1, 0], num_rows=2, key_ids=[0, 0, 1])
+    >>> keys.softmax(keras.ops.zeros((3,)))
+    <tf.Tensor: shape=(3,), dtype=float32, numpy=array([0.5, 1. , 0.5], dtype=float32)>
+    """
+
+    def __init__(self, row_ids, num_rows, key_ids=None, mask=None):
+        self.row_ids = ops.convert_to_tensor(row_ids, "int32")
+        self.key_ids = None if key_ids is None else ops.convert_to_tensor(key_ids, "int32")
+        self.num_rows = num_rows
+        self.valid = mask
+
+    def sum(self, x):
+        return self._reduce(tf.math.unsorted_segment_sum, self.where_valid(x, 0))
+
+    def max(self, x):
+        return self._reduce(tf.math.unsorted_segment_max, self.mask_out(x))
+
+    def any_valid(self):
+        entries = ops.ones_like(self.row_ids, "float32")
+        if self.valid is not None:
+            entries = entries + ops.zeros_like(self.valid, "float32")
+        return self.sum(entries) > 0.0
+
+    def spread(self, row_value):
+        return tf.gather(row_value, self.row_ids, axis=-1)
+
+    def per_entry(self, key_value):
+        if self.key_ids is None:
+            raise ValueError("These keys do not say which entry looks at which key. Received: key_ids=None")
+        return tf.gather(key_value, self.key_ids, axis=-1)
+
+    def one_hot(self, x):
+        x = self.mask_out(x)
+        is_largest = ops.logical_and(x == self.spread(self.max(x)), ops.ones_like(x, "bool"))
+        position = ops.broadcast_to(ops.arange(ops.shape(x)[-1], dtype="int32"), ops.shape(x))
+        first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, ops.shape(x)[-1]))
+        return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
+
+    def ranked(self, x):
+        x = self.mask_out(x)
+        by_size = ops.argsort(-x, axis=-1)
+        # Stable: inside a row they keep the order of their sizes.
+        by_row = tf.argsort(tf.gather(self.row_ids, by_size), axis=-1, stable=True)
+        order = ops.take_along_axis(by_size, by_row, axis=-1)
+        place = ops.argsort(order, axis=-1)
+        # The sums of all rows before it are taken off again: in float32 they would cost digits.
+        sizes = ops.cast(ops.take_along_axis(self.zero_masked(x), order, axis=-1), "float64")
+        totals = ops.take_along_axis(ops.cumsum(sizes, axis=-1), place, axis=-1)
+        before = lambda row_value: self.spread(ops.cumsum(row_value, axis=-1) - row_value)  # noqa: E731
+        rank = place + 1 - before(self._reduce(tf.math.unsorted_segment_sum, ops.ones_like(place)))
+        total = totals - before(self.sum(ops.cast(self.zero_masked(x), "float64")))
+        return ops.cast(rank, "float32"), ops.cast(total, "float32")
+
+    def _reduce(self, segment_reduction, x):
+        """Reduce the last axis, which a segment operation expects first."""
+        rank = len(x.shape)
+        x = x if rank == 1 else ops.moveaxis(x, -1, 0)
+        x = segment_reduction(x, self.row_ids, self.num_rows)
+        return x if rank == 1 else ops.moveaxis(x, 0, -1)

@@ -1,0 +1,240 @@
+import inspect
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.alignments.keys import Keys
+from keras_vattn.alignments.names import get, get_prior
+from keras_vattn.alignments.priors import ContextualPrior
+from keras_vattn.support.validation import whole_number
+
+# In place of infinity among posterior logits: the largest number of float16.
+LARGEST = 65504.0
+# Logits that `statistics` holds draws of at a time.
+STATISTICS_ENTRIES = 2**24
+
+
+class Scored(NamedTuple):
+    """What an alignment is asked about in one call.
+
+    Attributes:
+        logits: Those of the scores, float32, an array of entries.
+        keys: Which entries form a row, a `Keys`.
+        prior: Parameters of p that a prior gave, or `None`.
+        log_psi: log Psi of a contextual prior, or `None`.
+        posterior_logits: Of an inference network, of the shape of the logits, or `None`.
+    """
+
+    logits: object
+    keys: Keys
+    prior: dict | None = None
+    log_psi: object = None
+    posterior_logits: object = None
+
+
+class VariationalAlignment:
+    """An alignment with its prior: who is q, who is p, what is drawn, and the KL between the two.
+
+    Every attention holds one. Without posterior logits q = alignment(logits) and p is the prior's, or there is no KL.
+    With posterior logits q = alignment(posterior_logits) and p = alignment(logits). Noise is a dictionary, drawn before
+    any loop: empty where a call does not draw, `"alignment"` where it does, and `"warm"` while there may be a warm
+    start. Every entry has the first axes of the logits, so that a loop takes slices of it.
+
+    Args:
+        alignment: Name, class, config or instance of an `Alignment`.
+        prior: `None`, or name, class, config or instance of a `Prior`.
+        warm_start: Number of training calls that draw from p and pay no KL although posterior logits are passed.
+            Defaults to 0.
+        num_heads: Number of heads of the attention, `None` for one that has none. Defaults to `None`.
+        per_head_prior: Whether a contextual prior made here has one network for each head. Defaults to `False`.
+        dtype: Dtype policy of a prior that is made here. Defaults to `None`.
+
+    Raises:
+        ValueError: For unknown names, a prior or a warm start that has no meaning, and a prior for another number of
+            heads.
+    """
+
+    def __init__(self, alignment, prior=None, warm_start=0, num_heads=None, per_head_prior=False, dtype=None):
+        self.alignment = get(alignment)
+        options = {"num_heads": num_heads} if per_head_prior and _names_contextual(prior) else {}
+        self.prior = get_prior(prior, dtype=dtype, name="prior", **options)
+        self.warm_start = whole_number("warm_start", warm_start)
+        if self.prior is not None and not self.is_stochastic:
+            raise ValueError(
+                'A prior needs a stochastic alignment, for instance "weibull". '
+                f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
+            )
+        networks = None if self.prior is None else self.prior.num_heads
+        if networks is not None and num_heads is None:
+            raise ValueError(
+                "A prior with one network for each head needs keras_vattn.MultiHeadAttention. "
+                f"Received: prior.num_heads={networks}"
+            )
+        if networks not in (None, num_heads) or (per_head_prior and networks is None):
+            raise ValueError(
+                'A prior for each head is "contextual" or a ContextualPrior with the attention\'s `num_heads`. '
+                f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
+                f"num_heads={num_heads}"
+            )
+        if self.warm_start and (self.prior is not None or not self.is_stochastic):
+            raise ValueError(
+                "A warm start is one of posterior logits: it needs a stochastic alignment without a prior. "
+                f"Received: warm_start={warm_start}, alignment={type(self.alignment).__name__}, prior={prior!r}"
+            )
+
+    @property
+    def is_stochastic(self):
+        """Whether the weights are random variables."""
+        return self.alignment.is_stochastic
+
+    def of_keys(self, key, keys):
+        """Return what depends on the keys alone, once per memory: a dictionary with `prior` and `log_psi` of `Scored`.
+
+        Args:
+            key: What a contextual prior reads, (..., S, Dk).
+            keys: A `Keys`.
+        """
+        if self.prior is None:
+            return {"prior": None, "log_psi": None}
+        log_psi = self.prior.log_psi(key, keys)
+        return {"prior": self.alignment.prior_parameters(self.prior, log_psi), "log_psi": log_psi}
+
+    def draw_noise(self, shape, seed, step, training=False):
+        """Return the noise of a call.
+
+        Args:
+            shape: That of the logits.
+            seed: int32 tensor of shape (2,), or `None` where the call does not draw.
+            step: Number of training calls so far.
+            training: The call's `training`.
+        """
+        noise = {}
+        if training and self.warm_start:
+            noise["warm"] = ops.broadcast_to(step < self.warm_start, (*shape[:-1], 1))
+        drawn = None if seed is None else self.alignment.noise(shape, random.fold_in(seed, 0))
+        if drawn is not None:
+            at_step = self.alignment.at_step(step)
+            changing = {name: ops.broadcast_to(x, (*shape[:-1], 1)) for name, x in at_step.items()}
+            noise["alignment"] = {**drawn, **changing} if changing else drawn
+        return noise
+
+    def logits_of_q(self, scored, noise):
+        """Return the logits of q."""
+        if scored.posterior_logits is None:
+            return scored.logits
+        posterior_logits = as_finite_float32(scored.posterior_logits)
+        return ops.where(noise["warm"], scored.logits, posterior_logits) if "warm" in noise else posterior_logits
+
+    def weights(self, scored, noise):
+        """Return the weights, float32: drawn from q, or those at its mean where there is no noise."""
+        return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
+
+    def expected_weights(self, scored):
+        """Return the weights at the mean of alignment(logits), which no noise and no posterior logits enter."""
+        return self._weights(scored.logits, None, scored.keys)
+
+    def _weights(self, logits, noise, keys):
+        return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
+
+    def divergence(self, scored, noise):
+        """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing."""
+        logits, keys, drawn = scored.logits, scored.keys, noise.get("alignment")
+        if scored.posterior_logits is None and scored.prior is None:
+            return None
+        if drawn is None and not self.alignment.has_closed_form:
+            # One fixed draw, so that the KL of an evaluation is the same every time.
+            drawn = self.alignment.noise(ops.shape(logits), random.as_seed(0))
+        q = self.logits_of_q(scored, noise)
+        if scored.posterior_logits is None:
+            return self.alignment.divergence_from_prior(q, scored.prior, keys, drawn)
+        return self.alignment.divergence_from_logits(q, logits, keys, drawn)
+
+    def posterior_distribution(self, scored):
+        """Return q, the TensorFlow Probability distribution of the weights before normalisation."""
+        return self.alignment.distribution(self.logits_of_q(scored, {}), scored.keys)
+
+    def prior_distribution(self, scored, others=""):
+        """Return p, as `posterior_distribution` returns q.
+
+        Args:
+            scored: A `Scored`.
+            others: What else the caller takes for a prior, for the error message.
+
+        Raises:
+            ValueError: If there is no prior and no posterior logits: nothing is held to anything.
+        """
+        if scored.posterior_logits is not None:
+            return self.alignment.distribution(scored.logits, scored.keys)
+        if scored.prior is None:
+            raise ValueError(
+                "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
+                f"{others}. Received: alignment={type(self.alignment).__name__}, prior=None"
+            )
+        return self.alignment.prior_distribution(scored.prior, scored.logits, scored.keys)
+
+    def statistics(self, scored, step, num_samples, seed):
+        """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.
+
+        Args:
+            scored: A `Scored`.
+            step: Number of training calls so far.
+            num_samples: Number of draws for the standard deviation.
+            seed: int32 tensor of shape (2,).
+        """
+        keys, expected = scored.keys, self._weights(self.logits_of_q(scored, {}), None, scored.keys)
+        statistics = {"posterior_entropy": _entropy(expected, keys)}
+        if scored.posterior_logits is not None:
+            statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
+        elif scored.log_psi is not None:
+            statistics["prior_entropy"] = _entropy(keys.zero_masked(ops.exp(scored.log_psi)), keys)
+        deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
+        statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))
+        return statistics
+
+    def _standard_deviation(self, scored, expected, step, num_samples, seed):
+        """Return that of each weight, over draws that are made several at a time."""
+        logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
+        size = 1
+        for length in shape:
+            size *= int(length)
+        together = min(num_samples, max(1, STATISTICS_ENTRIES // max(size, 1)))
+        total, squares = ops.zeros_like(expected), ops.zeros_like(expected)
+        for start in range(0, num_samples, together):
+            count = min(together, num_samples - start)
+            noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
+            # About the expected weights, so that a small deviation keeps its digits.
+            distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected
+            total += ops.sum(distance, axis=0)
+            squares += ops.sum(ops.square(distance), axis=0)
+        variance = squares / num_samples - ops.square(total / num_samples)
+        return ops.sqrt(ops.maximum(variance, 0.0))
+
+    def require_place_for_posterior_logits(self, posterior_logits):
+        """Raise ValueError if posterior logits are given beside a prior or to a deterministic alignment."""
+        if self.prior is not None:
+            raise ValueError(
+                "Posterior logits make the scores the prior: there is no other beside them. "
+                f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, prior={type(self.prior).__name__}"
+            )
+        if not self.is_stochastic:
+            raise ValueError(
+                'Posterior logits need a stochastic alignment, for instance "dirichlet", or '
+                "keras_vattn.CategoricalAttention. "
+                f"Received: alignment={type(self.alignment).__name__}"
+            )
+
+
+def as_finite_float32(logits):
+    """Return logits in float32, infinite ones at the ends of float16, where half precision may have made them so."""
+    logits = ops.cast(logits, "float32")
+    return ops.where(ops.isinf(logits), ops.sign(logits) * LARGEST, logits)
+
+
+def _names_contextual(prior):
+    return prior == "contextual" or (inspect.isclass(prior) and issubclass(prior, ContextualPrior))
+
+
+def _entropy(weights, keys):
+    """Return the entropy of each row in nats; a weight of 0 adds nothing."""
+    return -keys.sum(weights * ops.log(ops.where(weights > 0.0, weights, 1.0)))

@@ -1,0 +1,132 @@
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import alignments
+from keras_vattn.alignments import DenseKeys, Scored
+from keras_vattn.alignments.variational_alignment import as_finite_float32
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.attention_axes import AttentionAxes
+from keras_vattn.support.masks import both
+from keras_vattn.support.parts import adopt, serialize_part
+
+
+class AlignedHeads(AlignedLayer):
+    """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
+
+    It takes the place of `_compute_attention`, the step from projected queries, keys and values to the heads' outputs,
+    and needs nothing but its arguments; a subclass with a `call` of its own, such as the cached attention of a language
+    model, keeps it:
+
+    ```
+    class BayesianCachedAttention(AlignedHeads, keras_hub.layers.CachedMultiHeadAttention):
+        pass
+    ```
+
+    Args:
+        alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow.
+        prior: A prior reads the projected keys of a head.
+        per_head_prior: Whether a contextual prior has one network for each head.
+        **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
+    """
+
+    def __init__(self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, **kwargs):
+        alignment = alignments.get(alignment)
+        is_softmax = type(alignment) is alignments.Softmax
+        super().__init__(num_heads=num_heads, key_dim=key_dim, draws_noise=not is_softmax, **kwargs)
+        self.is_softmax = is_softmax
+        heads = {"num_heads": num_heads, "per_head_prior": per_head_prior}
+        self.hold(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
+        if self.is_stochastic:
+            self.track_divergence(shown=self.alignment_prior is not None)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        adopt(self, "prior", self.alignment_prior)
+        super().build(query_shape, value_shape, key_shape)
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build((query_shape[0], self.num_heads, None, self.key_dim))
+
+    def _compute_attention(
+        self,
+        query,
+        key,
+        value,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        use_causal_mask=False,
+        query_mask=None,
+        posterior_logits=None,
+    ):
+        if self.is_softmax:
+            return super()._compute_attention(
+                query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
+            )
+        axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
+        shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
+        noise = self.draw_noise(ops.shape(scored.logits), training)
+        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
+        self._account(scored, noise, None if query_mask is None else axes.fold_queries(query_mask), training)
+        kept = weights * noise["dropout"] if "dropout" in noise else weights
+        context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
+        return context, axes.unfold(weights, shape)
+
+    def score_heads(self, query, key, mask, posterior_logits=None):
+        """Return the axes that are attended over, and what the alignment is asked about, (..., H, T, S).
+
+        Args:
+            query: Projected queries, (B, ..., H, D).
+            key: Projected keys, (B, ..., H, D).
+            mask: Boolean, of the rank of the logits or without some of the axes before those of the attention, or
+                `None`.
+            posterior_logits: As in the call.
+        """
+        axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
+        shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
+        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        query, key = axes.by_head(query), axes.by_head(key)
+        keys = DenseKeys(axes.fold_mask(axes.expand_mask(mask), shape))
+        logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
+        posterior_logits = self._by_head(posterior_logits, axes, shape)
+        return axes, Scored(logits, keys, posterior_logits=posterior_logits, **self.variational.of_keys(key, keys))
+
+    def _by_head(self, posterior_logits, axes, shape):
+        if posterior_logits is None:
+            return None
+        if len(posterior_logits.shape) < len(shape):
+            posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
+        # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
+        return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
+
+    def draw_noise(self, shape, training=False):
+        """Return the noise of a call, a dictionary, empty where the call does not draw.
+
+        Args:
+            shape: That of the logits, (..., H, T, S).
+            training: The call's `training`.
+        """
+        seed = self.noise_seed(training)
+        return {} if seed is None else self.draw_alignment(shape, seed, training)
+
+    def _account(self, scored, noise, query_mask, training):
+        """Add the KL, if there is one: each query's summed over the heads."""
+        divergence = self.variational.divergence(scored, noise)  # (..., H, T)
+        if divergence is None:
+            self.count_call(training)
+            return
+        entries = ops.sum(ops.broadcast_to(scored.keys.count(scored.logits), ops.shape(divergence)), axis=-2)
+        any_valid, valid = scored.keys.any_valid(), query_mask
+        if any_valid is not None:
+            divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
+            valid = both(ops.any(any_valid, axis=-2), query_mask)
+        self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "alignment": keras.saving.serialize_keras_object(self.alignment),
+            "prior": serialize_part(self.alignment_prior),
+            "per_head_prior": self.per_head_prior,
+        }

@@ -1,0 +1,90 @@
+import inspect
+
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+
+
+class AlignedLayer(StochasticLayer):
+    """What every attention with an alignment shares: its noise, and what can be asked of it beside its output.
+
+    A subclass calls `hold` once in `__init__`, has a `dropout`, and defines `_scored(arguments, options)`, which
+    returns, for the arguments of a call, the `Scored` that its alignment is asked about.
+    """
+
+    # What else a subclass takes for a prior, for an error message.
+    _other_priors = ""
+
+    def hold(self, variational):
+        """Take the alignment with its prior, a `VariationalAlignment`."""
+        self.variational = variational
+        # Keras finds the prior's weights under this name, in the layer and in its files.
+        self.alignment_prior = variational.prior
+
+    @property
+    def alignment(self):
+        return self.variational.alignment
+
+    @property
+    def prior(self):
+        return self.variational.prior
+
+    @property
+    def is_stochastic(self):
+        return self.variational.is_stochastic
+
+    @property
+    def current_step(self):
+        """The number of training calls so far."""
+        return 0 if self.training_calls is None else self.training_calls.value
+
+    def draw_alignment(self, shape, seed, training):
+        """Return the noise of the alignment and of the dropout on its weights, of the shape of the logits."""
+        noise = self.variational.draw_noise(shape, seed, self.current_step, training)
+        if training and self.dropout:
+            kept = random.uniform(shape, random.fold_in(seed, 2)) >= self.dropout
+            noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
+        return noise
+
+    def posterior_distribution(self, *arguments, **options):
+        """Return q, the TensorFlow Probability distribution of the weights before normalisation, for the arguments of a
+        call; the layer must be built. Its batch or event shape, whatever the family has, is that of the weights."""
+        return self.variational.posterior_distribution(self._scored(arguments, options))
+
+    def prior_distribution(self, *arguments, **options):
+        """Return p, a TensorFlow Probability distribution of what `posterior_distribution` is a distribution of.
+
+        Raises:
+            ValueError: If there is no prior and no posterior logits: nothing is held to anything.
+        """
+        return self.variational.prior_distribution(self._scored(arguments, options), self._other_priors)
+
+    def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
+        """Return how random the alignment really is, for the arguments of a call; the layer must be built.
+
+        Args:
+            *arguments: As in the call.
+            num_samples: Number of draws for the standard deviation.
+            sample_seed: Integer seed of these draws.
+            **options: As in the call.
+
+        Returns:
+            A dictionary of float32 arrays, of shape (B, T), or (B, H, T) with heads. `"posterior_entropy"`: entropy in
+            nats of the weights at the mean of q. `"prior_entropy"`: that of Psi, with 1 in place of T where all queries
+            share it, or of the weights at the mean of p where posterior logits are given; absent for a fixed prior.
+            `"weights_sd"`: standard deviation over draws of a weight, averaged over the valid keys; below 1e-3 an
+            alignment is deterministic in effect. A Gaussian context, whose noise is not in the weights, is not in it.
+        """
+        scored = self._scored(arguments, options)
+        return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
+
+    def _bind(self, arguments, options):
+        """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
+        self.require_built()
+        bound = inspect.signature(self.call).bind(*arguments, **options)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        for name in ("query", "value", "key", "posterior_logits"):
+            given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
+        return given

@@ -1,0 +1,160 @@
+"""Rows as a list of entries: every alignment, prior and KL is what it is with rows as an axis."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from alignment_cases import PRIORS, REPARAMETERISED, divergence_of, parameters
+from keras import tree
+from log_laplace import LogLaplace
+
+from keras_vattn import DenseKeys, SegmentKeys, Softmax
+
+HEADS, ROWS, KEYS_COUNT = 2, 4, 5
+GENERATOR = np.random.default_rng(3)
+# Row 2 sees one key, row 3 none; the entries of the list stand in any order.
+SEEN = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
+ORDER = GENERATOR.permutation(SEEN.sum())
+ROW_IDS, KEY_IDS = (x[ORDER] for x in np.nonzero(SEEN))
+ALIGNMENTS = {**REPARAMETERISED, "softmax": Softmax(), "log-laplace": LogLaplace()}
+DENSE = DenseKeys(tf.constant(SEEN))
+
+
+def entries(dense):
+    """The list (..., E) of an array (..., N, M)."""
+    return np.asarray(dense)[..., ROW_IDS, KEY_IDS]
+
+
+def segments(mask=None):
+    return SegmentKeys(ROW_IDS, ROWS, KEY_IDS, mask)
+
+
+def inputs(heads):
+    shape = (HEADS,) if heads else ()
+    draw = lambda *axes: GENERATOR.normal(size=(*shape, *axes)).astype("float32")  # noqa: E731
+    return 2.0 * draw(ROWS, KEYS_COUNT), draw(ROWS, KEYS_COUNT), draw(KEYS_COUNT, 3)
+
+
+def listed(noise):
+    return tree.map_structure(lambda x: tf.constant(_listed(x)), noise)
+
+
+def _listed(x):
+    x = x.numpy()
+    if x.ndim and x.shape[-1] == KEYS_COUNT:
+        return entries(x)
+    # The noise of a Gamma draw has an axis of its own behind the entries.
+    return np.moveaxis(entries(np.moveaxis(x, -1, 0)), 0, -1)
+
+
+def outcome(alignment, prior, logits, other, key, keys, noise):
+    """Weights, KL and the gradients of both by the logits, by p's logits and by the keys."""
+    sources = [tf.constant(x) for x in (logits, other, key)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(sources)
+        weights = alignment.normalize(alignment.perturb(sources[0], noise, keys), noise, keys)
+        objective = tf.reduce_sum(tf.square(weights) * tf.sin(3.0 * sources[0]))
+        divergence = None
+        if alignment.is_stochastic:
+            p = {"logits": sources[1]} if prior is None else parameters(alignment, prior, sources[2], keys)
+            divergence = divergence_of(alignment, sources[0], p, keys, noise)
+            objective += tf.reduce_sum(tf.where(tf.constant(SEEN.any(-1)), divergence, 0.0))
+    return weights, divergence, tape.gradient(objective, sources, unconnected_gradients="zero")
+
+
+@pytest.mark.parametrize("heads", [False, True])
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("prior", list(PRIORS))
+@pytest.mark.parametrize("name", list(ALIGNMENTS))
+def test_weights_divergence_and_gradients_are_those_of_dense_keys(name, prior, drawn, heads):
+    alignment, made = ALIGNMENTS[name], PRIORS[prior]()
+    logits, other, key = inputs(heads)
+    noise = alignment.noise(logits.shape, tf.constant([1, 2])) if drawn else None
+    dense = outcome(alignment, made, logits, other, key, DENSE, noise)
+    in_list = None if noise is None else listed(noise)
+    listed_outcome = outcome(alignment, made, entries(logits), entries(other), key, segments(), in_list)
+    np.testing.assert_allclose(listed_outcome[0], entries(dense[0]), rtol=1e-5, atol=1e-7)
+    if alignment.is_stochastic:
+        valid = SEEN.any(-1)
+        np.testing.assert_allclose(
+            listed_outcome[1].numpy()[..., valid], dense[1].numpy()[..., valid], rtol=1e-4, atol=1e-5
+        )
+    gradients = [entries(dense[2][0]), entries(dense[2][1]), dense[2][2]]
+    for one, two in zip(listed_outcome[2], gradients, strict=True):
+        np.testing.assert_allclose(one, two, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [False, True])
+def test_reductions(heads):
+    x = inputs(heads)[0]
+    keys, listed_x = segments(), entries(x)
+    valid = SEEN.any(-1)
+    for name in ("sum", "max", "count"):
+        one, two = (np.broadcast_to(getattr(k, name)(v), x.shape[:-1]) for k, v in ((keys, listed_x), (DENSE, x)))
+        np.testing.assert_allclose(one[..., valid], two[..., valid], rtol=1e-6)
+    assert keys.any_valid().numpy().tolist() == valid.tolist()
+    for name in ("softmax", "log_softmax", "one_hot", "zero_masked", "mask_out"):
+        np.testing.assert_allclose(
+            getattr(keys, name)(listed_x), entries(getattr(DENSE, name)(x)), rtol=1e-5, atol=1e-6
+        )
+    for one, two in zip(keys.ranked(listed_x), DENSE.ranked(x), strict=True):
+        np.testing.assert_allclose(one, entries(two), rtol=1e-5)
+    row, key = np.arange(ROWS, dtype="float32"), np.arange(KEYS_COUNT, dtype="float32")
+    np.testing.assert_array_equal(keys.spread(row), entries(np.broadcast_to(DENSE.spread(row), SEEN.shape)))
+    np.testing.assert_array_equal(keys.per_entry(key), entries(np.broadcast_to(DENSE.per_entry(key), SEEN.shape)))
+
+
+def test_ranks_and_sums_by_hand():
+    x = tf.constant([[3.0, 1.0, 2.0, 9.0]])
+    rank, total = DenseKeys(tf.constant([[True, True, True, False]])).ranked(x)
+    assert rank.numpy().tolist() == [[1, 3, 2, 4]]
+    assert total.numpy().tolist() == [[3, 6, 5, 6]]
+
+
+def test_padding_has_no_weight_no_divergence_and_no_gradient():
+    mask = tf.constant(GENERATOR.random(len(ROW_IDS)) < 0.7)
+    logits = entries(inputs(False)[0])
+    alignment, keys = REPARAMETERISED["weibull"], segments(mask)
+    p = alignment.prior_parameters(PRIORS["fixed"](), None)
+    poisoned = tf.where(mask, logits, np.nan)
+    with tf.GradientTape() as tape:
+        tape.watch(poisoned)
+        total = tf.reduce_sum(alignment.divergence_from_prior(poisoned, p, keys))
+    assert (tape.gradient(total, poisoned).numpy()[~mask.numpy()] == 0).all()
+    short = SegmentKeys(ROW_IDS[mask], ROWS, KEY_IDS[mask])
+    np.testing.assert_allclose(
+        alignment.divergence_from_prior(poisoned, p, keys),
+        alignment.divergence_from_prior(logits[mask], p, short),
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(keys.softmax(poisoned).numpy()[mask], short.softmax(logits[mask]), rtol=1e-6)
+    assert (keys.softmax(poisoned).numpy()[~mask.numpy()] == 0).all()
+
+
+def test_many_rows_keep_their_digits():
+    """The sum down to an entry is that of its row alone, whatever the rows before it sum to."""
+    values = np.concatenate([np.full(1000, 1e6), [0.3, 0.1]]).astype("float32")
+    _, total = SegmentKeys(np.repeat([0, 1], [1000, 2]), 2).ranked(values)
+    np.testing.assert_allclose(total[-2:], [0.3, 0.4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_in_a_graph_with_an_unknown_number_of_entries(jit_compile):
+    alignment, prior = REPARAMETERISED["dirichlet"], PRIORS["rate"]()
+    logits, _, key = inputs(True)
+
+    def divergence(logits, key, row_ids, key_ids):
+        keys = SegmentKeys(row_ids, ROWS, key_ids)
+        return alignment.divergence_from_prior(logits, parameters(alignment, prior, key, keys), keys)
+
+    expected = divergence(entries(logits), tf.constant(key), ROW_IDS, KEY_IDS)
+    unknown = [tf.TensorSpec((HEADS, None)), tf.TensorSpec(key.shape), *[tf.TensorSpec((None,), tf.int64)] * 2]
+    function = tf.function(divergence, input_signature=unknown, jit_compile=jit_compile)
+    np.testing.assert_allclose(function(entries(logits), key, ROW_IDS, KEY_IDS), expected, rtol=1e-5)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"which entry looks at which key.*Received: key_ids=None"):
+        SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
+    for alignment in (Softmax(), REPARAMETERISED["dirichlet"], REPARAMETERISED["gumbel"]):
+        with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
+            alignment.distribution(tf.zeros(len(ROW_IDS)), segments())

@@ -1,0 +1,132 @@
+"""An alignment with its prior, as every attention holds it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from drawn_family import DrawnLogNormal
+
+import keras_vattn
+from keras_vattn import Attention, Dirichlet, LogNormal, MultiHeadAttention
+
+GENERATOR = np.random.default_rng(0)
+QUERY = GENERATOR.normal(size=(3, 2, 4)).astype("float32")
+VALUE = GENERATOR.normal(size=(3, 5, 4)).astype("float32")
+MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
+
+
+def entropy(weights):
+    return -np.sum(weights * np.log(np.where(weights > 0, weights, 1.0)), axis=-1)
+
+
+def test_statistics_are_those_of_the_weights_and_not_of_a_softmax():
+    """Concentrations end at e^10: logits far above it do not make a Dirichlet certain."""
+    layer = Attention(alignment=Dirichlet())
+    query = 60.0 * QUERY
+    _, weights = layer(query, VALUE, value_mask=MASK, return_attention_scores=True)
+    statistics = layer.alignment_statistics(query, VALUE, value_mask=MASK)
+    np.testing.assert_allclose(statistics["posterior_entropy"], entropy(weights.numpy()), rtol=1e-4, atol=1e-6)
+    softmax = entropy(tf.nn.softmax(tf.where(MASK[:, None], query @ VALUE.transpose(0, 2, 1), -1e9)).numpy())
+    assert (np.abs(statistics["posterior_entropy"] - softmax) > 0.1).any()
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Halves(LogNormal):
+    """Gives every valid key the same weight, whatever the logits are."""
+
+    def normalize(self, perturbed, noise, keys):
+        return keys.softmax(0.0 * perturbed)
+
+
+def test_statistics_follow_an_own_normalize():
+    for layer in (Attention(alignment=Halves()), MultiHeadAttention(2, 3, alignment=Halves())):
+        layer(QUERY, VALUE, value_mask=MASK)
+        statistics = layer.alignment_statistics(QUERY, VALUE, value_mask=MASK, num_samples=3)
+        entropies = np.log(MASK.sum(-1)) + np.zeros_like(np.moveaxis(statistics["posterior_entropy"], 0, -1))
+        np.testing.assert_allclose(np.moveaxis(statistics["posterior_entropy"], 0, -1), entropies, atol=1e-6)
+        np.testing.assert_array_equal(statistics["weights_sd"], 0.0)
+
+
+def test_the_deviation_does_not_depend_on_how_many_draws_are_made_at_a_time(monkeypatch):
+    """It is that of the draws of a call, within 6 standard errors of either: sd / sqrt(2 n) a weight."""
+    layer = Attention(alignment="weibull", seed=1)
+    layer(QUERY, VALUE, value_mask=MASK)
+    options = {"value_mask": MASK, "num_samples": 400}
+    together = layer.alignment_statistics(QUERY, VALUE, **options)["weights_sd"]
+    monkeypatch.setattr(keras_vattn.alignments.variational_alignment, "STATISTICS_ENTRIES", 100)
+    in_parts = layer.alignment_statistics(QUERY, VALUE, **options)["weights_sd"]
+    one_by_one = np.stack(
+        [layer(QUERY, VALUE, value_mask=MASK, training=True, return_attention_scores=True)[1] for _ in range(400)]
+    ).std(0)
+    expected = np.where(MASK[:, None], one_by_one, 0.0).sum(-1) / MASK.sum(-1)[:, None]
+    for found in (together, in_parts):
+        np.testing.assert_allclose(found, expected, rtol=6 / np.sqrt(800), atol=1e-7)
+
+
+class TestAFamilyWithoutAClosedForm:
+    """Its KL is log q(S) - log p(S) at the draw: the analytic one in the mean."""
+
+    @pytest.mark.parametrize("arguments", [{"prior": "contextual"}, {"prior": "fixed"}, {}])
+    def test_the_mean_is_the_closed_form(self, arguments):
+        """Over 2,000 draws, within 4 standard errors."""
+        posterior = {} if arguments else {"posterior_logits": GENERATOR.normal(size=(3, 2, 5)).astype("float32")}
+        drawn, closed = (Attention(alignment=x(0.7), seed=1, **arguments) for x in (DrawnLogNormal, LogNormal))
+        for layer in (drawn, closed):
+            layer(QUERY, VALUE, value_mask=MASK, **posterior)
+        drawn.set_weights(closed.get_weights())
+        closed(QUERY, VALUE, value_mask=MASK, **posterior)
+
+        @tf.function
+        def estimate():
+            drawn(QUERY, VALUE, value_mask=MASK, training=True, **posterior)
+            return drawn.losses[0]
+
+        estimates = np.array([estimate() for _ in range(2000)])
+        assert np.abs(estimates.mean() - closed.losses[0]) < 4 * estimates.std() / np.sqrt(2000)
+        assert estimates.std() > 0
+
+    def test_evaluation_uses_one_fixed_draw(self):
+        layer = Attention(alignment=DrawnLogNormal(0.7), prior="contextual")
+        losses = []
+        for _ in range(2):
+            layer(QUERY, VALUE, training=False)
+            losses.append(float(layer.losses[0]))
+        assert losses[0] == losses[1] > 0
+
+    def test_gradients_are_finite_under_a_mask(self):
+        layer, value = Attention(alignment=DrawnLogNormal(0.7), prior="contextual"), tf.Variable(VALUE)
+        with tf.GradientTape() as tape:
+            layer(QUERY, value, value_mask=MASK, training=True)
+            loss = layer.losses[0]
+        gradient = tape.gradient(loss, value)
+        assert np.isfinite(gradient).all()
+        assert (gradient.numpy()[~MASK] == 0).all()
+
+    def test_without_saying_so_it_is_an_error(self):
+        class Silent(keras_vattn.Alignment):
+            is_stochastic = True
+
+            def prior_parameters(self, prior, log_psi):
+                return {}
+
+            def prior_distribution(self, p, logits, keys):
+                return None
+
+        with pytest.raises(ValueError, match="The alignment Silent has no KL"):
+            Attention(alignment=Silent(), prior="fixed")(QUERY, VALUE)
+
+
+def test_a_prior_of_ones_own_needs_log_psi_alone():
+    @keras.saving.register_keras_serializable(package="tests")
+    class Last(keras_vattn.Prior):
+        """Expects the last valid key."""
+
+        def log_psi(self, key, keys):
+            return keys.log_softmax(keys.per_entry(tf.cast(tf.range(tf.shape(key)[1]), "float32") + 0.0 * key[..., 0]))
+
+    for alignment in ("weibull", "lognormal", "dirichlet", "gumbel_softmax"):
+        layer = Attention(alignment=alignment, prior=Last())
+        layer(QUERY, VALUE, value_mask=MASK, training=True)
+        assert np.isfinite(layer.losses[0])
+        again = Attention.from_config(layer.get_config())
+        assert type(again.prior) is Last
