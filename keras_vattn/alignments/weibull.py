@@ -109,9 +109,8 @@ class Weibull(Alignment):
         alpha = keys.zero_masked(ops.exp(log_alpha))
         slope = alpha * (log_alpha - p["log_beta"] - 1.0 + _EULER / self.k + self._log_gamma)
         constant = keys.sum(slope + log_gamma_remainder(log_alpha) + math.log(self.k) - _EULER - 1.0)
-        any_valid = keys.any_valid()
-        total = math.exp(p["log_beta"])
-        total = total if any_valid is None else total * ops.cast(any_valid, "float32")
+        # Where there is a key at all.
+        total = math.exp(p["log_beta"]) * ops.minimum(keys.count(log_mean), 1.0)
         return constant + total - keys.sum(alpha * log_mean)
 
     def distribution(self, logits, keys):

@@ -81,6 +81,9 @@ class Attention(AlignedLayer):
     (TensorShape([2, 3, 8]), TensorShape([2, 3, 5]), 1)
     """
 
+    # The arguments that a named form has decided, and neither takes nor returns.
+    decided = ()
+
     def __init__(
         self,
         score="dot_product",
@@ -345,7 +348,7 @@ class Attention(AlignedLayer):
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
     def get_config(self):
-        return {
+        config = {
             **super().get_config(),
             **self.stochastic_config(),
             "score": serialize_part(self.score),
@@ -355,6 +358,7 @@ class Attention(AlignedLayer):
             "dropout": self.dropout,
             "warm_start": self.warm_start,
         }
+        return {name: value for name, value in config.items() if name not in self.decided}
 
 
 def _unpacked(inputs, arguments, options):

@@ -4,7 +4,6 @@ from keras_vattn.alignments import LogNormal, Weibull
 from keras_vattn.layers.attention import Attention
 from keras_vattn.support.validation import one_of, refuse
 
-FIXED = ("alignment", "context")
 DISTRIBUTIONS = ("weibull", "lognormal")
 
 
@@ -50,6 +49,8 @@ class BayesianAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
+    decided = ("alignment", "context")
+
     def __init__(
         self,
         distribution="weibull",
@@ -66,7 +67,7 @@ class BayesianAttention(Attention):
         seed=None,
         **kwargs,
     ):
-        refuse("BayesianAttention", kwargs, FIXED)
+        refuse("BayesianAttention", kwargs, self.decided)
         one_of("distribution", distribution, DISTRIBUTIONS)
         weibull = Weibull(k, parameterization, kl_estimator)
         log_normal = LogNormal(sigma, parameterization, kl_estimator)
@@ -86,8 +87,5 @@ class BayesianAttention(Attention):
         self.parameterization, self.kl_estimator = parameterization, kl_estimator
 
     def get_config(self):
-        config = super().get_config()
-        for name in FIXED:
-            del config[name]
         names = ("distribution", "k", "sigma", "parameterization", "kl_estimator")
-        return {**config, **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -3,8 +3,6 @@ import keras
 from keras_vattn.layers.attention import Attention
 from keras_vattn.support.validation import refuse
 
-FIXED = ("alignment", "context", "prior", "warm_start", "kl_weight", "kl_annealing", "kl_reduction")
-
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DeterministicAttention(Attention):
@@ -32,12 +30,8 @@ class DeterministicAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
-        refuse("DeterministicAttention", kwargs, FIXED)
-        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+    decided = ("alignment", "context", "prior", "warm_start", "kl_weight", "kl_annealing", "kl_reduction")
 
-    def get_config(self):
-        config = super().get_config()
-        for name in FIXED:
-            del config[name]
-        return config
+    def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
+        refuse("DeterministicAttention", kwargs, self.decided)
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)

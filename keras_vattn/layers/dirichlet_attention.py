@@ -4,8 +4,6 @@ from keras_vattn.alignments import Dirichlet
 from keras_vattn.layers.attention import Attention
 from keras_vattn.support.validation import refuse
 
-FIXED = ("alignment", "context")
-
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletAttention(Attention):
@@ -45,6 +43,8 @@ class DirichletAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
+    decided = ("alignment", "context")
+
     def __init__(
         self,
         score="dot_product",
@@ -59,7 +59,7 @@ class DirichletAttention(Attention):
         seed=None,
         **kwargs,
     ):
-        refuse("DirichletAttention", kwargs, FIXED)
+        refuse("DirichletAttention", kwargs, self.decided)
         super().__init__(
             score=score,
             alignment=Dirichlet(min_log_concentration, max_log_concentration),
@@ -82,8 +82,5 @@ class DirichletAttention(Attention):
         return self.alignment.max_log_concentration
 
     def get_config(self):
-        config = super().get_config()
-        for name in FIXED:
-            del config[name]
         names = ("min_log_concentration", "max_log_concentration")
-        return {**config, **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -4,8 +4,6 @@ from keras_vattn.contexts import GaussianContext
 from keras_vattn.layers.attention import Attention
 from keras_vattn.support.validation import refuse
 
-FIXED = ("alignment", "context", "warm_start")
-
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GaussianAttention(Attention):
@@ -42,6 +40,8 @@ class GaussianAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
+    decided = ("alignment", "context", "warm_start")
+
     def __init__(
         self,
         score="dot_product",
@@ -55,7 +55,7 @@ class GaussianAttention(Attention):
         seed=None,
         **kwargs,
     ):
-        refuse("GaussianAttention", kwargs, FIXED)
+        refuse("GaussianAttention", kwargs, self.decided)
         context = GaussianContext(
             prior=prior, hidden_units=hidden_units, temperature=temperature, dtype=kwargs.get("dtype"), name="context"
         )
@@ -83,7 +83,9 @@ class GaussianAttention(Attention):
         return self.context.temperature
 
     def get_config(self):
-        config = super().get_config()
-        for name in FIXED:
-            del config[name]
-        return {**config, "prior": self.prior, "hidden_units": self.hidden_units, "temperature": self.temperature}
+        return {
+            **super().get_config(),
+            "prior": self.prior,
+            "hidden_units": self.hidden_units,
+            "temperature": self.temperature,
+        }

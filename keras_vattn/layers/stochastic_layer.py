@@ -108,6 +108,10 @@ class StochasticLayer(keras.layers.Layer):
         """Whether the layer has a posterior to draw from; dropout is none."""
         return True
 
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        # A call that is computed again for its gradient would draw other noise, and its KL would have no gradient.
+        return layer_call
+
     def require_built(self):
         """Raise ValueError if the layer has no weights yet."""
         if not self.built:

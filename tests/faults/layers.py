@@ -168,4 +168,20 @@ FAULTS = [
         (FILES,),
         "count_is_saved",
     ),
+    Fault(
+        "a stochastic layer is rematerialized",
+        "layers/stochastic_layer.py",
+        "        return layer_call\n",
+        "        return super().rematerialized_call(layer_call, *args, **kwargs)\n",
+        ("tests/layers/test_stochastic_layer.py",),
+        "rematerialization",
+    ),
+    Fault(
+        "a KL without a key",
+        "alignments/weibull.py",
+        "ops.minimum(keys.count(log_mean), 1.0)",
+        "1.0",
+        ("tests/layers/test_stochastic_layer.py",),
+        "no_key_at_all",
+    ),
 ]
