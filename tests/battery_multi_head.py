@@ -45,8 +45,8 @@ class MultiHeadCase(AttentionCase):
         return np.where(valid & valid_keys.any(axis=1)[:, None], divergences.sum(axis=1), 0.0)
 
     def make_extreme(self, layer, arrays):
-        mean = layer._at_the_mean((), arrays)
-        layer.query_dense.kernel.assign(layer.query_dense.kernel * (1e4 / ops.max(ops.abs(mean["logits"]))))
+        scored = layer._scored((), arrays)
+        layer.query_dense.kernel.assign(layer.query_dense.kernel * (1e4 / ops.max(ops.abs(scored.logits))))
         return arrays
 
 
