@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.latent_alignment import estimators
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
+from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 
@@ -101,7 +102,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
             # Keras itself would pass on the mask of the log-likelihood alone.
-            value._keras_mask = mask
+            keras_private.set_mask(value, mask)
         return value
 
     def _value(self, pair, log_likelihood, log_prior, log_posterior, mask, training):

@@ -4,6 +4,7 @@ from keras import ops
 
 from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
+from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape
 from keras_vattn.support.validation import positive_integer
 
@@ -154,7 +155,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         result = ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
         if mask is not None:
             # `compute_mask` does not see the targets.
-            result._keras_mask = mask
+            keras_private.set_mask(result, mask)
         return result
 
     def _bias(self):

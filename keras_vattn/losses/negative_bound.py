@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
+from keras_vattn.support import keras_private
 from keras_vattn.support.masks import check_shape
 
 
@@ -48,7 +49,7 @@ class NegativeBound(SequenceLoss):
 
     def log_likelihood(self, y_true, y_pred):
         # Keras keeps a mask in this attribute and has no public accessor.
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = keras_private.mask_of(y_pred)
         bound = ops.cast(ops.convert_to_tensor(y_pred), "float32")
         if len(bound.shape) != 2:
             raise ValueError(f"Expected a bound of shape (batch, time). Received: y_pred.shape={tuple(bound.shape)}")

@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
+from keras_vattn.support import keras_private
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -137,7 +138,7 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     """
     if mask is None:
         # Keras keeps a mask in this attribute and has no public accessor.
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
     labels = ops.cast(ops.convert_to_tensor(y_true), "int32")  # (B, T)
     if len(y_pred.shape) != 3 or len(labels.shape) != 2:

@@ -5,6 +5,7 @@ from keras_vattn import random
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.attention import Attention
 from keras_vattn.recurrent.cells import CELLS
+from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import check_mask
@@ -312,7 +313,8 @@ class AttentionDecoder(keras.layers.Layer):
                 result["query"], result["logits"] = stacked["query"], attended["logits"]
                 if inputs_mask is not None:
                     # Here and not in `compute_mask`, which does not know what was asked for.
-                    result["query"]._keras_mask = result["logits"]._keras_mask = inputs_mask
+                    for name in ("query", "logits"):
+                        keras_private.set_mask(result[name], inputs_mask)
         if return_state:
             result["state"] = state["cells"]
         return result

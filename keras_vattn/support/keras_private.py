@@ -1,0 +1,55 @@
+"""What is private in Keras and read here: the one place to look at when Keras renames something.
+
+What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
+`_non_trainable_variables` of a layer; `_compute_attention`, `_compute_attention_mask` and `_inverse_sqrt_key_dim` of
+`keras.layers.MultiHeadAttention`. Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
+"""
+
+import keras
+
+MASK = "_keras_mask"
+OVERRIDDEN = {
+    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables"),
+    keras.layers.MultiHeadAttention: ("_compute_attention", "_compute_attention_mask", "_inverse_sqrt_key_dim"),
+}
+
+
+def mask_of(x):
+    """Return the mask that Keras keeps on a tensor, `None` where there is none."""
+    return getattr(x, MASK, None)
+
+
+def set_mask(x, mask):
+    """Put a mask on a tensor, for the layer that it goes into next."""
+    setattr(x, MASK, mask)
+
+
+def flatten_layers(layer):
+    """Return a layer and all layers inside it, however deep, each once, in an order that its making fixes."""
+    return read(layer, "_flatten_layers")()
+
+
+def seed_generators(layer):
+    """Return the seed generators that are attributes of this layer itself, not of those inside it."""
+    return read(layer, "_seed_generators")
+
+
+def own_losses(layer):
+    """Return what this layer itself has added by `add_loss` since its outermost call began."""
+    return read(layer, "_get_own_losses")()
+
+
+def loss_ids(layer):
+    """Return the `id` of every loss that this layer has added in a `keras.StatelessScope`, a set."""
+    return read(layer, "_loss_ids")
+
+
+def read(layer, name):
+    """Return a private attribute of a layer; where it is gone, the AttributeError says who needs it."""
+    try:
+        return getattr(layer, name)
+    except AttributeError as error:
+        raise AttributeError(
+            f"keras_vattn reads `Layer.{name}`, which this version of Keras has no more: install keras 3.15. "
+            f"Received: keras {keras.__version__}, layer={type(layer).__name__}"
+        ) from error
