@@ -21,7 +21,7 @@ from keras_vattn.alignments import (  # noqa: E402
 )
 from keras_vattn.annealing import CyclicalAnnealing, LinearAnnealing, LogisticAnnealing  # noqa: E402
 from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: E402
-from keras_vattn.draws import posterior_draws, posterior_predictive  # noqa: E402
+from keras_vattn.draws import posterior_draws, posterior_predictive, stochastic_layers  # noqa: E402
 from keras_vattn.latent_alignment import (  # noqa: E402
     CategoricalAttention,
     LatentLogLikelihood,
@@ -91,4 +91,5 @@ __all__ = [
     "posterior_draws",
     "posterior_predictive",
     "random",
+    "stochastic_layers",
 ]

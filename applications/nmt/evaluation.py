@@ -126,7 +126,8 @@ def likelihood_report(translator, models, options, encoded, inference):
 
 def bound_report(models, options, encoded, tokens, rows):
     """Return the ELBO, its expectation enumerated, in nats, its KL, and its perplexity."""
-    tracker = next((x.kl_tracker for x in models.training._flatten_layers() if getattr(x, "kl_tracker", None)), None)
+    layers = keras_vattn.stochastic_layers(models.training)
+    tracker = next((x.kl_tracker for x in layers if getattr(x, "kl_tracker", None)), None)
     if tracker is not None:
         tracker.reset_state()
     value = tf.function(lambda inputs: models.training(inputs, training=False), reduce_retracing=True, autograph=False)

@@ -116,11 +116,7 @@ def likelihood_report(generator, models, options, encoded):
 
     The ELBO is estimated with one posterior draw per pair. Tokens count the end of the sentence.
     """
-    trackers = [
-        layer.kl_tracker
-        for layer in models.training._flatten_layers()
-        if getattr(layer, "kl_tracker", None) is not None
-    ]
+    trackers = [layer.kl_tracker for layer in keras_vattn.stochastic_layers(models.training)]
     for tracker in trackers:
         tracker.reset_state()
 

@@ -92,7 +92,7 @@ class Generator(tf.Module):
 
     @property
     def _is_stochastic(self):
-        return any(getattr(layer, "is_stochastic", False) for layer in self._models.value.training._flatten_layers())
+        return bool(keras_vattn.stochastic_layers(self._models.value.training))
 
     def _encode(self, texts):
         return self.source_encoder.encode(texts, self._options.value.max_source_length)

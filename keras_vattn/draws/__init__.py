@@ -2,5 +2,6 @@
 
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.posterior_predictive import posterior_predictive
+from keras_vattn.draws.stochastic_layers import stochastic_layers
 
-__all__ = ["posterior_draws", "posterior_predictive"]
+__all__ = ["posterior_draws", "posterior_predictive", "stochastic_layers"]

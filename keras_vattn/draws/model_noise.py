@@ -13,8 +13,10 @@ from keras_vattn import random
 from keras_vattn.alignments import GumbelSoftmax, LogNormal, Softmax, Weibull
 from keras_vattn.contexts import GaussianContext, WeightedSum
 from keras_vattn.draws.posterior_draws import posterior_draws
+from keras_vattn.draws.stochastic_layers import is_stochastic
 from keras_vattn.layers import Attention, GaussianLatent, MultiHeadAttention, WordDropout
 from keras_vattn.recurrent import AttentionDecoder
+from keras_vattn.support import keras_private
 
 RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
 KERAS_DROPOUTS = (layers.Dropout, layers.GaussianDropout, layers.AlphaDropout)
@@ -36,9 +38,9 @@ class ModelNoise:
 
     def __init__(self, model, dropout):
         self.model = model
-        self.layers = model._flatten_layers()
+        self.layers = keras_private.flatten_layers(model)
         self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
-        self.is_stochastic = any(getattr(layer, "is_stochastic", False) for layer in self.layers)
+        self.is_stochastic = any(is_stochastic(layer) for layer in self.layers)
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
                 "`posterior_predictive` needs a model with a stochastic layer, or with dropout and dropout=True. "
@@ -67,7 +69,7 @@ class ModelNoise:
                 # Keras makes the masks of a recurrent layer at inference too, and leaves them unused.
                 idle = stacked and is_of_keras(layer) and layer not in self.dropping
                 next_seed = seed_sequence(seeds[0] if idle else seeds, count)
-                for generator in layer._seed_generators:
+                for generator in keras_private.seed_generators(layer):
                     stack.enter_context(replaced(generator, "next", next_seed))
             for layer in self.layers:
                 if isinstance(layer, layers.BatchNormalization):
@@ -79,7 +81,8 @@ class ModelNoise:
 
 def has_dropout(layer):
     """Return whether the layer itself, or the cell that it runs, drops in training."""
-    owners = [x for x in (layer, getattr(layer, "cell", None)) if getattr(x, "_seed_generators", None)]
+    owners = [layer, getattr(layer, "cell", None)]
+    owners = [x for x in owners if isinstance(x, keras.Layer) and keras_private.seed_generators(x)]
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
     return any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
 
@@ -91,7 +94,7 @@ def is_of_keras(layer):
 
 def takes_stacks(layer, drops):
     """Return whether what the layer draws is right with a stack of seeds."""
-    if not layer._seed_generators:
+    if not keras_private.seed_generators(layer):
         return True
     if type(layer).__module__.startswith("keras_vattn."):
         parts = [getattr(layer, name, None) for name in ("alignment", "context")]

@@ -6,6 +6,8 @@ import dataclasses
 import keras
 
 from keras_vattn import random
+from keras_vattn.draws.stochastic_layers import is_stochastic, stochastic_layers
+from keras_vattn.support import keras_private
 
 FUNCTIONS = ("predict_function", "test_function")
 
@@ -48,12 +50,12 @@ def posterior_draws(model, seed=None, temperature=None):
     >>> bool(keras.ops.all(first == second)), bool(keras.ops.all(first == layer(x)))
     (True, False)
     """
-    layers = [layer for layer in model._flatten_layers() if getattr(layer, "is_stochastic", False)]
+    layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)
     # A model inside the model keeps compiled functions of its own.
-    models = [layer for layer in model._flatten_layers() if isinstance(layer, keras.Model)]
+    models = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, keras.Model)]
     functions = [(owner, name, getattr(owner, name, None)) for owner in models for name in FUNCTIONS]
     previous = [layer.draws for layer in layers]
     try:

@@ -9,6 +9,7 @@ from predictive_cases import D, N, T, X, latent_model, predict, sequence_model
 import keras_vattn
 from keras_vattn import GaussianAttention, GaussianLatent
 from keras_vattn import posterior_predictive as draw
+from keras_vattn.support.keras_private import flatten_layers, seed_generators
 
 
 def full_model():
@@ -24,7 +25,7 @@ def full_model():
 
 def state(model):
     variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
-    generators = [x.state for layer in model._flatten_layers() for x in layer._seed_generators]
+    generators = [x.state for layer in flatten_layers(model) for x in seed_generators(layer)]
     return [keras.ops.convert_to_numpy(x.value) for x in [*variables, *generators]]
 
 
@@ -38,9 +39,9 @@ def test_no_state_changes(dropout):
     for old, new in zip(before, state(model), strict=True):
         np.testing.assert_array_equal(old, new)
     assert model.predict_function is function and not model.losses
-    for layer in model._flatten_layers():
+    for layer in flatten_layers(model):
         assert "call" not in vars(layer) and "draw_noise" not in vars(layer)
-        assert all("next" not in vars(generator) for generator in layer._seed_generators)
+        assert all("next" not in vars(generator) for generator in seed_generators(layer))
     np.testing.assert_array_equal(predict(model), predict(model))
 
 

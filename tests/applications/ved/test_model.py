@@ -50,7 +50,7 @@ def stepwise(models, inputs):
 @pytest.mark.parametrize("row", list(ROWS))
 def test_parts_and_a_training_step(row, batch):
     expected, models = ROWS[row], build(row)
-    names = {layer.name for layer in models.training._flatten_layers()}
+    names = {layer.name for layer in keras_vattn.stochastic_layers(models.training)}
     attention = models.decoder.attention
     assert ("latent" in names) == expected.latent
     kinds = {

@@ -1,0 +1,34 @@
+"""Which layers of a model draw."""
+
+from keras_vattn.support import keras_private
+
+
+def stochastic_layers(model):
+    """Return the layers of a model that draw from a posterior or have a KL.
+
+    Dropout is no posterior: a layer that only drops is none of them. `LatentLogLikelihood` is one where its objective
+    samples: it values draws.
+
+    Args:
+        model: A `keras.Model` or layer.
+
+    Returns:
+        A list of layers, those inside layers and inside models inside the model included, each once. The order is that
+        of the model's making: the same for every model that the same code makes.
+
+    Example:
+
+    >>> inputs = keras.Input((5, 3))
+    >>> attended = keras_vattn.GaussianAttention(name="attention")(inputs, inputs)
+    >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(2, name="latent")(keras.layers.Dropout(0.5)(attended)))
+    >>> [layer.name for layer in keras_vattn.stochastic_layers(model)]
+    ['attention', 'latent']
+    """
+    return [
+        x for x in keras_private.flatten_layers(model) if is_stochastic(x) or getattr(x, "kl_tracker", None) is not None
+    ]
+
+
+def is_stochastic(layer):
+    """Return whether a layer, which may be any of Keras, draws from a posterior."""
+    return getattr(layer, "is_stochastic", False)
