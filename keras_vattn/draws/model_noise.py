@@ -10,19 +10,12 @@ import tensorflow as tf
 from keras import layers
 
 from keras_vattn import random
-from keras_vattn.alignments import GumbelSoftmax, LogNormal, Softmax, Weibull
-from keras_vattn.contexts import GaussianContext, WeightedSum
 from keras_vattn.draws.posterior_draws import posterior_draws
+from keras_vattn.draws.seed_stacks import KERAS_DROPOUTS, is_of_keras, takes_stacks
 from keras_vattn.draws.stochastic_layers import is_stochastic
-from keras_vattn.layers import Attention, GaussianLatent, MultiHeadAttention, WordDropout
-from keras_vattn.recurrent import AttentionDecoder
 from keras_vattn.support import keras_private
 
 RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
-KERAS_DROPOUTS = (layers.Dropout, layers.GaussianDropout, layers.AlphaDropout)
-# These draw through `keras_vattn.random` alone, which takes stacks of seeds, with the batch on the first axis.
-STACKING_LAYERS = (Attention, AttentionDecoder, GaussianLatent, MultiHeadAttention, WordDropout)
-STACKING_PARTS = (GumbelSoftmax, LogNormal, Softmax, Weibull, GaussianContext, WeightedSum)
 
 
 class ModelNoise:
@@ -85,21 +78,6 @@ def has_dropout(layer):
     owners = [x for x in owners if isinstance(x, keras.Layer) and keras_private.seed_generators(x)]
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
     return any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
-
-
-def is_of_keras(layer):
-    """Return whether this is a layer of Keras itself; those draw in training only."""
-    return type(layer).__module__.startswith("keras.")
-
-
-def takes_stacks(layer, drops):
-    """Return whether what the layer draws is right with a stack of seeds."""
-    if not keras_private.seed_generators(layer):
-        return True
-    if type(layer).__module__.startswith("keras_vattn."):
-        parts = [getattr(layer, name, None) for name in ("alignment", "context")]
-        return isinstance(layer, STACKING_LAYERS) and all(x is None or type(x) in STACKING_PARTS for x in parts)
-    return is_of_keras(layer) and (not drops or isinstance(layer, KERAS_DROPOUTS))
 
 
 def seed_sequence(seeds, count):

@@ -83,6 +83,7 @@ class Attention(AlignedLayer):
 
     # The arguments that a named form has decided, and neither takes nor returns.
     decided = ()
+    takes_seed_stacks = True
 
     def __init__(
         self,

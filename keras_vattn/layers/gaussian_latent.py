@@ -49,6 +49,8 @@ class GaussianLatent(StochasticLayer):
     TensorShape([2, 4])
     """
 
+    takes_seed_stacks = True
+
     def __init__(
         self,
         units,

@@ -34,6 +34,8 @@ class WordDropout(keras.layers.Layer):
     <tf.Tensor: shape=(1, 4), dtype=int32, numpy=array([[2, 1, 1, 0]], dtype=int32)>
     """
 
+    takes_seed_stacks = True
+
     def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:

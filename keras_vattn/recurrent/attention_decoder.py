@@ -78,6 +78,8 @@ class AttentionDecoder(keras.layers.Layer):
     (TensorShape([2, 4, 16]), TensorShape([2, 4, 6]), 1)
     """
 
+    takes_seed_stacks = True
+
     def __init__(
         self,
         units,

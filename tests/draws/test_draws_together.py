@@ -50,6 +50,71 @@ class OwnAlignment(keras_vattn.Weibull):
         return tf.random.stateless_uniform(shape, seed)
 
 
+class Claims(OwnAlignment):
+    """Draws from a stack of seeds too."""
+
+    takes_seed_stacks = True
+
+    def noise(self, shape, seed):
+        return keras_vattn.random.uniform(shape, seed) ** 2
+
+
+class OverridesAClaim(Claims):
+    """What the class above says of its own `noise` does not speak for this one."""
+
+    def noise(self, shape, seed):
+        return tf.random.stateless_uniform(shape, seed)
+
+
+class OnlyMadeOtherwise(Claims):
+    """Draws as the class above."""
+
+    def __init__(self):
+        super().__init__(3.0)
+
+    def get_config(self):
+        return {}
+
+
+class Noisy:
+    """A mixin that comes before a class with the claim."""
+
+    def noise(self, shape, seed):
+        return tf.random.stateless_uniform(shape, seed)
+
+
+class Mixed(Noisy, keras_vattn.Weibull):
+    pass
+
+
+class ClaimingNoise(layers.Layer):
+    """A layer from elsewhere, with a rate of its own, that draws through the library."""
+
+    takes_seed_stacks = True
+
+    def __init__(self):
+        super().__init__()
+        self.rate = 0.5
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        seed = keras_vattn.random.draw_seed(self.seed_generator)
+        return x + keras_vattn.random.normal(keras.ops.shape(x), seed)
+
+
+class WithOwnPart(ClaimingNoise):
+    """Holds an alignment that makes no claim."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = OwnAlignment()
+
+
+class DrawsMore(ClaimingNoise):
+    def call(self, x):
+        return super().call(x) + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
+
+
 MODELS = {
     "latent": lambda x: GaussianLatent(2)(x),
     "gaussian": self_attention(GaussianAttention, dropout=0.4),
@@ -58,6 +123,16 @@ MODELS = {
     "gumbel": self_attention(Attention, alignment="gumbel_softmax"),
     "dirichlet": self_attention(Attention, alignment="dirichlet"),
     "own-alignment": lambda x: Attention(alignment=OwnAlignment())(x, x),
+    "claims": lambda x: Attention(alignment=Claims())(x, x),
+    "only-made-otherwise": lambda x: Attention(alignment=OnlyMadeOtherwise())(x, x),
+    "overrides-a-claim": lambda x: Attention(alignment=OverridesAClaim())(x, x),
+    "mixed": lambda x: Attention(alignment=Mixed())(x, x),
+    "claiming-noise": lambda x: ClaimingNoise()(GaussianLatent(2)(x)),
+    "with-own-part": lambda x: WithOwnPart()(GaussianLatent(2)(x)),
+    "draws-more": lambda x: DrawsMore()(GaussianLatent(2)(x)),
+    "decoder-of-own-alignment": lambda x: AttentionDecoder(2, Attention(score="bilinear", alignment=OwnAlignment()))(
+        x, x
+    ),
     "latent-after-lstm": lambda x: GaussianLatent(2)(layers.LSTM(2, dropout=0.4)(x)),
     "own-noise": lambda x: OwnNoise()(GaussianLatent(2)(x)),
 }
@@ -84,6 +159,7 @@ DROPOUTS = {
 }
 # One draw at a time.
 ALONE = {"dirichlet", "own-alignment", "own-noise", "keras-attention", "lstm", "bidirectional"}
+ALONE |= {"overrides-a-claim", "mixed", "with-own-part", "draws-more", "decoder-of-own-alignment"}
 
 
 @pytest.mark.parametrize("name", [*MODELS, *BOTH, *DROPOUTS])
