@@ -177,8 +177,8 @@ class Attention(AlignedLayer):
         """Return a dictionary: context and mean (B, T, D), weights and logits (B, T, S) and the posterior's parameters.
         Pure: no loss, no state.
 
-        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"`, there where they are others
-        than the weights, are those of p, which no posterior and no noise enters.
+        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"`, there where the context of
+        theirs is not that mean, are those of p, which no posterior, no noise and no dropout enters.
 
         Args:
             query: (B, T, Dq).
@@ -197,6 +197,8 @@ class Attention(AlignedLayer):
         attended = {"context": mean, "mean": mean, "weights": weights, "logits": logits, "parameters": {}}
         if "alignment" in noise or posterior_logits is not None:
             attended["expected_weights"] = ops.cast(self.variational.expected_weights(scored), self.compute_dtype)
+        elif "dropout" in noise:
+            attended["expected_weights"] = weights
         if "context" in noise:
             parameters = self.context.posterior_parameters(mean)
             temperature = self.draw_temperature(training, self.context.temperature)

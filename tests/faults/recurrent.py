@@ -1,6 +1,16 @@
 from faults.fault import Fault
 
+FEEDING = ("tests/recurrent/test_feeding.py",)
+
 FAULTS = [
+    Fault(
+        "dropout fed where what p expects is asked for",
+        "layers/attention.py",
+        '        elif "dropout" in noise:\n',
+        '        elif "nothing" in noise:\n',
+        FEEDING,
+        "neither and softmax",
+    ),
     Fault(
         "the drawn context fed where its mean is asked for",
         "recurrent/attention_decoder.py",

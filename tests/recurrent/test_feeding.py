@@ -1,0 +1,52 @@
+"""What the decoder feeds: no draw and no dropout enters what p expects."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vattn
+from keras_vattn import Attention, AttentionDecoder
+
+GENERATOR = np.random.default_rng(3)
+INPUTS = tf.constant(GENERATOR.normal(size=(3, 4, 4)), tf.float32)
+MEMORY = tf.constant(GENERATOR.normal(size=(3, 5, 6)), tf.float32)
+POSTERIOR = tf.constant(GENERATOR.normal(size=(3, 4, 5)), tf.float32)
+MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
+ALIGNMENTS = list(keras_vattn.alignments.ALIGNMENTS)
+
+
+def calls(decoder, **options):
+    """The decoder in training, eagerly and in a graph."""
+    call = lambda: decoder(INPUTS, MEMORY, memory_mask=MASK, training=True, return_logits=True, **options)  # noqa: E731
+    return call(), tf.function(call)()
+
+
+@pytest.mark.parametrize("query", ["current", "previous"])
+@pytest.mark.parametrize("context", ["weighted_sum", "gaussian"])
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+def test_neither_a_draw_nor_dropout_enters_what_p_expects(alignment, context, query):
+    """The states, which what is fed enters, are those of the same weights at inference."""
+    attention = Attention("additive", alignment, context, dropout=0.5, seed=1)
+    decoder = AttentionDecoder(5, attention, query=query, feeding="expected")
+    expected = decoder(INPUTS, MEMORY, memory_mask=MASK, return_logits=True, training=False)
+    for decoded in calls(decoder):
+        for name in ("hidden", "query", "logits"):
+            np.testing.assert_allclose(decoded[name], expected[name], rtol=1e-5, atol=1e-6)
+        assert np.abs(decoded["context"] - expected["context"]).max() > 0.01
+
+
+@pytest.mark.parametrize("alignment", [name for name in ALIGNMENTS if name != "softmax"])
+def test_neither_the_posterior_nor_dropout_enters_what_p_expects(alignment):
+    attention = Attention("additive", alignment, dropout=0.5, seed=1)
+    decoder = AttentionDecoder(5, attention, feeding="expected")
+    expected = decoder(INPUTS, MEMORY, memory_mask=MASK, training=False)
+    for decoded in calls(decoder, posterior_logits=POSTERIOR):
+        np.testing.assert_allclose(decoded["hidden"], expected["hidden"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+def test_dropout_enters_what_is_fed_as_drawn(alignment):
+    attention = Attention("additive", alignment, dropout=0.5, seed=1)
+    decoder = AttentionDecoder(5, attention, feeding="sampled")
+    expected = decoder(INPUTS, MEMORY, training=False)["hidden"]
+    assert np.abs(decoder(INPUTS, MEMORY, training=True)["hidden"] - expected).max() > 0.001
