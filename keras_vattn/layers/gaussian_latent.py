@@ -19,6 +19,9 @@ class GaussianLatent(StochasticLayer):
     Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns the
     mean, except under `keras_vattn.posterior_draws`. The KL, in nats, arrives through `add_loss`.
 
+    A recurrent decoder holds it as a `keras_vattn.recurrent.LatentPart`: `draw_noise` before the loop, `parameters` and
+    `sample` in it, `account` after it, with any Gaussian for a prior.
+
     Args:
         units: Width of z.
         temperature: Factor on sigma in draws at inference; 0 is the mean. Defaults to 1.0.
@@ -82,35 +85,39 @@ class GaussianLatent(StochasticLayer):
         )
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
 
-    def call(self, inputs, mask=None, training=None):
-        mean, log_scale = self._parameters(inputs)
-        self._add_latent_divergence(mean, log_scale, mask, training)
+    def draw_noise(self, shape, training=False):
+        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
+        not draw."""
         seed = self.noise_seed(training)
-        if seed is None:
-            return mean
-        temperature = self.draw_temperature(training, self.temperature)
-        noise = random.normal(ops.shape(mean), seed)
-        return ops.cast(gaussian_sample(mean, log_scale, noise, temperature), self.compute_dtype)
+        return {} if seed is None else {"latent": random.normal(shape, seed)}
 
-    def posterior_distribution(self, inputs):
-        """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
-        self.require_built()
-        return diagonal_normal(*self._parameters(ops.cast(inputs, self.compute_dtype)))
+    def parameters(self, inputs):
+        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32. Pure."""
+        dtype = self.compute_dtype
+        inputs = ops.cast(inputs, dtype)
+        mean = ops.matmul(inputs, ops.cast(self.mean_kernel, dtype)) + ops.cast(self.mean_bias, dtype)
+        log_scale = ops.matmul(inputs, ops.cast(self.log_scale_kernel, dtype)) + ops.cast(self.log_scale_bias, dtype)
+        return {"mean": mean, "log_scale": clip_log_scale(log_scale)}
 
-    def prior_distribution(self, inputs):
-        """Return p(z) = N(0, I), of the batch and event shape of q."""
-        zeros = ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32")
-        return diagonal_normal(zeros, zeros)
+    def sample(self, parameters, noise, training=False):
+        """Return z, (B, ..., units), from `parameters` and the noise of these draws; the mean without noise. Pure."""
+        mean = parameters["mean"]
+        if "latent" in noise:
+            temperature = self.draw_temperature(training, self.temperature)
+            mean = gaussian_sample(mean, parameters["log_scale"], noise["latent"], temperature)
+        return ops.cast(mean, self.compute_dtype)
 
-    def _parameters(self, inputs):
-        mean = ops.matmul(inputs, ops.cast(self.mean_kernel, self.compute_dtype)) + ops.cast(
-            self.mean_bias, self.compute_dtype
-        )
-        log_scale = ops.matmul(inputs, ops.cast(self.log_scale_kernel, self.compute_dtype))
-        return mean, clip_log_scale(log_scale + ops.cast(self.log_scale_bias, self.compute_dtype))
+    def account(self, parameters, mask=None, training=None, prior=None):
+        """Add the KL of all draws: one `add_loss` a call.
 
-    def _add_latent_divergence(self, mean, log_scale, mask, training):
-        by_dimension = elementwise_gaussian_divergence(mean, log_scale)  # (B, ..., units)
+        Args:
+            parameters: Those of q, (B, ..., units).
+            mask: Boolean (B, ...) or `None`.
+            training: The call's `training`.
+            prior: Parameters of p, as those of q, or `None` for N(0, I).
+        """
+        prior = () if prior is None else (prior["mean"], prior["log_scale"])
+        by_dimension = elementwise_gaussian_divergence(parameters["mean"], parameters["log_scale"], *prior)
         divergence = ops.sum(by_dimension, axis=-1)
         penalised = None
         if self.free_bits:
@@ -121,6 +128,21 @@ class GaussianLatent(StochasticLayer):
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)
         self.add_divergence(divergence, mask, entries=self.units, training=training, penalised=penalised)
+
+    def call(self, inputs, mask=None, training=None):
+        parameters = self.parameters(inputs)
+        self.account(parameters, mask, training)
+        return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
+
+    def posterior_distribution(self, inputs):
+        """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        self.require_built()
+        return diagonal_normal(**self.parameters(inputs))
+
+    def prior_distribution(self, inputs):
+        """Return p(z) = N(0, I), of the batch and event shape of q."""
+        zeros = ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32")
+        return diagonal_normal(zeros, zeros)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)

@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_vattn.support import tfp
+from keras_vattn.support.special import exponential_gap
 
 # sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
 MAX_LOG_SCALE = 8.0
@@ -24,14 +25,24 @@ def gaussian_sample(mean, log_scale, noise, temperature=1.0):
     return ops.cast(mean, "float32") + temperature * ops.exp(log_scale) * noise
 
 
-def elementwise_gaussian_divergence(mean, log_scale, prior_mean=None):
-    """Return KL(N(mean, sigma^2) || N(prior_mean, 1)) of every dimension in nats, float32."""
-    mean = ops.cast(mean, "float32")
-    prior_mean = ops.zeros_like(mean) if prior_mean is None else prior_mean + ops.zeros_like(mean)
-    posterior = tfp.Normal(mean, ops.exp(log_scale))
-    return tfp.kl_divergence(posterior, tfp.Normal(prior_mean, 1.0))
+def elementwise_gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_scale=None):
+    """Return KL(N(mean, sigma^2) || N(prior_mean, prior_sigma^2)) of every dimension in nats, float32.
+
+    Args:
+        mean: Any shape and dtype.
+        log_scale: log sigma, float32, inside the limits of `clip_log_scale`.
+        prior_mean: A tensor that broadcasts to `mean`, or `None` for 0.
+        prior_log_scale: As `log_scale`, or `None` for 0.
+    """
+    distance = ops.cast(mean, "float32")
+    if prior_mean is not None:
+        distance = distance - ops.cast(prior_mean, "float32")
+    if prior_log_scale is not None:
+        distance = distance * ops.exp(-prior_log_scale)
+        log_scale = log_scale - prior_log_scale
+    return 0.5 * (ops.square(distance) + exponential_gap(2.0 * log_scale))
 
 
-def gaussian_divergence(mean, log_scale, prior_mean=None):
+def gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_scale=None):
     """Return the KL summed over the last axis, float32."""
-    return ops.sum(elementwise_gaussian_divergence(mean, log_scale, prior_mean), axis=-1)
+    return ops.sum(elementwise_gaussian_divergence(mean, log_scale, prior_mean, prior_log_scale), axis=-1)

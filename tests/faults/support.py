@@ -21,6 +21,22 @@ FAULTS = [
         "replicas_draw_differently and gaussian-attention",
     ),
     Fault(
+        "the Gaussian KL close to its prior in plain float32",
+        "support/gaussian.py",
+        "exponential_gap(2.0 * log_scale)",
+        "(ops.expm1(2.0 * log_scale) - 2.0 * log_scale)",
+        ("tests/support/test_gaussian.py",),
+        "nothing_cancels",
+    ),
+    Fault(
+        "the log sigma of a Gaussian prior left out",
+        "support/gaussian.py",
+        "        distance = distance * ops.exp(-prior_log_scale)\n",
+        "",
+        ("tests/support/test_gaussian.py", "tests/layers/test_gaussian_latent.py"),
+        "of_the_prior or ones_own",
+    ),
+    Fault(
         "predictive: all draws of a stack from one seed",
         "random.py",
         "lambda one: _bits(part, one), seed)",

@@ -111,3 +111,32 @@ def test_extreme_inputs_are_finite():
         value = tf.reduce_sum(layer(inputs, training=True)) + layer.losses[0]
     assert np.isfinite(value)
     assert np.isfinite(tape.gradient(value, inputs)).all()
+
+
+def test_it_is_its_parts():
+    """Noise before, a pure draw, the KL after: what a loop holds is what the layer does in a call."""
+    layer, other = GaussianLatent(3, seed=5), GaussianLatent(3, seed=5)
+    z = layer(SEQUENCE, mask=tf.constant(MASK), training=True)
+    other.build(SEQUENCE.shape)
+    other.set_weights(layer.get_weights())
+    noise = other.draw_noise((6, 5, 3), training=True)
+    steps = [other.parameters(SEQUENCE[:, t]) for t in range(5)]
+    drawn = [other.sample(x, {"latent": noise["latent"][:, t]}, training=True) for t, x in enumerate(steps)]
+    assert other.losses == []
+    np.testing.assert_allclose(tf.stack(drawn, axis=1), z, rtol=1e-5, atol=1e-6)
+    other.account({name: tf.stack([x[name] for x in steps], axis=1) for name in steps[0]}, tf.constant(MASK), True)
+    assert [float(x) for x in other.losses] == pytest.approx([float(layer.losses[0])], rel=1e-6)
+    assert other.draw_noise((6, 5, 3)) == {}
+    np.testing.assert_array_equal(other.sample(steps[0], {}), steps[0]["mean"])
+
+
+def test_a_prior_of_ones_own():
+    layer = GaussianLatent(3)
+    layer(SEQUENCE)
+    q = layer.parameters(SEQUENCE)
+    p = {name: tf.constant(GENERATOR.normal(size=(6, 5, 3)), tf.float32) for name in q}
+    layer = GaussianLatent(3)
+    layer.account(q, tf.constant(MASK), prior=p)
+    one, two = (tfd.MultivariateNormalDiag(x["mean"], tf.exp(x["log_scale"])) for x in (q, p))
+    expected = tfd.kl_divergence(one, two).numpy()[MASK].sum() / 6
+    assert [float(x) for x in layer.losses] == pytest.approx([expected], rel=1e-5)

@@ -1,0 +1,76 @@
+"""The KL of two diagonal Gaussians in float32, against TensorFlow Probability and a series in float64."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_probability.python import distributions as tfd
+
+from keras_vattn.support.gaussian import MAX_LOG_SCALE, elementwise_gaussian_divergence, gaussian_divergence
+
+GENERATOR = np.random.default_rng(0)
+
+
+def reference(mean, log_scale, prior_mean, prior_log_scale):
+    q = tfd.Normal(np.float64(mean), np.exp(np.float64(log_scale)))
+    return tfd.kl_divergence(q, tfd.Normal(np.float64(prior_mean), np.exp(np.float64(prior_log_scale)))).numpy()
+
+
+def test_with_a_mean_and_a_log_scale_of_the_prior():
+    parameters = [GENERATOR.normal(size=(7, 5)).astype("float32") for _ in range(4)]
+    by_dimension = elementwise_gaussian_divergence(*parameters)
+    np.testing.assert_allclose(by_dimension, reference(*parameters), rtol=1e-5)
+    np.testing.assert_allclose(gaussian_divergence(*parameters), reference(*parameters).sum(-1), rtol=1e-5)
+    mean, log_scale, prior_mean, prior_log_scale = parameters
+    zeros = np.zeros_like(mean)
+    for prior in ((None, None), (prior_mean, None), (None, prior_log_scale)):
+        given = [zeros if x is None else x for x in prior]
+        by_dimension = elementwise_gaussian_divergence(mean, log_scale, *prior)
+        np.testing.assert_allclose(by_dimension, reference(mean, log_scale, *given), rtol=1e-5)
+
+
+@pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-5])
+def test_close_to_the_prior_nothing_cancels(distance):
+    """KL = d^2 - 2/3 d^3 + ... for log sigmas that are d apart; the plain formula has rounding alone left of it."""
+    prior = GENERATOR.normal(size=50).astype("float32")
+    log_scale = prior + np.float32(distance)
+    apart = 2.0 * (np.float64(log_scale) - np.float64(prior))
+    # exp(x) - 1 - x, term by term.
+    gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
+    mean = np.zeros_like(prior)
+    np.testing.assert_allclose(elementwise_gaussian_divergence(mean, log_scale, mean, prior), 0.5 * gap, rtol=1e-5)
+    standard = elementwise_gaussian_divergence(mean, np.full_like(prior, distance))
+    apart = 2.0 * np.float64(np.float32(distance))
+    expected = 0.5 * sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
+    np.testing.assert_allclose(standard, np.full(50, expected), rtol=1e-5)
+
+
+def test_finite_up_to_the_limits_of_log_sigma():
+    limits = np.array([-MAX_LOG_SCALE, 0.0, MAX_LOG_SCALE], "float32")
+    means = np.array([-65504.0, 0.0, 65504.0], "float32")
+    grid = [tf.constant(x) for x in np.meshgrid(means, limits, means, limits)]
+    with tf.GradientTape() as tape:
+        tape.watch(grid)
+        divergence = elementwise_gaussian_divergence(*grid)
+    np.testing.assert_allclose(divergence, reference(*(x.numpy() for x in grid)), rtol=1e-5, atol=1e-30)
+    assert (divergence.numpy() >= 0).all()
+    assert all(np.isfinite(gradient).all() for gradient in tape.gradient(divergence, grid))
+
+
+def test_gradients():
+    """Those of the closed form, in float64, also where the two are equal."""
+    mean, log_scale, prior_mean, prior_log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(4))
+    prior_mean[:5], prior_log_scale[:5] = mean[:5], log_scale[:5]
+    given = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        divergence = elementwise_gaussian_divergence(*given)
+    mean, log_scale, prior_mean, prior_log_scale = (
+        np.float64(x) for x in (mean, log_scale, prior_mean, prior_log_scale)
+    )
+    by_mean = (mean - prior_mean) * np.exp(-2 * prior_log_scale)
+    by_log_scale = np.expm1(2 * (log_scale - prior_log_scale))
+    by_prior = -by_log_scale - (mean - prior_mean) * by_mean
+    for gradient, expected in zip(
+        tape.gradient(divergence, given), (by_mean, by_log_scale, -by_mean, by_prior), strict=True
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
