@@ -4,7 +4,7 @@ from keras_vattn.support.backend import require_tensorflow
 
 require_tensorflow()
 
-from keras_vattn import decoding, metrics, plots, random  # noqa: E402
+from keras_vattn import decoding, metrics, plots, random, recurrent  # noqa: E402
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
     ContextualPrior,
@@ -40,7 +40,7 @@ from keras_vattn.layers import (  # noqa: E402
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
-from keras_vattn.recurrent import AttentionDecoder  # noqa: E402
+from keras_vattn.recurrent import AttentionDecoder, GRUCell, LSTMCell, RecurrentCell  # noqa: E402
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
@@ -62,11 +62,13 @@ __all__ = [
     "DirichletAttention",
     "DotProduct",
     "FixedPrior",
+    "GRUCell",
     "GaussianAttention",
     "GaussianContext",
     "GaussianLatent",
     "GumbelSoftmax",
     "Keys",
+    "LSTMCell",
     "LatentLogLikelihood",
     "LatentObjective",
     "LinearAnnealing",
@@ -77,6 +79,7 @@ __all__ = [
     "NegativeBound",
     "Perplexity",
     "Prior",
+    "RecurrentCell",
     "Score",
     "SegmentKeys",
     "SequenceCrossentropy",
@@ -91,5 +94,6 @@ __all__ = [
     "posterior_draws",
     "posterior_predictive",
     "random",
+    "recurrent",
     "stochastic_layers",
 ]

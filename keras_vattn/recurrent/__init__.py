@@ -1,5 +1,26 @@
-"""The recurrent decoder: its cells, its pure step, and attention as a part of it."""
+"""Recurrent decoders: a list of parts around a pure step. What is here builds a decoder of one's own."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
+from keras_vattn.recurrent.cells import GRUCell, LSTMCell, RecurrentCell
+from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, SampledFeeding
+from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
+from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
+from keras_vattn.support.loop import product
 
-__all__ = ["AttentionDecoder"]
+__all__ = [
+    "AttentionDecoder",
+    "AttentionPart",
+    "Carry",
+    "CellsPart",
+    "ExpectedFeeding",
+    "Feeding",
+    "GRUCell",
+    "LSTMCell",
+    "LatentPart",
+    "NoFeeding",
+    "Part",
+    "RecurrentCell",
+    "RecurrentDecoder",
+    "SampledFeeding",
+    "product",
+]

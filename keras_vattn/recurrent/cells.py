@@ -1,123 +1,252 @@
 import keras
 from keras import ops
 
+from keras_vattn.support.loop import product
+from keras_vattn.support.validation import positive_integer
+
 
 class RecurrentCell(keras.layers.Layer):
-    """A recurrent cell whose input is split in a part known before the loop and a context known only inside it.
+    """Base class of the recurrent cells: the input is split in a part known before the loop and a context known in it.
 
-    `project_inputs` runs once over all steps; `step` is what truly depends on the previous one. It carries no dropout:
-    a Keras cell caches its mask and fails on a second trace.
+    Three acts: `project_inputs` multiplies all inputs before the loop, `loop_kernels` puts together what the loop
+    multiplies by, `step` is what truly depends on the previous step. A call does the three for one step. A cell carries
+    no dropout: a Keras cell caches its mask and fails on a second trace.
+
+    A subclass says how many states (B, units) it keeps (`num_states`), how many gates of width `units` the kernels feed
+    (`num_gates`) and which of these the context enters (`context_gates`, a slice of them), and defines `step`. Further
+    weights are made in `build`, after that of this class.
 
     Args:
-        units: Width of the state.
-        context_width: Width of the context that enters at each step, 0 for none.
-        kernel_initializer: Initializer of what the input and the context are multiplied by.
-        recurrent_initializer: Initializer of what the state is multiplied by.
+        units: Width of the states and of the output.
+        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+
+    Call arguments:
+        inputs: (B, D).
+        context: (B, Dc), or `None`.
+        states: List of `num_states` tensors (B, units), or `None` for zeros.
+
+    Returns:
+        The output (B, units), and the list of the new states.
+
+    Raises:
+        ValueError: If `units` is not positive.
+
+    Example:
+
+    >>> class Elman(keras_vattn.RecurrentCell):
+    ...     def step(self, projected, context, states, kernels):
+    ...         (gate,) = self.gates(projected, context, states[0], kernels)
+    ...         hidden = keras.ops.tanh(gate)
+    ...         return hidden, [hidden]
+    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), cell=Elman)
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
     """
 
     num_states = 1
     num_gates = 1
+    context_gates = slice(None)
 
-    def __init__(
-        self,
-        units,
-        context_width=0,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        **kwargs,
-    ):
+    def __init__(self, units, kernel_initializer="glorot_uniform", recurrent_initializer="orthogonal", **kwargs):
         super().__init__(**kwargs)
-        self.units = units
-        self.context_width = context_width
+        self.units = positive_integer("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
 
-    def build(self, input_shape):
+    def build(self, inputs_shape, context_shape=None):
         width = self.num_gates * self.units
         self.kernel = self.add_weight(
-            name="kernel", shape=(input_shape[-1], width), initializer=self.kernel_initializer.clone()
+            name="kernel", shape=(inputs_shape[-1], width), initializer=self.kernel_initializer.clone()
         )
-        if self.context_width:
+        self.context_kernel = None
+        if context_shape is not None:
+            start, stop = self._context_columns()
             self.context_kernel = self.add_weight(
-                name="context_kernel", shape=(self.context_width, width), initializer=self.kernel_initializer.clone()
+                name="context_kernel",
+                shape=(context_shape[-1], stop - start),
+                initializer=self.kernel_initializer.clone(),
             )
         self.recurrent_kernel = self.add_weight(
             name="recurrent_kernel", shape=(self.units, width), initializer=self.recurrent_initializer.clone()
         )
+        self.bias = self.add_weight(name="bias", shape=(width,), initializer=self.initial_bias)
+
+    def initial_bias(self, shape, dtype=None):
+        """Return the bias of all gates before training, (num_gates * units,)."""
+        return ops.zeros(shape, dtype)
 
     def project_inputs(self, inputs):
         """Return the gates' share of the inputs, (..., D) -> (..., num_gates * units)."""
-        return ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self.bias, inputs.dtype)
+        return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return what `step` multiplies by, put together once before the loop."""
-        raise NotImplementedError
+        """Return what `step` multiplies by, cast or put together once before the loop: a dictionary of tensors."""
+        kernels = {"recurrent": self.recurrent_kernel}
+        if self.context_kernel is not None:
+            kernels["context"] = self.context_kernel
+        return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
+
+    def add_context(self, projected, context, kernels):
+        """Return the projected inputs with the context, (B, Dc) or `None`, added to the gates that it enters."""
+        if context is None:
+            return projected
+        share = product(context, kernels["context"])
+        start, stop = self._context_columns()
+        if stop - start == projected.shape[-1]:
+            return projected + share
+        before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]
+        return ops.concatenate([before, entered + share, after], axis=-1)
+
+    def gates(self, projected, context, hidden, kernels):
+        """Return the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
+        summed = self.add_context(projected, context, kernels) + product(hidden, kernels["recurrent"])
+        return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
-        """Return the output (B, units) and new states, from projected inputs, context (B, Dc) or `None`, and states."""
-        raise NotImplementedError
+        """Return the output (B, units) and the list of new states. Pure.
+
+        Args:
+            projected: Result of `project_inputs`, of this step.
+            context: (B, Dc), or `None`.
+            states: List of `num_states` tensors (B, units).
+            kernels: Result of `loop_kernels`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
+
+    def initial_states(self, batch_size):
+        """Return the states before the first step, zeros."""
+        return [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(self.num_states)]
+
+    def call(self, inputs, context=None, states=None):
+        states = self.initial_states(ops.shape(inputs)[0]) if states is None else states
+        return self.step(self.project_inputs(inputs), context, states, self.loop_kernels())
+
+    def compute_output_shape(self, inputs_shape, context_shape=None, states_shape=None):
+        shape = (inputs_shape[0], self.units)
+        return shape, [shape] * self.num_states
+
+    def compute_output_spec(self, inputs, context=None, states=None):
+        shape, states = self.compute_output_shape(inputs.shape)
+        specs = [keras.KerasTensor(x, dtype=self.compute_dtype) for x in (shape, *states)]
+        return specs[0], specs[1:]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
+        }
+
+    def _context_columns(self):
+        gates = range(self.num_gates)[self.context_gates]
+        return gates[0] * self.units, (gates[-1] + 1) * self.units
 
 
+@keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTMCell(RecurrentCell):
-    """Long short-term memory with the gates in Keras's order i, f, c, o; states h and c."""
+    """Long short-term memory with the gates in Keras's order i, f, c, o; states h and c.
+
+    c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), each gate W x + C context + U h + b (Hochreiter and
+    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1.
+
+    Args:
+        units: Width of the states and of the output.
+        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+
+    Call arguments:
+        inputs: (B, D).
+        context: (B, Dc), or `None`.
+        states: [h, c], (B, units) each, or `None` for zeros.
+
+    Returns:
+        h, (B, units), and [h, c].
+
+    Raises:
+        ValueError: If `units` is not positive.
+
+    Example:
+
+    >>> cell = keras_vattn.LSTMCell(4)
+    >>> hidden, states = cell(keras.ops.ones((2, 3)), context=keras.ops.ones((2, 5)))
+    >>> hidden.shape, len(states)
+    (TensorShape([2, 4]), 2)
+    """
 
     num_states = 2
     num_gates = 4
 
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.bias = self.add_weight(name="bias", shape=(4 * self.units,), initializer=_unit_forget_bias)
+    def initial_bias(self, shape, dtype=None):
+        ones = ops.ones(self.units, dtype)
+        zeros = ops.zeros_like(ones)
+        return ops.concatenate([zeros, ones, zeros, zeros], axis=0)
 
     def loop_kernels(self):
-        kernels = [self.context_kernel, self.recurrent_kernel] if self.context_width else [self.recurrent_kernel]
-        return ops.cast(ops.concatenate(kernels, axis=0), self.compute_dtype)
+        # One product is faster than two.
+        kernels = [kernel for kernel in (self.context_kernel, self.recurrent_kernel) if kernel is not None]
+        return {"joined": ops.cast(ops.concatenate(kernels, axis=0), self.compute_dtype)}
 
     def step(self, projected, context, states, kernels):
         hidden, cell = states
         recurrent = hidden if context is None else ops.concatenate([context, hidden], axis=-1)
-        gates = projected + ops.matmul(recurrent, kernels)
+        gates = projected + product(recurrent, kernels["joined"])
         input_gate, forget_gate, candidate, output_gate = ops.split(gates, 4, axis=-1)
         cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
         hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
         return hidden, [hidden, cell]
 
 
+@keras.saving.register_keras_serializable(package="keras_vattn")
 class GRUCell(RecurrentCell):
-    """Gated recurrent unit in Keras's default form (`reset_after=True`, gates z, r, h); state h."""
+    """Gated recurrent unit in Keras's default form (`reset_after=True`, gates z, r, h); state h.
 
-    num_states = 1
+    h' = sigmoid(z) h + (1 - sigmoid(z)) tanh(W x + C context + sigmoid(r) (U h + b_u) + b) (Cho et al. 2014, as in
+    `keras.layers.GRU`).
+
+    Args:
+        units: Width of the state and of the output.
+        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+
+    Call arguments:
+        inputs: (B, D).
+        context: (B, Dc), or `None`.
+        states: [h], (B, units), or `None` for zeros.
+
+    Returns:
+        h, (B, units), and [h].
+
+    Raises:
+        ValueError: If `units` is not positive.
+
+    Example:
+
+    >>> hidden, states = keras_vattn.GRUCell(4)(keras.ops.ones((2, 3)))
+    >>> hidden.shape, len(states)
+    (TensorShape([2, 4]), 1)
+    """
+
     num_gates = 3
 
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.bias = self.add_weight(name="bias", shape=(3 * self.units,), initializer="zeros")
+    def build(self, inputs_shape, context_shape=None):
+        super().build(inputs_shape, context_shape)
         self.recurrent_bias = self.add_weight(name="recurrent_bias", shape=(3 * self.units,), initializer="zeros")
 
     def loop_kernels(self):
-        context_kernel = ops.cast(self.context_kernel, self.compute_dtype) if self.context_width else None
-        return (
-            context_kernel,
-            ops.cast(self.recurrent_kernel, self.compute_dtype),
-            ops.cast(self.recurrent_bias, self.compute_dtype),
-        )
+        return {**super().loop_kernels(), "recurrent_bias": ops.cast(self.recurrent_bias, self.compute_dtype)}
 
     def step(self, projected, context, states, kernels):
-        context_kernel, recurrent_kernel, recurrent_bias = kernels
         (hidden,) = states
-        if context is not None:
-            projected = projected + ops.matmul(context, context_kernel)
-        recurrent = ops.matmul(hidden, recurrent_kernel) + recurrent_bias
+        projected = self.add_context(projected, context, kernels)
+        recurrent = product(hidden, kernels["recurrent"]) + kernels["recurrent_bias"]
         input_update, input_reset, input_candidate = ops.split(projected, 3, axis=-1)
         update, reset, candidate = ops.split(recurrent, 3, axis=-1)
         update = ops.sigmoid(input_update + update)
         candidate = ops.tanh(input_candidate + ops.sigmoid(input_reset + reset) * candidate)
         hidden = update * hidden + (1 - update) * candidate
         return hidden, [hidden]
-
-
-def _unit_forget_bias(shape, dtype=None):
-    units = shape[0] // 4
-    return ops.concatenate([ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)], axis=0)
 
 
 CELLS = {"lstm": LSTMCell, "gru": GRUCell}

@@ -1,7 +1,20 @@
 """The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length."""
 
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
+
+
+def product(x, kernel):
+    """Return x @ kernel, (..., D) x (D, units), for a kernel that a loop around it does not change.
+
+    What a step multiplies by a weight goes through here: of rank 2, because the gradient of a matmul of rank 3 does not
+    compile in a loop whose batch size is unknown, and in one place, which knows which gradients are sums over steps.
+    """
+    kernel = ops.cast(kernel, x.dtype)
+    if len(x.shape) == 2:
+        return ops.matmul(x, kernel)
+    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
+    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
 
 
 def scan(step, state, inputs, length):

@@ -1,0 +1,81 @@
+import keras
+
+from keras_vattn.support.identifiers import resolve
+
+
+class Feeding:
+    """Base class of the feedings: what of a step's attention enters the cell, and the state of a score that keeps one.
+
+    A plain object, serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
+    is registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and `width` where
+    that is not as wide as the attention's context.
+
+    Example:
+
+    >>> class Doubled(keras_vattn.recurrent.Feeding):
+    ...     def context(self, attended, attention, memory):
+    ...         return 2.0 * attended["context"]
+    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding=Doubled())
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
+
+    feeds = True
+
+    def context(self, attended, attention, memory):
+        """Return what enters the cell, (B, Dc). Pure.
+
+        Args:
+            attended: Result of `Attention.attend` for one step, of (B, ...) tensors.
+            attention: The `Attention`.
+            memory: Result of its `prepare_memory`.
+        """
+        return attended["context"]
+
+    def weights(self, attended):
+        """Return the weights (B, S) that the state of a score takes up."""
+        return attended["weights"]
+
+    def width(self, context_width):
+        """Return the width of `context`."""
+        return context_width
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class NoFeeding(Feeding):
+    """`"off"`: nothing of the attention enters the cell."""
+
+    feeds = False
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class SampledFeeding(Feeding):
+    """`"sampled"`: the context as it was drawn (Bahuleyan et al. 2018, Fan et al. 2020)."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class ExpectedFeeding(Feeding):
+    """`"expected"`: the context expected under p, which no draw, dropout or posterior enters (Deng et al. 2018)."""
+
+    def context(self, attended, attention, memory):
+        if "expected_weights" not in attended:
+            return attended["mean"]
+        return attention.context.call(attended["expected_weights"][:, None], memory["value"])[:, 0]
+
+    def weights(self, attended):
+        return attended.get("expected_weights", attended["weights"])
+
+
+FEEDINGS = {"off": NoFeeding, "sampled": SampledFeeding, "expected": ExpectedFeeding}
+
+
+def get(identifier):
+    """Return the `Feeding` that a name, a class, a config dictionary or an instance stands for."""
+    return resolve(identifier, FEEDINGS, Feeding, "feeding")

@@ -1,0 +1,295 @@
+"""What a recurrent decoder does at every step, as parts: run the cells, attend, draw a latent, carry something on."""
+
+from keras import ops, tree
+
+from keras_vattn import random
+from keras_vattn.layers.attention_distributions import as_finite_float32
+from keras_vattn.recurrent.feeding import NoFeeding
+from keras_vattn.support.gaussian import clip_log_scale
+
+
+class Part:
+    """Base class of the parts of a `RecurrentDecoder`: before the loop, a pure step in it, and after it.
+
+    Four dictionaries go through the decoder, and a part adds entries, under names of its own, to each of them: the
+    *memory* and the *noise*, made before the loop; the *state*, which a step hands to the next; and what the step has
+    *given* so far. A part reads any of them: of what is given, the entries of the parts before it in the list; of the
+    state, that before this step.
+
+    A part is a plain object that holds layers of its decoder: the decoder tracks and saves those.
+
+    Example:
+
+    >>> class Time(keras_vattn.recurrent.Part):
+    ...     def start(self, batch_size, memory, initial_state):
+    ...         return {"time": keras.ops.zeros((batch_size, 1))}
+    ...     def step(self, given, state, memory, noise, training):
+    ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
+    """
+
+    # Whether nothing in the loop depends on what `after` gives, so that it runs once, for all steps.
+    leaves_loop = False
+
+    def prepare_memory(self, memory, mask):
+        """Return what every step needs of the memory, computed once. `memory` and `mask` are those of the call."""
+        return {}
+
+    def prepare_inputs(self, inputs):
+        """Return what each step is given of the inputs, a dictionary like `inputs`, of (B, T, ...) tensors; of (B, ...)
+        where the decoder takes one step."""
+        return {}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices."""
+        return {}
+
+    def start(self, batch_size, memory, initial_state):
+        """Return this part's entries of the state before the first step. `initial_state` is that of the call."""
+        return {}
+
+    def step(self, given, state, memory, noise, training):
+        """Return what this part gives, of (B, ...) tensors, and its entries of the next state. Pure."""
+        return {}, {}
+
+    def after(self, given, memory, noise, training):
+        """Return what this part gives for all steps at once, (B, T, ...). Pure. Asked for where `leaves_loop`."""
+        return {}
+
+    def kept(self, inputs):
+        """Return the names of what `after` and `account` read of each step."""
+        return ()
+
+    def account(self, given, memory, noise, mask, training):
+        """Add the loss of all steps, at most once. `given` holds the inputs and what was kept, `mask` is (B, T)."""
+
+
+class CellsPart(Part):
+    """Recurrent cells, one above the other. Gives `"hidden"`, (B, units), the output of the top.
+
+    Args:
+        cells: List of `RecurrentCell`; their states are `state["cells"]`, a list that begins with the first cell's.
+        context: Function of what is given and the state that returns what enters the first cell, (B, Dc), or `None`.
+        dropout: Rate of dropout on the inputs of the cells after the first, in training. Defaults to 0.0.
+        residual: Whether these cells add their input to their output. Defaults to `False`.
+        seed_generator: `keras.random.SeedGenerator` of the dropout.
+        name: Where the states stand; another name than `"cells"` comes before all that the part gives, as in
+            `"lower_hidden"`.
+    """
+
+    def __init__(self, cells, context=None, dropout=0.0, residual=False, seed_generator=None, name="cells"):
+        self.cells = cells
+        self.context = context
+        self.dropout = dropout
+        self.residual = residual
+        self.seed_generator = seed_generator
+        self.name = name
+        self.prefix = _prefix(name, "cells")
+
+    @property
+    def num_states(self):
+        return sum(cell.num_states for cell in self.cells)
+
+    def prepare_memory(self, memory, mask):
+        return {self.name: [cell.loop_kernels() for cell in self.cells]}
+
+    def prepare_inputs(self, inputs):
+        first = self.cells[0]
+        return {self.prefix + "projected": first.project_inputs(ops.cast(inputs["inputs"], first.compute_dtype))}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        if not (training and self.dropout and len(self.cells) > 1):
+            return {}
+        seed, masks = random.draw_seed(self.seed_generator), []
+        for index, cell in enumerate(self.cells[1:], start=1):
+            shape = (batch_size, num_steps, self.cells[index - 1].units)
+            kept = random.uniform(shape, random.fold_in(seed, index)) >= self.dropout
+            masks.append(ops.cast(kept, cell.compute_dtype) / (1.0 - self.dropout))
+        return {self.prefix + "dropout": masks}
+
+    def start(self, batch_size, memory, initial_state):
+        if initial_state is None:
+            return {self.name: [x for cell in self.cells for x in cell.initial_states(batch_size)]}
+        self.check_initial_state(initial_state)
+        return {self.name: [ops.cast(x, self.cells[0].compute_dtype) for x in initial_state]}
+
+    def check_initial_state(self, initial_state):
+        """Raise ValueError unless the state, where it is not `None`, is a list of (B, units) for each state."""
+        if initial_state is None:
+            return
+        units = self.cells[0].units
+        if len(initial_state) != self.num_states:
+            raise ValueError(
+                f"`initial_state` must be a list of {self.num_states} tensors of shape (B, {units}). "
+                f"Received: {len(initial_state)} tensors"
+            )
+        for x in initial_state:
+            if len(x.shape) != 2 or x.shape[-1] != units:
+                raise ValueError(
+                    f"`initial_state` must hold tensors of shape (B, {units}). Received: shape={tuple(x.shape)}"
+                )
+
+    def step(self, given, state, memory, noise, training):
+        projected, hidden, new_states = given[self.prefix + "projected"], None, []
+        context = None if self.context is None else self.context(given, state)
+        states, masks = list(state[self.name]), noise.get(self.prefix + "dropout")
+        for index, (cell, kernels) in enumerate(zip(self.cells, memory[self.name], strict=True)):
+            below = hidden
+            if index:
+                inputs = below if masks is None else below * masks[index - 1]
+                projected, context = cell.project_inputs(inputs), None
+            own, states = states[: cell.num_states], states[cell.num_states :]
+            hidden, new = cell.step(projected, context, own, kernels)
+            new_states.extend(new)
+            if index and self.residual:
+                hidden = hidden + below
+        return {self.prefix + "hidden": hidden}, {self.name: new_states}
+
+
+class AttentionPart(Part):
+    """Attention over the memory. Gives what `Attention.attend` returns (`"context"`, `"weights"`, `"logits"`, ...), the
+    `"query"`, and, with a feeding, what is `"fed"`. Reads `"posterior_logits"` of the inputs, if they are there.
+
+    Args:
+        attention: A built `Attention`.
+        query: Function of what is given and the state that returns the query, (B, Dq).
+        feeding: A `Feeding`, or `None` for none. Defaults to `None`.
+        leaves_loop: Whether to attend for all steps after the loop, of which nothing depends on the attention.
+        name: Where memory and noise stand; another name than `"attention"` comes before all that the part gives and
+            reads, as in `"image_context"`.
+    """
+
+    def __init__(self, attention, query, feeding=None, leaves_loop=False, name="attention"):
+        self.attention = attention
+        self.query = query
+        self.feeding = NoFeeding() if feeding is None else feeding
+        self.leaves_loop = leaves_loop
+        self.name = name
+        self.prefix = _prefix(name, "attention")
+
+    def prepare_memory(self, memory, mask):
+        memory = ops.cast(memory, self.attention.compute_dtype)
+        mask = None if mask is None else ops.cast(mask, "bool")[:, None, :]
+        return {self.name: self.attention.prepare_memory(memory, mask=mask)}
+
+    def prepare_inputs(self, inputs):
+        name = self.prefix + "posterior_logits"
+        if self.leaves_loop or inputs.get(name) is None:
+            return {}
+        return {name: as_finite_float32(inputs[name])}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        return {self.name: self.attention.draw_noise(batch_size, num_steps, memory[self.name], training)}
+
+    def start(self, batch_size, memory, initial_state):
+        score = self.attention.score
+        if not score.keeps_state:
+            return {}
+        num_keys = ops.shape(memory[self.name]["value"])[1]
+        return {self.prefix + "score": score.initial_state(batch_size, num_keys)}
+
+    def step(self, given, state, memory, noise, training):
+        query, score = self.query(given, state), self.prefix + "score"
+        gives, new_state = {self.prefix + "query": query}, {}
+        if self.leaves_loop:
+            return gives, new_state
+        one_step = {name: given[name][:, None] for name in (self.prefix + "posterior_logits",) if name in given}
+        one_step[self.prefix + "query"] = query[:, None]
+        noise = tree.map_structure(lambda x: x[:, None], noise.get(self.name, {}))
+        attended = self._attend(one_step, memory, noise, training, state.get(score))
+        attended = tree.map_structure(lambda x: x[:, 0], attended)
+        if self.feeding.feeds:
+            gives[self.prefix + "fed"] = self.feeding.context(attended, self.attention, memory[self.name])
+        if score in state:
+            new_state[score] = self.attention.score.next_state(state[score], self.feeding.weights(attended))
+        return {**gives, **self._named(attended)}, new_state
+
+    def after(self, given, memory, noise, training):
+        return self._named(self._attend(given, memory, noise.get(self.name, {}), training))
+
+    def kept(self, inputs):
+        kept = ["query"] if self.leaves_loop else []
+        if self.attention.context.has_divergence:
+            kept += ["mean", "parameters"]
+        if self.attention.prior is not None or inputs.get(self.prefix + "posterior_logits") is not None:
+            kept.append("logits")
+        return [self.prefix + name for name in kept]
+
+    def account(self, given, memory, noise, mask, training):
+        names = [name for name in ("mean", "parameters", "logits") if self.prefix + name in given]
+        attended = {name: given[self.prefix + name] for name in names}
+        posterior_logits = given.get(self.prefix + "posterior_logits")
+        noise = noise.get(self.name, {})
+        self.attention.account(attended, memory[self.name], noise, mask, training, posterior_logits)
+
+    def _attend(self, given, memory, noise, training, state=None):
+        query, posterior_logits = given[self.prefix + "query"], given.get(self.prefix + "posterior_logits")
+        return self.attention.attend(query, memory[self.name], noise, training, posterior_logits, state)
+
+    def _named(self, attended):
+        return {self.prefix + name: x for name, x in attended.items()}
+
+
+class LatentPart(Part):
+    """A Gaussian latent at every step. Gives z, (B, units), under its name, and the parameters of q and p; the KL of q
+    from p is accounted for after the loop.
+
+    Args:
+        latent: A built `GaussianLatent`, which makes q of what `posterior` returns.
+        posterior: Function of what is given and the state that returns (B, D), or `None` to draw from p, which adds no
+            KL: then, for generation, there is no q.
+        prior: Function of the same that returns the mean of p and its log sigma side by side, (B, 2 units); or `None`
+            for N(0, I). Defaults to `None`.
+        name: Defaults to `"latent"`; z, `"latent_posterior"` and `"latent_prior"` are called after it.
+    """
+
+    def __init__(self, latent, posterior, prior=None, name="latent"):
+        self.latent = latent
+        self.posterior = posterior
+        self.prior = prior
+        self.name = name
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        return {self.name: self.latent.draw_noise((batch_size, num_steps, self.latent.units), training)}
+
+    def step(self, given, state, memory, noise, training):
+        gives, parameters = {}, None
+        if self.prior is not None:
+            mean, log_scale = ops.split(self.prior(given, state), 2, axis=-1)
+            parameters = gives[self.name + "_prior"] = {"mean": mean, "log_scale": clip_log_scale(log_scale)}
+        inputs = self.posterior(given, state)
+        if inputs is not None:
+            parameters = gives[self.name + "_posterior"] = self.latent.parameters(inputs)
+        gives[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
+        return gives, {}
+
+    def kept(self, inputs):
+        return (self.name + "_posterior", self.name + "_prior")
+
+    def account(self, given, memory, noise, mask, training):
+        if self.name + "_posterior" in given:
+            self.latent.account(given[self.name + "_posterior"], mask, training, given.get(self.name + "_prior"))
+
+
+class Carry(Part):
+    """Hands what a part gave to the next step: `state[name]` is `given[name]` of the step before, zeros at first.
+
+    Args:
+        name: What to carry, for instance `"fed"`.
+        width: Its width.
+        dtype: Its dtype.
+    """
+
+    def __init__(self, name, width, dtype="float32"):
+        self.name = name
+        self.width = width
+        self.dtype = dtype
+
+    def start(self, batch_size, memory, initial_state):
+        return {self.name: ops.zeros((batch_size, self.width), self.dtype)}
+
+    def step(self, given, state, memory, noise, training):
+        return {}, {self.name: given[self.name]}
+
+
+def _prefix(name, usual):
+    return "" if name == usual else f"{name}_"

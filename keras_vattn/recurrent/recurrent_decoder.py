@@ -1,0 +1,177 @@
+import keras
+from keras import ops, tree
+
+from keras_vattn.support.loop import scan
+
+
+class RecurrentDecoder(keras.layers.Layer):
+    """Base class of the recurrent decoders: a list of parts around a pure step.
+
+    A decoder holds layers, and says in `parts` what a step does with them, in order. Everything else follows from the
+    list, in three acts: what the parts need before the loop (memory, projected inputs, all noise), the loop over what
+    truly depends on the previous step, and what they account for after it, with one `add_loss` for each layer that has
+    a KL. A masked step keeps the state and adds no KL. `step` is the same code for training, greedy decoding, sampling
+    and beam search.
+
+    Call arguments:
+        inputs: (B, T, D).
+        memory: What the parts read before the loop, for instance (B, S, Dm), or `None`.
+        initial_state: List of (B, units) tensors, the states of the cells, or `None` for zeros.
+        inputs_mask: Boolean (B, T).
+        memory_mask: Boolean (B, S).
+        training: Whether to draw and to drop out.
+
+    Returns:
+        A dictionary of what the class attribute `gives` names, (B, T, ...).
+
+    Example:
+
+    >>> class Reader(keras_vattn.recurrent.RecurrentDecoder):
+    ...     def __init__(self, units, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         self.cell = keras_vattn.GRUCell(units)
+    ...     def build(self, inputs_shape, memory_shape=None):
+    ...         self.cell.build(inputs_shape)
+    ...     def parts(self):
+    ...         return [keras_vattn.recurrent.CellsPart([self.cell])]
+    >>> Reader(8)(keras.ops.ones((2, 4, 3)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
+
+    gives = ("hidden",)
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def parts(self):
+        """Return the list of the parts of a step, in order. Made anew at every use: parts are light."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
+
+    def prepare_memory(self, memory=None, memory_mask=None):
+        """Return what every step needs of the memory, computed once; the argument of `step`."""
+        return _together("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
+
+    def draw_noise(self, batch_size, num_steps, memory, training=False):
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` takes slices of it."""
+        drawn = [part.draw_noise(batch_size, num_steps, memory, training) for part in self.parts()]
+        return _together("noise", drawn)
+
+    def start(self, batch_size, memory, initial_state=None):
+        """Return the state before the first step, a dictionary.
+
+        Args:
+            batch_size: B, an integer or a scalar tensor.
+            memory: Result of `prepare_memory`.
+            initial_state: As in the call.
+        """
+        return _together("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
+
+    def step(self, inputs, state, memory, noise=None):
+        """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
+
+        Args:
+            inputs: (B, D), the input of this step, or a dictionary of such with `"inputs"`.
+            state: Result of `start` or of the previous step.
+            memory: Result of `prepare_memory`.
+            noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
+
+        Returns:
+            A dictionary of all that the parts give, (B, ...), and the next state.
+        """
+        parts, noise = self.parts(), noise or {}
+        inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        prepared = _prepared_inputs(parts, inputs)
+        given, state = _take_step(parts, prepared, state, memory, noise, training=False)
+        for part in parts:
+            if part.leaves_loop:
+                read = {name: given[name] for name in part.kept(inputs) if name in given}
+                of_all_steps = tree.map_structure(lambda x: x[:, None], ({**inputs, **read}, noise))
+                gives = part.after(of_all_steps[0], memory, of_all_steps[1], training=False)
+                given = _together("result", [given, tree.map_structure(lambda x: x[:, 0], gives)])
+        return {name: x for name, x in given.items() if name not in prepared}, state
+
+    def run(
+        self,
+        inputs,
+        memory=None,
+        initial_state=None,
+        inputs_mask=None,
+        memory_mask=None,
+        keep=("hidden",),
+        training=None,
+    ):
+        """Run all steps and account for them: what `call` is made of.
+
+        Args:
+            inputs: Dictionary of (B, T, ...) tensors, one of them `"inputs"`.
+            memory: As in the call.
+            initial_state: As in the call.
+            inputs_mask: As in the call.
+            memory_mask: As in the call.
+            keep: Names of what to return of all that the parts give.
+            training: As in the call.
+
+        Returns:
+            A dictionary of what was kept, (B, T, ...), and the last state.
+        """
+        parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
+        batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
+        noise = self.draw_noise(batch_size, num_steps, prepared, training)
+        kept = {*keep, *(name for part in parts for name in part.kept(inputs))}
+
+        def step(x, state):
+            given, new_state = _take_step(parts, x["given"], state, prepared, x["noise"], training)
+            if "mask" in x:
+                new_state = tree.map_structure(lambda new, old: _where(x["mask"], new, old), new_state, state)
+            return {name: y for name, y in given.items() if name in kept}, new_state
+
+        sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}
+        if inputs_mask is not None:
+            sequences["mask"] = ops.cast(inputs_mask, "bool")
+        stacked, state = scan(step, self.start(batch_size, prepared, initial_state), sequences, num_steps)
+        given = {**inputs, **stacked}
+        for part in parts:
+            if part.leaves_loop:
+                given = {**given, **part.after(given, prepared, noise, training)}
+        for part in parts:
+            part.account(given, prepared, noise, inputs_mask, training)
+        return {name: given[name] for name in keep}, state
+
+    def call(self, inputs, memory=None, initial_state=None, inputs_mask=None, memory_mask=None, training=None):
+        return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
+
+    def compute_mask(self, inputs, previous_mask=None):
+        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return dict.fromkeys(self.gives, mask)
+
+
+def _take_step(parts, given, state, memory, noise, training):
+    """Run the parts in order, each with what those before it gave and the state before this step. Pure."""
+    new_state = {}
+    for part in parts:
+        gives, changed = part.step(given, state, memory, noise, training)
+        given, new_state = _together("result", [given, gives]), _together("state", [new_state, changed])
+    return given, {**state, **new_state}
+
+
+def _prepared_inputs(parts, inputs):
+    return _together("inputs", [part.prepare_inputs(inputs) for part in parts])
+
+
+def _together(kind, dictionaries):
+    """Return one dictionary; ValueError if two parts use one name."""
+    together = {}
+    for dictionary in dictionaries:
+        for name in dictionary:
+            if name in together:
+                raise ValueError(
+                    f"Two parts of a decoder have an entry of one name in the {kind}: give one of them another `name`. "
+                    f"Received: {name}"
+                )
+        together.update(dictionary)
+    return together
+
+
+def _where(mask, new, old):
+    return ops.where(ops.reshape(mask, (-1, *[1] * (len(new.shape) - 1))), new, old)
