@@ -4,8 +4,8 @@ from functools import partial
 
 import tensorflow as tf
 from battery_attention import AttentionCase
-from battery_cases import SOURCE, Case, scale_logits
-from keras import ops
+from battery_cases import BATCH, SOURCE, STEPS, Case, scale_logits
+from keras import ops, tree
 from log_laplace import LogLaplace
 
 from keras_vattn import (
@@ -15,8 +15,11 @@ from keras_vattn import (
     DeterministicAttention,
     DirichletAttention,
     GaussianAttention,
+    GRUCell,
     LocationSensitive,
+    LSTMCell,
 )
+from keras_vattn.recurrent import ExpectedFeeding
 
 
 class DecoderCase(Case):
@@ -89,6 +92,23 @@ def _decoder_case(name, attention=None, memory=5, divergence=False, posterior=Fa
         noise_in_attention=not options.get("dropout"),
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
     )
+
+
+class CellCase(Case):
+    """A row of a recurrent cell, which takes one step: (B, D) in, the output and a list of states out."""
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
+
+    def outputs(self, result):
+        return tree.flatten(result)
+
+    def known_shapes(self, result):
+        return tree.map_structure(lambda x: tuple(x.shape), result)
+
+    def make_extreme(self, layer, arrays):
+        layer.kernel.assign(layer.kernel * (1e4 / ops.max(ops.abs(ops.matmul(arrays["inputs"], layer.kernel)))))
+        return arrays
 
 
 def _location_sensitive(location, seed=None):
@@ -191,4 +211,21 @@ DECODER_CASES = [
         partial(_location_sensitive, "cumulative"),
         cell="gru",
     ),
+    _decoder_case(
+        "gru-class-previous-expected-stack",
+        partial(GaussianAttention, score="additive"),
+        divergence=True,
+        cell=GRUCell,
+        num_layers=2,
+        query="previous",
+        feeding=ExpectedFeeding,
+    ),
+    CellCase(
+        "lstm-cell",
+        partial(LSTMCell, units=6),
+        {"inputs": 4, "context": 5},
+        bad_options=({"units": 0},),
+    ),
+    CellCase("gru-cell", partial(GRUCell, units=6), {"inputs": 4, "context": 5}),
+    CellCase("gru-cell-no-context", partial(GRUCell, units=6), {"inputs": 4}),
 ]

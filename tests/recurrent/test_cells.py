@@ -1,0 +1,166 @@
+"""The cell of a decoder is an identifier; a cell of one's own says where the context enters."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from scipy.special import expit
+
+import keras_vattn
+from keras_vattn import Attention, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell
+
+GENERATOR = np.random.default_rng(7)
+UNITS = 6
+INPUTS = GENERATOR.normal(size=(3, 4, 4)).astype("float32")
+MEMORY = GENERATOR.normal(size=(3, 5, 5)).astype("float32")
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class MaxOutCell(RecurrentCell):
+    """Att2in's cell (Rennie et al. 2017): the context enters the candidate alone, the larger of two linear maps."""
+
+    num_states, num_gates, context_gates = 2, 5, slice(3, 5)
+
+    def step(self, projected, context, states, kernels):
+        hidden, cell = states
+        i, f, o, one, other = self.gates(projected, context, hidden, kernels)
+        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.maximum(one, other)
+        hidden = ops.sigmoid(o) * ops.tanh(cell)
+        return hidden, [hidden, cell]
+
+
+def decoder_of(cell, **options):
+    return AttentionDecoder(UNITS, Attention("additive"), cell=cell, query="previous", **options)
+
+
+def test_a_context_that_enters_the_candidate_alone():
+    """Att2in against NumPy, with the contexts that the decoder returns."""
+    decoder = decoder_of(MaxOutCell)
+    decoded = decoder(INPUTS, MEMORY)
+    cell = decoder.cells[0]
+    assert cell.context_kernel.shape == (5, 2 * UNITS)
+    h, c = np.zeros((3, UNITS)), np.zeros((3, UNITS))
+    for t in range(4):
+        gates = INPUTS[:, t] @ cell.kernel.numpy() + h @ cell.recurrent_kernel.numpy() + cell.bias.numpy()
+        i, f, o, one, other = np.split(gates, 5, axis=-1)
+        first, second = np.split(decoded["context"][:, t].numpy() @ cell.context_kernel.numpy(), 2, axis=-1)
+        c = expit(f) * c + expit(i) * np.maximum(one + first, other + second)
+        h = expit(o) * np.tanh(c)
+        np.testing.assert_allclose(decoded["hidden"][:, t], h, atol=1e-5)
+
+
+@pytest.mark.parametrize("gates", [slice(None), slice(0, 1), slice(1, 2), slice(1, 3)])
+def test_the_gates_that_a_context_enters(gates):
+    class Cell(RecurrentCell):
+        num_gates, context_gates = 3, gates
+
+        def step(self, projected, context, states, kernels):
+            first, second, third = self.gates(projected, context, states[0], kernels)
+            return first + 10.0 * second + 100.0 * third, states
+
+    cell = Cell(2)
+    inputs, context = tf.zeros((3, 4)), tf.constant(GENERATOR.normal(size=(3, 5)), tf.float32)
+    output, _ = cell(inputs, context=context)
+    shares = np.split(context @ cell.context_kernel, len(range(3)[gates]), axis=-1)
+    expected = sum(10.0**gate * share for gate, share in zip(range(3)[gates], shares, strict=True))
+    np.testing.assert_allclose(output, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name):
+    make = {"lstm": LSTMCell, "gru": GRUCell}[name]
+    reference = decoder_of(name, num_layers=2)
+    expected = reference(INPUTS, MEMORY)["hidden"]
+    instance = make(UNITS, name="mine")
+    for cell in (make, instance, keras.saving.serialize_keras_object(instance)):
+        decoder = decoder_of(cell, num_layers=2)
+        decoder.build(INPUTS.shape, MEMORY.shape)
+        assert [x.name for x in decoder.cells] == ["cell_0", "cell_1"]
+        decoder.set_weights(reference.get_weights())
+        np.testing.assert_array_equal(decoder(INPUTS, MEMORY)["hidden"], expected)
+    assert not instance.built
+    assert reference.cell == name
+    assert type(decoder.cell) is make
+
+
+def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
+    zeros = {"kernel_initializer": "zeros", "recurrent_initializer": "zeros"}
+    for cell in ("lstm", LSTMCell):
+        decoder = decoder_of(cell, **zeros)
+        decoder.build(INPUTS.shape, MEMORY.shape)
+        assert not np.any(decoder.cells[0].kernel) and not np.any(decoder.cells[0].recurrent_kernel)
+    decoder = decoder_of(LSTMCell(UNITS, kernel_initializer="ones"), **zeros)
+    decoder.build(INPUTS.shape, MEMORY.shape)
+    assert np.all(decoder.cells[0].kernel.numpy() == 1.0)
+
+
+@pytest.mark.parametrize("cell", [MaxOutCell, MaxOutCell(UNITS, kernel_initializer="he_normal")])
+def test_a_decoder_with_a_cell_of_ones_own_is_saved(cell, tmp_path):
+    inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
+    decoder = decoder_of(cell, num_layers=2)
+    decoded = decoder(inputs, memory, return_state=True)
+    model = keras.Model([inputs, memory], [decoded["hidden"], *decoded["state"]])
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    for one, two in zip(copy([INPUTS, MEMORY]), model([INPUTS, MEMORY]), strict=True):
+        np.testing.assert_array_equal(one, two)
+    read = json.loads(json.dumps(decoder.get_config()))
+    assert json.loads(json.dumps(AttentionDecoder.from_config(read).get_config())) == read
+
+
+def test_a_state_of_a_functional_model_is_each_cells_own():
+    inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
+    decoder = decoder_of("lstm")
+    model = keras.Model([inputs, memory], decoder(inputs, memory, return_state=True)["state"])
+    for one, two in zip(model([INPUTS, MEMORY]), decoder(INPUTS, MEMORY, return_state=True)["state"], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r'Expected one of "lstm", "gru". Received: cell="rnn"'):
+        AttentionDecoder(UNITS, cell="rnn")
+    with pytest.raises(ValueError, match="Received: cell=<Dense"):
+        AttentionDecoder(UNITS, cell=keras.layers.Dense(2))
+    with pytest.raises(ValueError, match=r"Received: cell.units=4, units=6"):
+        AttentionDecoder(UNITS, cell=LSTMCell(4))
+    with pytest.raises(ValueError, match=r"Received: .*cell.compute_dtype=bfloat16, dtype=float32"):
+        AttentionDecoder(UNITS, cell=LSTMCell(UNITS, dtype="mixed_bfloat16"))
+    with pytest.raises(NotImplementedError, match="RecurrentCell does not implement `step`"):
+        RecurrentCell(3)(INPUTS[:, 0])
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Both(keras_vattn.recurrent.Feeding):
+    """Feeds the drawn context and the expected one."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def context(self, attended, attention, memory):
+        expected = keras_vattn.recurrent.ExpectedFeeding().context(attended, attention, memory)
+        return self.scale * ops.concatenate([attended["context"], expected], axis=-1)
+
+    def width(self, context_width):
+        return 2 * context_width
+
+    def get_config(self):
+        return {"scale": self.scale}
+
+
+@pytest.mark.parametrize("query", ["current", "previous"])
+def test_a_feeding_of_ones_own(query):
+    decoder = AttentionDecoder(UNITS, Attention("additive"), query=query, feeding=Both(0.5))
+    single = AttentionDecoder(UNITS, Attention("additive"), query=query)
+    decoded = decoder(INPUTS, MEMORY)
+    single.build(INPUTS.shape, MEMORY.shape)
+    assert decoder.cells[0].context_kernel.shape == (10, 4 * UNITS)
+    single.attention.set_weights(decoder.attention.get_weights())
+    kernel, context_kernel, *others = decoder.cells[0].get_weights()
+    # Without a draw both halves are the context.
+    single.cells[0].set_weights([kernel, 0.5 * (context_kernel[:5] + context_kernel[5:]), *others])
+    np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
+    read = json.loads(json.dumps(decoder.get_config()))
+    assert AttentionDecoder.from_config(read).feeding.scale == 0.5
