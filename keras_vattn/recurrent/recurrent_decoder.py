@@ -128,7 +128,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
         sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}
         if inputs_mask is not None:
-            sequences["mask"] = ops.cast(inputs_mask, "bool")
+            sequences["mask"] = ops.cast(inputs_mask, "bool")[..., None]
         stacked, state = scan(step, self.start(batch_size, prepared, initial_state), sequences, num_steps)
         given = {**inputs, **stacked}
         for part in parts:
@@ -174,4 +174,5 @@ def _together(kind, dictionaries):
 
 
 def _where(mask, new, old):
-    return ops.where(ops.reshape(mask, (-1, *[1] * (len(new.shape) - 1))), new, old)
+    rank = len(new.shape)
+    return ops.where(mask if rank == 2 else ops.reshape(mask, (-1, *[1] * (rank - 1))), new, old)
