@@ -166,6 +166,27 @@ def normal(shape, seed):
     return ops.cast(tf.math.ndtri(uniform(shape, seed)), "float32")
 
 
+def gumbel(shape, seed):
+    """Draw float32 standard Gumbel noise, -log(-log u) of `uniform`.
+
+    The argmax of log probabilities with such noise added is a draw from them; `keras_vattn.GumbelSoftmax` relaxes it.
+
+    Args:
+        shape: Shape of the result, a tuple of integers and scalar tensors.
+        seed: int32 tensor of shape (2,), or a stack (K, 2), whose K divides `shape[0]`.
+
+    Returns:
+        A float32 tensor of the given shape with values between -2.9 and 16.7.
+
+    Example:
+
+    >>> draw = keras_vattn.random.gumbel((10_000,), keras_vattn.random.as_seed(7))
+    >>> abs(float(keras.ops.mean(draw)) - 0.5772) < 0.05  # Euler's constant
+    True
+    """
+    return -ops.log(-ops.log(uniform(shape, seed)))
+
+
 def gamma_noise(shape, seed):
     """Draw the noise of `log_gamma`, before the concentration is known: float32 proposals and thresholds.
 

@@ -26,9 +26,10 @@ def test_the_ends_of_the_interval(monkeypatch):
         )
         assert float(random.uniform((1,), SEED)[0]) == pytest.approx(expected, rel=1e-7)
         assert abs(float(random.normal((1,), SEED)[0])) < 5.5
+        assert -2.9 < float(random.gumbel((1,), SEED)[0]) < 16.7
 
 
-@pytest.mark.parametrize("draw", [random.uniform, random.normal])
+@pytest.mark.parametrize("draw", [random.uniform, random.normal, random.gumbel])
 def test_the_same_with_and_without_xla(draw):
     compiled = tf.function(lambda seed: draw((7, 5), seed), jit_compile=True)
     graph = tf.function(lambda seed: draw((7, 5), seed))
@@ -38,9 +39,10 @@ def test_the_same_with_and_without_xla(draw):
 
 def test_distributions():
     """Kolmogorov-Smirnov below 1.95 / sqrt(n), its 0.1% point; means within 4 standard errors."""
-    uniform, normal = random.uniform((COUNT,), SEED).numpy(), random.normal((COUNT,), SEED).numpy()
+    uniform, normal, gumbel = (draw((COUNT,), SEED).numpy() for draw in (random.uniform, random.normal, random.gumbel))
     assert stats.kstest(uniform, "uniform").statistic < 1.95 / np.sqrt(COUNT)
     assert stats.kstest(normal, "norm").statistic < 1.95 / np.sqrt(COUNT)
+    assert stats.kstest(gumbel, "gumbel_r").statistic < 1.95 / np.sqrt(COUNT)
     assert abs(uniform.mean() - 0.5) < 4 * np.sqrt(1 / 12 / COUNT)
     assert abs(normal.mean()) < 4 / np.sqrt(COUNT)
     assert abs(normal.var() - 1.0) < 4 * np.sqrt(2.0 / COUNT)

@@ -47,7 +47,7 @@ class GumbelSoftmax(Alignment):
         self.straight_through = boolean("straight_through", straight_through)
 
     def noise(self, shape, seed):
-        return {"gumbel": -ops.log(-ops.log(random.uniform(shape, seed)))}
+        return {"gumbel": random.gumbel(shape, seed)}
 
     def at_step(self, step):
         return {"tau": ops.cast(self.tau(step), "float32")} if self.is_annealed else {}

@@ -58,8 +58,8 @@ class RandomSampler:
     def __call__(self, logits, position):
         """Return ids (B,) int32 from logits (B, V) at step `position`."""
         logits = self.restrict(tf.cast(logits, tf.float32) / self.temperature)
-        gumbel = -tf.math.log(-tf.math.log(random.uniform(tf.shape(logits), random.fold_in(self.seed, position))))
-        return tf.argmax(logits + gumbel, axis=-1, output_type=tf.int32)
+        noise = random.gumbel(tf.shape(logits), random.fold_in(self.seed, position))
+        return tf.argmax(logits + noise, axis=-1, output_type=tf.int32)
 
     def restrict(self, logits):
         """Return the logits with the most negative finite number in place of every excluded word."""

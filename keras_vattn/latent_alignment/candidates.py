@@ -5,11 +5,11 @@ import math
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn import random
 from keras_vattn.latent_alignment.categorical import (
     LOG_ZERO,
     at,
     draw,
-    gumbel,
     is_possible,
     most_probable,
     renormalised,
@@ -34,7 +34,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
     if pair.estimator == "expected":
         return mixture(ops.exp(log_prior), value)
     if pair.estimator == "gumbel":
-        return mixture(keys.softmax((source + gumbel(ops.shape(source), seed)) / objective.tau), value)
+        return mixture(keys.softmax((source + random.gumbel(ops.shape(source), seed)) / objective.tau), value)
     if pair.estimator == "enumerate":
         return all_values(value, keys.valid, ops.shape(log_prior)), log_prior, log_posterior
     if pair.estimator == "top_k":

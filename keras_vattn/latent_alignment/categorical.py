@@ -39,15 +39,10 @@ def categorical_divergence(log_posterior, log_prior):
     return divergence + ops.stop_gradient(ops.maximum(-divergence, 0.0))
 
 
-def gumbel(shape, seed):
-    """Draw standard Gumbel noise, float32, between -2.9 and 16.7."""
-    return -ops.log(-ops.log(random.uniform(shape, seed)))
-
-
 def draw(log_probability, num_samples, seed):
     """Return independent draws, int32 (B, T, num_samples), of the categorical distributions (B, T, S) (Gumbel-max)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
-    noise = gumbel((batch_size, num_queries, num_samples, num_keys), seed)
+    noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
     return ops.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 
