@@ -77,6 +77,14 @@ class TokenLogLikelihoodCase(Case):
         return arrays
 
 
+class VotesCase(TokenLogLikelihoodCase):
+    """A row of TokenLogLikelihood whose targets weigh every word."""
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        votes = np.random.default_rng(seed).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(batch, steps))
+        return {**super().arrays(batch, steps, seed), "targets": tf.constant(votes, tf.float32)}
+
+
 class LatentLogLikelihoodCase(Case):
     """A row of LatentLogLikelihood, which draws nothing: its inputs are of candidates that may have been drawn."""
 
@@ -143,6 +151,11 @@ LATENT_CASES = [
     TokenLogLikelihoodCase(
         "token-log-likelihood-chunks-ignore-class",
         partial(TokenLogLikelihood, vocabulary_size=VOCABULARY, ignore_class=0, chunk_size=7),
+        {"inputs": 6, "targets": None},
+    ),
+    VotesCase(
+        "token-log-likelihood-votes",
+        partial(TokenLogLikelihood, vocabulary_size=VOCABULARY, chunk_size=7),
         {"inputs": 6, "targets": None},
     ),
     LatentLogLikelihoodCase(

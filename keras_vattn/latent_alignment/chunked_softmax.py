@@ -13,13 +13,16 @@ from keras_vattn.latent_alignment.categorical import LOG_ZERO
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
-    """Return log softmax(inputs W + b)[target] of every row, float32 (R,).
+    """Return log softmax(inputs W + b)[target] of every row, or the sum of such logarithms under weights, float32 (R,).
+
+    Targets have no gradient.
 
     Args:
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: int32 (R,), inside the vocabulary.
+        targets: int32 (R,), inside the vocabulary; or float32 (N, V), the weight of every word, where N divides R and
+            row r has the weights r mod N.
         chunk_size: Largest number of rows whose logits exist at a time.
         counted: Boolean (R,) or `None` for all. The others have value and gradient 0.
         num_parts: Into how many parts the first chunk is cut, to leave out those whose rows do not count, or have no
@@ -28,11 +31,12 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
     @tf.custom_gradient
     def function(inputs, kernel, bias):
-        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), targets)
+        of_rows = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
+        output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), of_rows)
         num_rows = tf.shape(inputs)[0]
         num_chunks = tf.maximum(_ceiling(num_rows, chunk_size), 1)
         size = _ceiling(num_rows, num_chunks)
-        wanted = tf.ones_like(targets, tf.bool) if counted is None else counted
+        wanted = tf.ones((num_rows,), tf.bool) if counted is None else counted
         chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
         part_size = _ceiling(size, num_parts)
         parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
@@ -104,22 +108,60 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
 
 
 @dataclasses.dataclass(frozen=True)
+class _Words:
+    """Targets of which each is one word: labels int32 (R,)."""
+
+    labels: tf.Tensor
+
+    def log_likelihood(self, logits, largest, log_largest, rows):
+        """Return log p of the targets of rows (r,), from logits (r, V), the largest one, (r,), and log p of that."""
+        return tf.gather(logits, tf.gather(self.labels, rows), batch_dims=1) - largest + log_largest
+
+    def by_logits(self, probabilities, upstream, rows):
+        """Return the gradient of the log-likelihoods by the logits, (r, V), in the dtype of the probabilities."""
+        upstream = tf.cast(upstream, probabilities.dtype)
+        targets = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.labels, rows)], axis=1)
+        return tf.tensor_scatter_nd_add(probabilities * -upstream[:, None], targets, upstream)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Votes:
+    """Targets that weigh every word: weights float32 (N, V), those of row r at r mod N."""
+
+    weights: tf.Tensor
+
+    def of_rows(self, rows):
+        """Return the weights of rows (r,), (r, V), and their sums, (r,)."""
+        weights = tf.gather(self.weights, rows % tf.shape(self.weights)[0])
+        return weights, tf.reduce_sum(weights, axis=1)
+
+    def log_likelihood(self, logits, largest, log_largest, rows):
+        weights, total = self.of_rows(rows)
+        return tf.reduce_sum(weights * (logits - largest[:, None]), axis=1) + total * log_largest
+
+    def by_logits(self, probabilities, upstream, rows):
+        weights, total = self.of_rows(rows)
+        by_logits = weights - total[:, None] * tf.cast(probabilities, tf.float32)
+        return tf.cast(upstream[:, None] * by_logits, probabilities.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype, targets (R,)."""
+    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype."""
 
     inputs: tf.Tensor
     kernel: tf.Tensor
     bias: tf.Tensor
-    targets: tf.Tensor
+    targets: _Words | _Votes
 
     def chosen_and_probabilities(self, rows):
-        """Return log p of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
+        """Return the log-likelihood of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
         probabilities = tf.nn.softmax(logits)
-        distance = tf.gather(logits, tf.gather(self.targets, rows), batch_dims=1) - tf.reduce_max(logits, axis=1)
         # The largest probability is at least 1 / V, so that its logarithm loses nothing.
-        log_likelihood = distance + tf.math.log(tf.reduce_max(probabilities, axis=1))
+        log_largest = tf.math.log(tf.reduce_max(probabilities, axis=1))
+        log_likelihood = self.targets.log_likelihood(logits, tf.reduce_max(logits, axis=1), log_largest, rows)
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def chosen_and_probabilities_if(self, needed, rows):
@@ -142,9 +184,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         by_inputs, by_kernel, by_bias = totals
-        upstream = tf.cast(upstream, probabilities.dtype)
-        targets = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.targets, rows)], axis=1)
-        by_logits = tf.tensor_scatter_nd_add(probabilities * -upstream[:, None], targets, upstream)
+        by_logits = self.targets.by_logits(probabilities, upstream, rows)
         by_rows = tf.matmul(by_logits, self.kernel, transpose_b=True)
         return (
             tf.tensor_scatter_nd_add(by_inputs, rows[:, None], by_rows),

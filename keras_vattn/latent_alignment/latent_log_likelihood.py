@@ -20,13 +20,15 @@ class LatentLogLikelihood(keras.layers.Layer):
     gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. A KL
     is no part of it: `keras_vattn.CategoricalAttention` adds that one to the losses.
 
+    Where an example has one query there may be no axis of steps: (B, K) gives (B,).
+
     Args:
         objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` whose candidates these
             are. Defaults to `"elbo"`.
 
     Call arguments:
         log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
-            1) with the soft baseline in training.
+            1) with the soft baseline in training. Or (B, K), and then all that follows is without the axis T.
         log_prior: (B, T, K) of the `CategoricalAttention`.
         log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal, and q is
             p where `keras_vattn.posterior_draws` makes the attention draw.
@@ -36,7 +38,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         training: Whether the pair of training is computed, as in the attention.
 
     Returns:
-        Float32 (B, T), in nats.
+        Float32 (B, T), or (B,), in nats.
 
     Raises:
         ValueError: If the number of candidates is not what the objective makes, or another objective made them.
@@ -143,17 +145,21 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     def _pair(self, log_likelihood, log_prior, log_posterior, training):
         """Return the pair that the call computes, after a look at what it was given."""
-        self._check_objective(log_prior)
+        self._check_prior(log_prior)
         pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
         if log_posterior is not None:
-            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), "(B, T, K)")
+            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
         expected = list(log_prior.shape)
-        if len(expected) == 3 and expected[-1] is not None:
+        if expected[-1] is not None:
             expected[-1] += self.objective.has_baseline_entry(pair, training)
-        check_shape("log_likelihood", log_likelihood, tuple(expected), f"(B, T, K) of {pair}")
+        check_shape("log_likelihood", log_likelihood, tuple(expected), f"{_meaning(log_prior)} of {pair}")
         return pair
 
-    def _check_objective(self, log_prior):
+    def _check_prior(self, log_prior):
+        if len(log_prior.shape) not in (2, 3):
+            raise ValueError(
+                f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
+            )
         made_for = getattr(log_prior, "latent_objective", self.objective)
         if not made_for.is_equivalent(self.objective):
             raise ValueError(
@@ -162,11 +168,11 @@ class LatentLogLikelihood(keras.layers.Layer):
             )
 
     def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
-        return tuple(log_likelihood_shape[:2])
+        return tuple(log_likelihood_shape[:-1])
 
     def _check_masks(self, log_likelihood, log_likelihood_mask, log_prior_mask):
         for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
-            check_mask(name, mask, tuple(log_likelihood.shape[:2]), "(B, T)")
+            check_mask(name, mask, tuple(log_likelihood.shape[:-1]), _meaning(log_likelihood).replace(", K", ""))
 
     def compute_output_spec(
         self,
@@ -177,16 +183,16 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        self._check_objective(log_prior)
+        self._check_prior(log_prior)
         self._check_masks(log_likelihood, log_likelihood_mask, log_prior_mask)
         if log_posterior is not None:
-            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), "(B, T, K)")
+            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
         # Training may have one candidate more, that of the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):
             choices.add(num_candidates + 1)
-        if not any(fits(log_likelihood.shape, (*log_prior.shape[:2], choice)) for choice in choices):
+        if not any(fits(log_likelihood.shape, (*log_prior.shape[:-1], choice)) for choice in choices):
             raise ValueError(
                 "`log_likelihood` and `log_prior` must have the same candidates. Received: "
                 f"log_likelihood.shape={tuple(log_likelihood.shape)}, log_prior.shape={tuple(log_prior.shape)}"
@@ -195,3 +201,7 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "objective": keras.saving.serialize_keras_object(self.objective)}
+
+
+def _meaning(x):
+    return "(B, K)" if len(x.shape) == 2 else "(B, T, K)"

@@ -1,3 +1,5 @@
+import math
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -5,7 +7,7 @@ from keras import ops
 from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
 from keras_vattn.support import keras_private
-from keras_vattn.support.masks import both, check_mask, check_shape
+from keras_vattn.support.masks import both, check_mask, check_shape, fits
 from keras_vattn.support.validation import positive_integer
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
@@ -26,20 +28,29 @@ class TokenLogLikelihood(keras.layers.Layer):
     gradient is 0, such as that of the soft baseline, are left out there. The products of the matrices are in the
     compute dtype, all else is float32.
 
+    Targets may weigh every word instead, w_t of V numbers, with the log-likelihood sum_v w_t[v] log p(v | z_k): a
+    distribution over words, or votes, as the ten answers to a question about an image (Deng et al. 2018, section 4).
+    Votes that sum to n count n times; to count once, divide them by their sum.
+
+    Where an example has one query there may be no axis of steps: inputs (B, K, D) with targets (B,) or (B, V). It is
+    there in every input or in none; `x[:, 0]` takes it from the results of `keras_vattn.CategoricalAttention`.
+
     Args:
         vocabulary_size: V.
-        ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Defaults to `None`.
+        ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Targets that weigh
+            every word have none: there a word of weights 0 does not count. Defaults to `None`.
         chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
             is computed twice; smaller saves memory, of which a training step takes about three times a chunk's
-            logits. `None` for as many rows as have 2**26 of them, 256 MB in float32, or 2**23 with `log_weights`.
-            Defaults to `None`.
+            logits, and more where targets weigh every word. `None` for as many rows as have 2**26 logits, 256 MB in
+            float32, or 2**23 with `log_weights`. Defaults to `None`.
         use_bias: Whether b is there. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
-        inputs: (B, T, K, D), the emission's hidden state of each candidate.
-        targets: Integers (B, T) in [0, V), or `None`.
+        inputs: (B, T, K, D), the emission's hidden state of each candidate; or (B, K, D), and then all that follows is
+            without the axis T.
+        targets: Integers (B, T) in [0, V), or weights of every word, (B, T, V), or `None`. They have no gradient.
         log_weights: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
         inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
         candidates_mask: Boolean (B, T, K), or what broadcasts to it, or `None`: which candidates are possible, for
@@ -48,15 +59,15 @@ class TokenLogLikelihood(keras.layers.Layer):
             has all of them, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
-        Float32, in nats. With targets log p(y_t | z_k), (B, T, K); words of `ignore_class`, and those that
-        `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With `log_weights`
-        the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact where all
-        keys are enumerated, K-max where the most probable ones are given, an average over draws where they are draws.
-        With neither log p(v | z_k), (B, T, K, V).
+        Float32, in nats. With targets their log-likelihood under each z_k, (B, T, K); words of `ignore_class`, and
+        those that `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With
+        `log_weights` the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact
+        where all keys are enumerated, K-max where the most probable ones are given, an average over draws where they
+        are draws. With neither log p(v | z_k), (B, T, K, V).
 
     Raises:
         ValueError: For sizes that are not positive, inputs, targets, masks or `log_weights` of the wrong shape, targets
-            beside `log_weights`, and a `candidates_mask` without targets.
+            beside `log_weights`, a `candidates_mask` without targets, and weights of every word beside `ignore_class`.
 
     Example:
 
@@ -67,6 +78,9 @@ class TokenLogLikelihood(keras.layers.Layer):
     (TensorShape([2, 3, 5]), -2.3026)
     >>> layer(hidden, log_weights=keras.ops.log(keras.ops.ones((2, 3, 5)) / 5)).shape
     TensorShape([2, 3, 10])
+    >>> votes = keras.ops.convert_to_tensor([[7.0, 3.0] + 8 * [0.0]])  # ten people, one question
+    >>> round(float(layer(keras.ops.ones((1, 5, 8)), votes)[0, 0]), 4)  # -10 log(10)
+    -23.0259
     """
 
     def __init__(
@@ -92,9 +106,9 @@ class TokenLogLikelihood(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape, targets_shape=None, log_weights_shape=None):
-        if len(inputs_shape) != 4 or inputs_shape[-1] is None:
+        if len(inputs_shape) not in (3, 4) or inputs_shape[-1] is None:
             raise ValueError(
-                "`inputs` must have shape (batch, steps, candidates, width). "
+                "`inputs` must have shape (batch, steps, candidates, width), or (batch, candidates, width). "
                 f"Received: inputs.shape={tuple(inputs_shape)}"
             )
         # Read in float32: the gradient of the kernel is summed over chunks.
@@ -115,7 +129,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype)
         mask, counted = None, None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
-            targets = ops.cast(targets, "int32")
+            targets = ops.cast(targets, "float32" if len(targets.shape) == len(inputs.shape) - 1 else "int32")
             if self.ignore_class is not None:
                 counted = both(counted, ops.not_equal(targets, self.ignore_class))
             mask = counted
@@ -127,32 +141,34 @@ class TokenLogLikelihood(keras.layers.Layer):
         if visible is not None:
             # What stands at the others may be anything, NaN too.
             inputs = ops.where(visible[..., None], inputs, ops.zeros_like(inputs))
-        batch_size, num_steps, num_candidates, width = ops.shape(inputs)
+        *axes, num_candidates, width = ops.shape(inputs)
+        num_words = math.prod(axes)
         if targets is None and log_weights is None:
             logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
-        num_parts = 1 if inputs.shape[2] == 1 else NUM_PARTS
+        num_parts = 1 if inputs.shape[-2] == 1 else NUM_PARTS
         # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
-        inputs = ops.transpose(inputs, (2, 0, 1, 3))
+        rows = ops.transpose(ops.reshape(inputs, (num_words, num_candidates, width)), (1, 0, 2))
         if targets is None:
-            log_weights = ops.transpose(without_empty_rows(ops.cast(log_weights, "float32")), (2, 0, 1))
-            rows = ops.reshape(inputs, (num_candidates, batch_size * num_steps, width))
-            log_weights = ops.reshape(log_weights, (num_candidates, batch_size * num_steps))
+            log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
+            log_weights = ops.transpose(ops.reshape(log_weights, (num_words, num_candidates)))
             result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
-            return ops.reshape(result, (batch_size, num_steps, self.vocabulary_size))
+            return ops.reshape(result, (*axes, self.vocabulary_size))
+        rows = ops.reshape(rows, (num_candidates * num_words, width))
         if counted is not None:
-            targets = ops.where(ops.broadcast_to(counted, (batch_size, num_steps)), targets, 0)
+            counted = ops.broadcast_to(counted, axes)
+            targets = ops.where(counted if len(targets.shape) == len(axes) else counted[..., None], targets, 0)
         if visible is not None:
-            visible = ops.transpose(ops.broadcast_to(visible, (batch_size, num_steps, num_candidates)), (2, 0, 1))
-        targets = ops.broadcast_to(targets[None], (num_candidates, batch_size, num_steps))
-        rows, targets, visible = (
-            None if x is None else ops.reshape(x, (num_candidates * batch_size * num_steps, *x.shape[3:]))
-            for x in (inputs, targets, visible)
-        )
+            visible = ops.broadcast_to(visible, (*axes, num_candidates))
+            visible = ops.reshape(ops.transpose(ops.reshape(visible, (num_words, num_candidates))), (-1,))
+        if len(targets.shape) == len(axes):
+            targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
+        else:
+            targets = ops.reshape(targets, (num_words, self.vocabulary_size))
         result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, visible, num_parts)
-        result = ops.transpose(ops.reshape(result, (num_candidates, batch_size, num_steps)), (1, 2, 0))
+        result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
         if mask is not None:
             # `compute_mask` does not see the targets.
             keras_private.set_mask(result, mask)
@@ -169,17 +185,33 @@ class TokenLogLikelihood(keras.layers.Layer):
                 "A call has targets, or `log_weights` to predict with, not both. "
                 f"Received: targets.shape={tuple(targets.shape)}, log_weights.shape={tuple(log_weights.shape)}"
             )
+        axes, names = tuple(inputs.shape[:-2]), "B, T" if len(inputs.shape) == 4 else "B"
+        candidates = *axes, inputs.shape[-2]
         if targets is not None:
-            check_shape("targets", targets, tuple(inputs.shape[:2]), "(B, T)")
+            self._check_targets(targets, axes, names)
         if log_weights is not None:
-            check_shape("log_weights", log_weights, tuple(inputs.shape[:3]), "(B, T, K)")
-        check_mask("inputs_mask", inputs_mask, tuple(inputs.shape[:2]), "(B, T)")
-        check_mask("candidates_mask", candidates_mask, tuple(inputs.shape[:3]), "(B, T, K)")
+            check_shape("log_weights", log_weights, candidates, f"({names}, K)")
+        check_mask("inputs_mask", inputs_mask, axes, f"({names})")
+        check_mask("candidates_mask", candidates_mask, candidates, f"({names}, K)")
+
+    def _check_targets(self, targets, axes, names):
+        weights = *axes, self.vocabulary_size
+        if not fits(targets.shape, axes) and not fits(targets.shape, weights):
+            raise ValueError(
+                f"`targets` must be labels ({names}), here {axes}, or weights of all words ({names}, V), here "
+                f"{weights}; `targets[:, None]` has a step axis, and `inputs[:, 0]` has none. "
+                f"Received: targets.shape={tuple(targets.shape)}"
+            )
+        if self.ignore_class is not None and len(targets.shape) > len(axes):
+            raise ValueError(
+                "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
+                f"Received: targets.shape={tuple(targets.shape)}, ignore_class={self.ignore_class}"
+            )
 
     def compute_output_shape(self, inputs_shape, targets_shape=None, log_weights_shape=None):
         if targets_shape is not None:
-            return tuple(inputs_shape[:3])
-        return (*inputs_shape[: 3 if log_weights_shape is None else 2], self.vocabulary_size)
+            return tuple(inputs_shape[:-1])
+        return (*inputs_shape[: -1 if log_weights_shape is None else -2], self.vocabulary_size)
 
     def compute_output_spec(self, inputs, targets=None, log_weights=None, inputs_mask=None, candidates_mask=None):
         self._check(inputs, targets, log_weights, inputs_mask, candidates_mask)

@@ -25,8 +25,9 @@ class NegativeBound(SequenceLoss):
         name: str. Defaults to "negative_bound".
 
     Call arguments:
-        y_true: integer labels, (B, T); with `ignore_class=None` its values are not looked at.
-        y_pred: the bound of each step, (B, T), in nats.
+        y_true: integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, votes (B, V) too,
+            and is not looked at.
+        y_pred: the bound of each step, (B, T), or of each example, (B,), in nats.
         sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
 
     Returns:
@@ -51,13 +52,16 @@ class NegativeBound(SequenceLoss):
         # Keras keeps a mask in this attribute and has no public accessor.
         mask = keras_private.mask_of(y_pred)
         bound = ops.cast(ops.convert_to_tensor(y_pred), "float32")
-        if len(bound.shape) != 2:
-            raise ValueError(f"Expected a bound of shape (batch, time). Received: y_pred.shape={tuple(bound.shape)}")
+        if len(bound.shape) not in (1, 2):
+            raise ValueError(
+                f"Expected a bound of shape (batch, time) or (batch,). Received: y_pred.shape={tuple(bound.shape)}"
+            )
+        meaning = "(batch, time)" if len(bound.shape) == 2 else "(batch,)"
         valid = ops.ones_like(bound, dtype="bool") if mask is None else ops.cast(mask, "bool")
-        check_shape("mask", valid, tuple(bound.shape), "(batch, time)")
+        check_shape("mask", valid, tuple(bound.shape), meaning)
         if self.ignore_class is not None:
             labels = ops.convert_to_tensor(y_true)
-            check_shape("y_true", labels, tuple(bound.shape), "(batch, time)")
+            check_shape("y_true", labels, tuple(bound.shape), meaning)
             valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int32"), self.ignore_class))
         return ops.where(valid, bound, 0.0), valid
 

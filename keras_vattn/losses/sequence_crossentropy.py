@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
+from keras_vattn.support.masks import fits
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -18,9 +19,13 @@ class SequenceCrossentropy(SequenceLoss):
 
     The Keras mask of `y_pred` removes steps; they cost nothing and have no gradient.
 
+    Labels may be weights of all words, with the log-likelihood sum_v y_btv log p(v | ...): a distribution over words,
+    or votes. Votes that sum to n count n times; to count once, divide them by their sum.
+
     Args:
         from_logits: bool. Whether `y_pred` holds logits or probabilities. Defaults to True.
-        ignore_class: int or None. Label whose steps are removed too, for instance the padding.
+        ignore_class: int or None. Label whose steps are removed too, for instance the padding; weights of all words
+            have none.
         label_smoothing: float in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
             no likelihood any more. Defaults to 0.0.
         reduction: as in `keras.losses.Loss`, over the batch. `None` returns one value per sequence.
@@ -28,7 +33,7 @@ class SequenceCrossentropy(SequenceLoss):
         name: str. Defaults to "sequence_crossentropy".
 
     Call arguments:
-        y_true: integer labels, (B, T).
+        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
         y_pred: (B, T, V).
         sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
 
@@ -88,7 +93,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     ```
 
     Args:
-        y_true: integer labels, (B, T).
+        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
         logits: (B, T, V), of any float dtype.
         mask: bool, (B, T), True where a step counts. None takes the Keras mask of `logits`, if it has one.
         ignore_class: int or None. Label whose steps are left out.
@@ -114,7 +119,7 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     """Log-likelihood of each step, 0 at the steps that do not count, and which steps count.
 
     Args:
-        y_true: integer labels, (B, T).
+        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
         y_pred: logits or probabilities, (B, T, V), of any float dtype.
         mask: bool, (B, T), True where a step counts. None takes the Keras mask of `y_pred`, if it has one.
         from_logits: bool. Whether `y_pred` holds logits. Defaults to True.
@@ -140,16 +145,28 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
         # Keras keeps a mask in this attribute and has no public accessor.
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
-    labels = ops.cast(ops.convert_to_tensor(y_true), "int32")  # (B, T)
-    if len(y_pred.shape) != 3 or len(labels.shape) != 2:
+    targets = ops.convert_to_tensor(y_true)
+    has_weights = len(targets.shape) == 3
+    if len(y_pred.shape) != 3 or not fits(targets.shape, y_pred.shape[: 3 if has_weights else 2]):
         raise ValueError(
-            "Expected labels of shape (batch, time) and predictions of shape (batch, time, vocabulary). "
-            f"Received: y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(y_pred.shape)}"
+            "Expected labels of shape (batch, time), or weights of all words of shape (batch, time, vocabulary), and "
+            "predictions of shape (batch, time, vocabulary). "
+            f"Received: y_true.shape={tuple(targets.shape)}, y_pred.shape={tuple(y_pred.shape)}"
         )
-
-    valid = ops.ones_like(labels, dtype="bool") if mask is None else ops.cast(ops.convert_to_tensor(mask), "bool")
+    if has_weights and ignore_class is not None:
+        raise ValueError(
+            "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
+            f"Received: y_true.shape={tuple(targets.shape)}, ignore_class={ignore_class}"
+        )
+    if mask is None:
+        mask = ops.ones_like(y_pred[..., 0])
+    valid = ops.cast(ops.convert_to_tensor(mask), "bool")
     if len(valid.shape) != 2:
         raise ValueError(f"Expected a mask of shape (batch, time). Received: mask.shape={tuple(valid.shape)}")
+    if has_weights:
+        log_likelihood = _of_weights(targets, y_pred, valid, from_logits, label_smoothing)
+        return ops.where(valid, log_likelihood, 0.0), valid
+    labels = ops.cast(targets, "int32")
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
     # A label at a step that does not count may lie outside the vocabulary.
@@ -167,6 +184,17 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     if label_smoothing:
         log_likelihood = (1.0 - label_smoothing) * log_likelihood + label_smoothing * uniform
     return ops.where(valid, log_likelihood, 0.0), valid
+
+
+def _of_weights(weights, y_pred, valid, from_logits, label_smoothing):
+    """Return sum_v weights[v] log p(v), (B, T), of the steps that count."""
+    weights = ops.where(valid[..., None], ops.cast(weights, "float32"), 0.0)
+    log_words = ops.log_softmax(y_pred) if from_logits else ops.log(ops.maximum(y_pred, _SMALLEST_PROBABILITY))
+    if label_smoothing:
+        spread = ops.mean(weights, axis=-1, keepdims=True)
+        weights = (1.0 - label_smoothing) * weights + label_smoothing * spread
+    # A word that no one asks for may be impossible: 0 log 0 is 0.
+    return ops.sum(weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words), axis=-1)
 
 
 # Near the smallest normal float32: the log of a zero probability is -85 nats, with a zero gradient.

@@ -18,7 +18,7 @@ class SequenceLoss(keras.losses.Loss):
 
     def log_likelihood(self, y_true, y_pred):
         """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and a boolean (B, T),
-        whether it counts."""
+        whether it counts; both (B,) where an example has no steps."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
     # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
@@ -34,7 +34,7 @@ class SequenceLoss(keras.losses.Loss):
                     log_likelihood = ops.where(valid, log_likelihood * sample_weight, 0.0)
                 else:
                     sequence_weight = ops.broadcast_to(sample_weight, ops.shape(log_likelihood)[:1])
-            losses = -ops.sum(log_likelihood, axis=1)
+            losses = -log_likelihood if len(log_likelihood.shape) == 1 else -ops.sum(log_likelihood, axis=1)
             return self._batch_reduction(losses, losses, sample_weight=sequence_weight)
 
 
@@ -47,12 +47,12 @@ class _PerSequence(keras.losses.Loss):
 
 def _check_step_weight(sample_weight, log_likelihood):
     expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
-    fits = len(received) == 2 and all(
+    fits = len(received) == len(expected) and all(
         a is None or b is None or a == b or (axis == 1 and b == 1)
         for axis, (a, b) in enumerate(zip(expected, received, strict=True))
     )
     if not fits:
         raise ValueError(
-            "`sample_weight` must be a scalar, (batch,) or (batch, time). "
+            "`sample_weight` must be a scalar, (batch,), or (batch, time) beside losses of steps. "
             f"Received: sample_weight.shape={received} for losses of shape {expected}"
         )

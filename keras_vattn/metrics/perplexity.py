@@ -45,7 +45,7 @@ class Perplexity(keras.metrics.Metric):
         Scalar, no unit: at least 1; NaN before the first token.
 
     Raises:
-        ValueError: if `kind` is unknown.
+        ValueError: if `kind` is unknown, or `y_true` holds weights of all words.
 
     Example:
 
@@ -66,6 +66,12 @@ class Perplexity(keras.metrics.Metric):
         self.num_tokens = self.add_weight(initializer="zeros", name="num_tokens")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = ops.convert_to_tensor(y_true)
+        if len(y_true.shape) != 2:
+            raise ValueError(
+                "A perplexity counts words: `y_true` must be integer labels of shape (batch, time). "
+                f"Received: y_true.shape={tuple(y_true.shape)}"
+            )
         log_likelihood, valid = token_log_likelihood(
             y_true, y_pred, from_logits=self.from_logits, ignore_class=self.ignore_class
         )

@@ -1,6 +1,7 @@
 from faults.fault import Fault
 
 BEAMS = "tests/decoding/test_beam_search.py"
+LOSSES = "tests/losses/test_sequence_crossentropy.py"
 UNCERTAINTY = "tests/metrics/test_uncertainty.py"
 
 FAULTS = [
@@ -43,6 +44,30 @@ FAULTS = [
         "np.searchsorted(np.arange(1, num_bins) / num_bins, confidence, side='right')",
         (UNCERTAINTY,),
         "edge",
+    ),
+    Fault(
+        "votes in a loss: an impossible word without votes",
+        "losses/sequence_crossentropy.py",
+        "weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words)",
+        "weights * log_words",
+        (LOSSES,),
+        "impossible",
+    ),
+    Fault(
+        "votes in a loss: smoothed as one vote",
+        "losses/sequence_crossentropy.py",
+        "spread = ops.mean(weights, axis=-1, keepdims=True)",
+        "spread = 1.0 / y_pred.shape[-1]",
+        (LOSSES,),
+        "votes",
+    ),
+    Fault(
+        "votes in a loss: what stands at masked steps counts",
+        "losses/sequence_crossentropy.py",
+        'weights = ops.where(valid[..., None], ops.cast(weights, "float32"), 0.0)',
+        'weights = ops.cast(weights, "float32")',
+        (LOSSES,),
+        "votes",
     ),
     Fault(
         "a beam that has ended goes on",

@@ -4,6 +4,7 @@ CATEGORICAL = "tests/latent_alignment/test_categorical_attention.py"
 CATEGORICAL_DRAWS = "tests/latent_alignment/test_categorical_draws.py"
 CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
 ESTIMATORS = "tests/latent_alignment"
+VOTES = "tests/latent_alignment/test_votes.py"
 WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
 
 FAULTS = [
@@ -118,6 +119,38 @@ FAULTS = [
         "            both(visible, ops.logical_or",
         (WORDS,),
         "impossible",
+    ),
+    Fault(
+        "votes: the gradient of one vote",
+        "latent_alignment/chunked_softmax.py",
+        "weights - total[:, None] * tf.cast(probabilities, tf.float32)",
+        "weights - tf.cast(probabilities, tf.float32)",
+        (VOTES,),
+        "test_votes",
+    ),
+    Fault(
+        "votes: those of the first word",
+        "latent_alignment/chunked_softmax.py",
+        "tf.gather(self.weights, rows % tf.shape(self.weights)[0])",
+        "tf.gather(self.weights, 0 * rows)",
+        (VOTES,),
+        "test_votes",
+    ),
+    Fault(
+        "votes: what stands at masked words counts",
+        "latent_alignment/token_log_likelihood.py",
+        "targets = ops.where(counted if len(targets.shape) == len(axes) else counted[..., None], targets, 0)",
+        "targets = ops.where(counted, targets, 0) if len(targets.shape) == len(axes) else targets",
+        (VOTES,),
+        "under_masks",
+    ),
+    Fault(
+        "votes: an ignored class is taken beside them",
+        "latent_alignment/token_log_likelihood.py",
+        "self.ignore_class is not None and len(targets.shape) > len(axes)",
+        "False",
+        (VOTES,),
+        "errors",
     ),
     Fault(
         "latent: the moving average holds this call",

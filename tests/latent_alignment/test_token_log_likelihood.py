@@ -313,8 +313,8 @@ def test_errors():
         TokenLogLikelihood(0)
     with pytest.raises(ValueError, match="Received: chunk_size=0"):
         TokenLogLikelihood(3, chunk_size=0)
-    with pytest.raises(ValueError, match=r"Received: inputs.shape=\(3, 4, 5\)"):
-        TokenLogLikelihood(3)(INPUTS[..., 0])
+    with pytest.raises(ValueError, match=r"Received: inputs.shape=\(3, 4\)"):
+        TokenLogLikelihood(3)(INPUTS[..., 0, 0])
     layer = built()
     with pytest.raises(ValueError, match=r"Received: targets.shape=\(3, 3\)"):
         layer(INPUTS, TARGETS[:, :3])

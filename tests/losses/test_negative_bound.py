@@ -87,6 +87,27 @@ def test_config_round_trip():
     assert copy.get_config() == loss.get_config()
 
 
+@pytest.mark.parametrize("labels", [LABELS[:, 0], LABELS, np.ones((BATCH, 9), "float32")])
+def test_one_bound_an_example(labels):
+    """(B,): the sum over time has nothing to add up, and the labels may be anything, votes too."""
+    bound, weight = BOUND[:, 0], np.array([0.0, 1.0, 2.0, 3.0])
+    np.testing.assert_allclose(NegativeBound()(labels, bound), -bound.mean(), rtol=1e-6)
+    np.testing.assert_allclose(NegativeBound(reduction=None)(labels, bound), -bound, rtol=1e-6)
+    np.testing.assert_allclose(NegativeBound()(labels, bound, weight), -(bound * weight).mean(), rtol=1e-6)
+    counted = np.array([True, False, True, True])
+    np.testing.assert_allclose(NegativeBound()(labels, masked(bound, counted)), -(bound * counted).mean(), rtol=1e-6)
+
+
+def test_an_ignored_class_of_one_bound_an_example():
+    labels, bound = np.array([0, 4, 0, 2]), BOUND[:, 0]
+    found = NegativeBound(ignore_class=0)(labels, bound)
+    np.testing.assert_allclose(found, -(bound * (labels > 0)).mean(), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"\(batch,\).*Received: y_true.shape=\(4, 4\)"):
+        NegativeBound(ignore_class=0)(LABELS, bound)
+    with pytest.raises(ValueError, match=r"Received: sample_weight\.shape=\(4, 1\)"):
+        NegativeBound()(labels, bound, np.ones((4, 1)))
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"Received: y_pred.shape=\(4, 4, 1\)"):
         NegativeBound()(LABELS, BOUND[..., None])

@@ -133,6 +133,52 @@ def test_label_smoothing(data, from_logits):
     np.testing.assert_allclose(loss(labels, prediction), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_votes(data, from_logits, label_smoothing):
+    """sum_v votes_v log p(v), and its gradient votes - n p; votes under the mask do not count, whatever they are."""
+    _, logits, mask = data
+    votes = np.random.default_rng(1).multinomial(10, np.ones(VOCABULARY) / VOCABULARY, size=(BATCH, TIME))
+    smoothed = (1 - label_smoothing) * votes + label_smoothing * 10 / VOCABULARY
+    expected = -((smoothed * log_softmax(logits.astype("float64"), -1)).sum(-1) * mask).sum(1)
+    loss = SequenceCrossentropy(from_logits=from_logits, label_smoothing=label_smoothing, reduction=None)
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        prediction = tf.identity(variable) if from_logits else tf.nn.softmax(variable)
+        prediction._keras_mask = tf.constant(mask)
+        value = loss(np.where(mask[..., None], votes, np.nan), prediction)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    expected_gradient = np.where(mask[..., None], 10 * softmax(logits.astype("float64"), -1) - smoothed, 0.0)
+    np.testing.assert_allclose(tape.gradient(value, variable), expected_gradient, rtol=1e-4, atol=1e-4)
+    if from_logits and not label_smoothing:
+        total = sequence_log_likelihood(votes, logits, mask=mask)
+        np.testing.assert_allclose(total, -expected, rtol=1e-5)
+
+
+def test_votes_of_one_word_are_its_label(data):
+    labels, logits, mask = data
+    one_hot = np.eye(VOCABULARY, dtype="float32")[labels]
+    for options in ({}, {"label_smoothing": 0.2}, {"from_logits": False}):
+        loss = SequenceCrossentropy(**options)
+        prediction = logits if loss.from_logits else softmax(logits, -1)
+        expected = loss(labels, masked(prediction, mask))
+        np.testing.assert_allclose(loss(one_hot, masked(prediction, mask)), expected, rtol=1e-5)
+
+
+def test_a_word_without_votes_may_be_impossible():
+    logits = tf.Variable([[[0.0, 0.0, -np.inf]]])
+    with tf.GradientTape() as tape:
+        value = SequenceCrossentropy()(np.array([[[2.0, 1.0, 0.0]]]), tf.identity(logits))
+    np.testing.assert_allclose(value, 3 * np.log(2), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(value, logits), [[[-0.5, 0.5, 0.0]]], rtol=1e-6)
+
+
+def test_votes_have_no_class_to_ignore(data):
+    _, logits, _ = data
+    with pytest.raises(ValueError, match=r"give 0 to the words.*Received: y_true\.shape=\(4, 4, 7\), ignore_class=0"):
+        SequenceCrossentropy(ignore_class=0)(np.ones_like(logits), logits)
+
+
 def test_extreme_logits_are_finite(data):
     labels, logits, _ = data
     for dtype, scale in (("float32", 1e4), ("float16", 1e4), ("bfloat16", 1e4)):

@@ -127,3 +127,8 @@ def test_predictive_log_likelihood():
     np.testing.assert_allclose(predictive_log_likelihood(impossible), [-np.log(2), -np.inf])
     with pytest.raises(ValueError, match=r"Received: log_likelihoods\.shape=\(3,\)"):
         predictive_log_likelihood(np.zeros(3))
+
+
+def test_weights_of_all_words_have_no_number_of_tokens():
+    with pytest.raises(ValueError, match=r"must be integer labels.*Received: y_true\.shape=\(2, 5, 10\)"):
+        Perplexity()(np.zeros((2, 5, 10), "float32"), np.zeros((2, 5, 10), "float32"))

@@ -1,0 +1,236 @@
+"""Targets that weigh every word (votes), and targets of one query an example, against dense NumPy and float64."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax, logsumexp
+
+from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, NegativeBound, TokenLogLikelihood
+from keras_vattn.latent_alignment import chunked_softmax
+
+BATCH, STEPS, CANDIDATES, WIDTH, VOCABULARY = 3, 4, 5, 6, 9
+GENERATOR = np.random.default_rng(8)
+INPUTS = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES, WIDTH)).astype("float32")
+LABELS = GENERATOR.integers(0, VOCABULARY, size=(BATCH, STEPS)).astype("int32")
+VOTES = GENERATOR.multinomial(10, GENERATOR.dirichlet(np.ones(VOCABULARY), size=(BATCH, STEPS))).astype("float32")
+VOTES[0, 1] = 0.0
+UPSTREAM = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES)).astype("float32")
+UPSTREAM[:, :, -1] = 0.0
+KERNEL, BIAS = GENERATOR.normal(size=(WIDTH, VOCABULARY)), GENERATOR.normal(size=VOCABULARY)
+CHUNK_SIZES = (None, 1, 7, 30, 60)
+MASK = np.arange(STEPS) < np.array([[4], [2], [1]])
+jit = pytest.mark.parametrize("jit_compile", [False, True])
+
+
+def built(**options):
+    layer = TokenLogLikelihood(VOCABULARY, **options)
+    layer.build(INPUTS.shape)
+    layer.set_weights([KERNEL, BIAS])
+    return layer
+
+
+def value_and_gradients(layer, inputs=INPUTS, targets=VOTES, upstream=UPSTREAM, **options):
+    inputs = tf.convert_to_tensor(inputs)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = layer(inputs, targets, **options)
+    return [value, *tape.gradient(value, [inputs, *[w.value for w in layer.weights]], tf.convert_to_tensor(upstream))]
+
+
+def dense(counted=None):
+    """The same in float64, the log probabilities of all words at once."""
+    inputs, kernel, bias = (tf.constant(x, tf.float64) for x in (INPUTS, KERNEL, BIAS))
+    with tf.GradientTape() as tape:
+        tape.watch([inputs, kernel, bias])
+        value = tf.einsum("btkv,btv->btk", tf.nn.log_softmax(inputs @ kernel + bias), tf.constant(VOTES, tf.float64))
+        value = value if counted is None else tf.where(counted, value, 0.0)
+    return [value, *tape.gradient(value, [inputs, kernel, bias], tf.constant(UPSTREAM, tf.float64))]
+
+
+def assert_close(found, expected, rtol=1e-4, atol=1e-4):
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_votes(chunk_size):
+    found = value_and_gradients(built(chunk_size=chunk_size))
+    assert found[0].dtype == tf.float32
+    assert_close(found, dense())
+    assert (found[0].numpy()[0, 1] == 0).all() and (found[1].numpy()[0, 1] == 0).all()
+    log_words = log_softmax(INPUTS.astype("float64") @ KERNEL + BIAS, axis=-1)
+    np.testing.assert_allclose(found[0], (log_words * VOTES[:, :, None]).sum(-1), rtol=1e-5, atol=1e-4)
+
+
+def test_votes_of_one_word_are_its_label():
+    one_hot = np.eye(VOCABULARY, dtype="float32")[LABELS]
+    found = value_and_gradients(built(chunk_size=7), targets=one_hot)
+    assert_close(found, value_and_gradients(built(chunk_size=7), targets=LABELS), rtol=1e-5, atol=1e-5)
+    tenfold = value_and_gradients(built(chunk_size=7), targets=(10 * one_hot).astype("int32"))
+    assert_close(tenfold, [10 * x for x in found], rtol=1e-4, atol=1e-4)
+
+
+@jit
+@pytest.mark.parametrize("chunk_size", [None, 7])
+def test_votes_in_graph_with_unknown_axes(chunk_size, jit_compile):
+    layer = built(chunk_size=chunk_size)
+    signature = [
+        tf.TensorSpec((None, None, None, WIDTH)),
+        tf.TensorSpec((None, None, VOCABULARY)),
+        tf.TensorSpec((None, None, None)),
+    ]
+    compiled = tf.function(
+        lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature, jit_compile=jit_compile
+    )
+    assert_close(compiled(INPUTS, VOTES, UPSTREAM), dense())
+    one = compiled(INPUTS[:1, 2:3, :1], VOTES[:1, 2:3], UPSTREAM[:1, 2:3, :1])
+    np.testing.assert_allclose(one[0], dense()[0][:1, 2:3, :1], rtol=1e-4, atol=1e-4)
+    assert layer(INPUTS[:0], VOTES[:0]).shape == (0, STEPS, CANDIDATES)
+
+
+@jit
+def test_votes_under_masks(jit_compile):
+    """Words and candidates that do not count have value and gradient 0, whatever stands there."""
+    possible = np.arange(CANDIDATES) < np.array([2, 5, 1])[:, None, None] + np.zeros((1, STEPS, 1))
+    counted = MASK[..., None] & possible
+    inputs, votes = np.where(counted[..., None], INPUTS, np.nan), np.where(MASK[..., None], VOTES, np.nan)
+    call = tf.function(value_and_gradients, jit_compile=jit_compile, autograph=False)
+    masks = {"inputs_mask": tf.constant(MASK), "candidates_mask": tf.constant(possible)}
+    found = call(built(chunk_size=7), inputs, votes.astype("float32"), **masks)
+    assert_close(found, dense(counted))
+    assert (found[1].numpy()[~counted] == 0).all()
+
+
+def test_no_more_votes_than_a_chunk_at_a_time(monkeypatch):
+    """Those of a word are not repeated for its candidates."""
+    sizes = []
+
+    def of_rows(votes, rows):
+        weights, total = real(votes, rows)
+        sizes.append(int(weights.shape[0]))
+        assert votes.weights.shape == (BATCH * STEPS, VOCABULARY)
+        return weights, total
+
+    real = chunked_softmax._Votes.of_rows
+    monkeypatch.setattr(chunked_softmax._Votes, "of_rows", of_rows)
+    value_and_gradients(built(chunk_size=15))
+    assert max(sizes) == 15 and sum(sizes) <= 3 * UPSTREAM.size
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_votes_in_half_precision(policy):
+    found = value_and_gradients(built(dtype=policy, chunk_size=25))
+    assert [x.dtype for x in found] == [tf.float32] * 4
+    assert_close(found, dense(), rtol=0.05, atol=1.0)
+
+
+def test_extreme_logits_of_votes():
+    """Differences of logits near 1e4 keep their precision, and an impossible word without a vote costs nothing."""
+    layer = TokenLogLikelihood(3, kernel_initializer="identity")
+    votes = np.float32([[[2.0, 1.0, 0.0]]])
+    near, far = np.float32([[[[1.0, 2.0, 3.0]]]]), np.float32([[[[10001.0, 10002.0, 10003.0]]]])
+    np.testing.assert_allclose(layer(far, votes), layer(near, votes), rtol=1e-6)
+    np.testing.assert_allclose(layer(np.float32([[[[0.0, 0.0, -1e4]]]]), votes), [[[-3 * np.log(2)]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("targets", [LABELS, VOTES], ids=["labels", "votes"])
+def test_one_query_an_example(targets):
+    """Without the axis of steps: the values, gradients and masks of one step."""
+    layer = built(chunk_size=7)
+    inputs, upstream = INPUTS[:, 0], UPSTREAM[:, 0]
+    found = value_and_gradients(layer, inputs, targets[:, 0], upstream)
+    expected = value_and_gradients(layer, INPUTS[:, :1], targets[:, :1], UPSTREAM[:, :1])
+    assert_close(found, [expected[0][:, 0], expected[1][:, 0], *expected[2:]], rtol=1e-6, atol=1e-6)
+    counted, possible = np.array([True, False, True]), np.arange(CANDIDATES) < np.array([[1], [2], [3]])
+    value = layer(inputs, targets[:, 0], inputs_mask=counted, candidates_mask=possible)
+    np.testing.assert_allclose(value, np.where(counted[:, None] & possible, found[0], 0.0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(value._keras_mask, counted)
+    symbolic = layer(keras.Input((None, WIDTH)), keras.Input(targets.shape[2:]))
+    assert symbolic.shape == (None, None) and symbolic.dtype == "float32"
+
+
+def test_a_prediction_of_one_query_an_example():
+    layer = built()
+    log_weights = np.log(GENERATOR.dirichlet(np.ones(CANDIDATES), size=BATCH)).astype("float32")
+    log_words = log_softmax(INPUTS[:, 0].astype("float64") @ KERNEL + BIAS, axis=-1)
+    np.testing.assert_allclose(layer(INPUTS[:, 0]), log_words, rtol=1e-4, atol=1e-5)
+    expected = logsumexp(log_words + log_weights[..., None], axis=1)
+    np.testing.assert_allclose(layer(INPUTS[:, 0], log_weights=log_weights), expected, rtol=1e-4, atol=1e-5)
+    ignoring = built(ignore_class=int(LABELS[0, 0]))
+    assert (ignoring(INPUTS[:, 0], LABELS[:, 0]).numpy()[0] == 0).all()
+
+
+def question_model(objective="marginal"):
+    """One question, regions, and the votes of ten people over the answers."""
+    question, regions = keras.Input((WIDTH,), name="question"), keras.Input((None, WIDTH), name="regions")
+    votes = keras.Input((VOCABULARY,), name="votes")
+    latent = CategoricalAttention("additive", objective, seed=1, name="attention")(question[:, None], regions)
+    latent = {name: x[:, 0] for name, x in latent.items()}
+    hidden = keras.ops.tanh(keras.layers.Dense(WIDTH)(question)[:, None] + latent["candidates"])
+    log_likelihood = TokenLogLikelihood(VOCABULARY, name="answers")(hidden, votes)
+    bound = LatentLogLikelihood(objective, name="bound")(log_likelihood, latent["log_prior"])
+    inputs = [question, regions, votes]
+    return keras.Model(inputs, bound), keras.Model(inputs, [latent["log_prior"], log_likelihood])
+
+
+@jit
+def test_a_model_of_questions(jit_compile, tmp_path):
+    """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
+    model, parts = question_model()
+    votes = VOTES[:, 0]
+    x = [*GENERATOR.normal(size=(2, BATCH, WIDTH)).astype("float32"), votes]
+    x[1] = GENERATOR.normal(size=(BATCH, 7, WIDTH)).astype("float32")
+    log_prior, log_likelihood = (np.asarray(y, "float64") for y in parts(x))
+    cost = -logsumexp(log_prior + log_likelihood, axis=-1)
+    weight = np.array([1.0, 0.5, 2.0])
+    model.compile("sgd", NegativeBound(), jit_compile=jit_compile)
+    np.testing.assert_allclose(model.evaluate(x, votes, verbose=0), cost.mean(), rtol=1e-5)
+    found = model.fit(x, votes, sample_weight=weight, batch_size=BATCH, verbose=0).history["loss"][0]
+    np.testing.assert_allclose(found, (cost * weight).mean(), rtol=1e-5)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(keras.saving.load_model(tmp_path / "model.keras")(x), model(x), rtol=1e-6)
+    assert model.predict(x, verbose=0).shape == (BATCH,)
+
+
+def test_objectives_of_one_query_an_example():
+    """The value of (B, K) is that of (B, 1, K)."""
+    prior, posterior = log_softmax(GENERATOR.normal(size=(2, BATCH, 1, 3)), axis=-1).astype("float32")
+    log_likelihood = -GENERATOR.gamma(2.0, size=(BATCH, 1, 4)).astype("float32")
+    for pair in ("marginal", "elbo/sample", "hard/sample", "importance_weighted", "wake_sleep", "elbo/enumerate"):
+        sampled = pair not in ("marginal", "elbo/enumerate")
+        objective = LatentObjective(pair, num_samples=3 if sampled else 1)
+        given = log_likelihood if objective.has_baseline_entry(objective.in_training, True) else log_likelihood[..., :3]
+        q = posterior if objective.uses_posterior else prior
+        with_steps = LatentLogLikelihood(objective)(given, prior, q, training=True)
+        without = LatentLogLikelihood(objective)(given[:, 0], prior[:, 0], q[:, 0], training=True)
+        np.testing.assert_allclose(without, with_steps[:, 0], rtol=1e-6)
+    layer = LatentLogLikelihood(LatentObjective("hard", "sample", num_samples=3, baseline="moving_average"))
+    counted = np.array([True, False, True])
+    layer(log_likelihood[:, 0, :3], prior[:, 0], log_likelihood_mask=counted, training=True)
+    expected = log_likelihood[counted, 0, :3].mean()
+    np.testing.assert_allclose(layer.average[0] / layer.average[1], expected, rtol=1e-5)
+
+
+def test_errors():
+    layer = built()
+    for inputs, targets in (
+        (INPUTS, VOTES[:, 0]),
+        (INPUTS, VOTES[..., :3]),
+        (INPUTS[:, 0], VOTES),
+        (INPUTS, LABELS[0]),
+    ):
+        with pytest.raises(
+            ValueError, match=r"has a step axis, and `inputs\[:, 0\]` has none. Received: targets.shape="
+        ):
+            layer(inputs, targets)
+    with pytest.raises(ValueError, match=r"no class to ignore.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
+        built(ignore_class=0)(INPUTS, VOTES)
+    with pytest.raises(ValueError, match=r"`inputs_mask` must have shape \(B\), here"):
+        layer(INPUTS[:, 0], VOTES[:, 0], inputs_mask=MASK)
+    with pytest.raises(ValueError, match=r"`log_weights` must have shape \(B, K\)"):
+        layer(INPUTS[:, 0], log_weights=UPSTREAM)
+    with pytest.raises(ValueError, match=r"\(B, T, K\) or \(B, K\). Received: log_prior.shape=\(3,\)"):
+        LatentLogLikelihood("marginal")(UPSTREAM[:, 0, 0], UPSTREAM[:, 0, 0])
+    with pytest.raises(ValueError, match=r"\(B, K\) of marginal/enumerate.*Received: log_likelihood.shape=\(3, 4, 5\)"):
+        LatentLogLikelihood("marginal")(UPSTREAM, UPSTREAM[:, 0])
