@@ -80,10 +80,10 @@ def beam_search(
     >>> found["ids"][0, 0].numpy().tolist(), round(float(tf.exp(found["scores"][0, 0])), 2)
     ([3, 0, 0, 0], 0.4)
     """
-    positive_integer("max_length", max_length)
-    positive_integer("num_beams", num_beams)
-    positive_integer("num_results", num_results)
-    whole_number("min_length", min_length)
+    max_length = positive_integer("max_length", max_length)
+    num_beams = positive_integer("num_beams", num_beams)
+    num_results = positive_integer("num_results", num_results)
+    min_length = whole_number("min_length", min_length)
     if num_results > num_beams:
         raise ValueError(
             f"`num_results` must be at most `num_beams`. Received: num_results={num_results}, num_beams={num_beams}"

@@ -3,6 +3,7 @@ from keras import tree
 
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
 from keras_vattn.support.loop import trace
+from keras_vattn.support.validation import positive_integer
 
 
 def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
@@ -36,8 +37,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
     >>> decoded["ids"].numpy().tolist()
     [[2, 3, 0, 0]]
     """
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"`max_length` must be positive. Received: max_length={max_length}")
+    if not tf.is_tensor(max_length):
+        max_length = positive_integer("max_length", max_length)
     start_ids = tf.cast(start_ids, tf.int32)
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
     kept_structure, kept_specs = trace(

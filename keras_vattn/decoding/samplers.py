@@ -1,7 +1,7 @@
 import tensorflow as tf
 
 from keras_vattn import random
-from keras_vattn.support.validation import positive_integer
+from keras_vattn.support.validation import number, positive_integer
 
 
 class GreedySampler:
@@ -47,13 +47,10 @@ class RandomSampler:
             raise ValueError(
                 f"`temperature` must be positive; use greedy decoding for 0. Received: temperature={temperature!r}"
             )
-        positive_integer("top_k", top_k, optional=True)
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"`top_p` must be in (0, 1] or None. Received: top_p={top_p!r}")
         self.seed = random.as_seed(seed)
         self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
+        self.top_k = positive_integer("top_k", top_k, optional=True)
+        self.top_p = number("top_p", top_p, above=0, maximum=1, optional=True)
 
     def __call__(self, logits, position):
         """Return ids (B,) int32 from logits (B, V) at step `position`."""

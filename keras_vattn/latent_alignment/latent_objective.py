@@ -3,7 +3,7 @@ import typing
 
 import keras
 
-from keras_vattn.support.validation import positive_integer, positive_number
+from keras_vattn.support.validation import boolean, fraction, positive_integer, positive_number
 
 # The first estimator of each objective is the one it has by default.
 LEGAL = {
@@ -119,11 +119,13 @@ class LatentObjective:
             raise ValueError(
                 f'`baseline` must be "soft", "moving_average", None or a function. Received: baseline={baseline!r}'
             )
-        positive_integer("num_samples", self.num_samples)
-        positive_integer("top_k", self.top_k, optional=True)
-        positive_number("tau", self.tau)
-        if not 0.0 <= self.baseline_decay < 1.0:
-            raise ValueError(f"`baseline_decay` must be in [0, 1). Received: baseline_decay={self.baseline_decay!r}")
+        numbers = {
+            "num_samples": positive_integer("num_samples", self.num_samples),
+            "top_k": positive_integer("top_k", self.top_k, optional=True),
+            "tau": positive_number("tau", self.tau),
+            "baseline_decay": fraction("baseline_decay", self.baseline_decay),
+            "detach_prior": boolean("detach_prior", self.detach_prior),
+        }
         pairs = [pair] if at_inference is None else [pair, at_inference]
         if self.top_k is None and any(x.estimator == "top_k" for x in pairs):
             raise ValueError('The estimator "top_k" needs the number of keys. Received: top_k=None')
@@ -135,12 +137,13 @@ class LatentObjective:
         if pair.estimator == "gumbel" and self.num_samples != 1:
             raise ValueError(f"elbo/gumbel takes one relaxed draw. Received: num_samples={self.num_samples}")
         # What was given in another form is kept in one, so that equal objectives are equal.
-        for name, value in (
-            ("objective", pair.objective),
-            ("estimator", pair.estimator),
-            ("baseline", baseline),
-            ("inference", None if at_inference is None else str(at_inference)),
-        ):
+        names = {
+            "objective": pair.objective,
+            "estimator": pair.estimator,
+            "baseline": baseline,
+            "inference": None if at_inference is None else str(at_inference),
+        }
+        for name, value in {**names, **numbers}.items():
             object.__setattr__(self, name, value)
 
     @property

@@ -8,7 +8,7 @@ from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape, fits
-from keras_vattn.support.validation import positive_integer
+from keras_vattn.support.validation import integer, positive_integer
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
 # a prediction, where larger chunks gain nothing.
@@ -96,9 +96,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         # `log_weights` stays float32.
         super().__init__(autocast=False, **kwargs)
         self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
-        if ignore_class is not None and (isinstance(ignore_class, bool) or not isinstance(ignore_class, int)):
-            raise ValueError(f"`ignore_class` must be an integer or None. Received: ignore_class={ignore_class!r}")
-        self.ignore_class = ignore_class
+        self.ignore_class = integer("ignore_class", ignore_class, optional=True)
         self.chunk_size = positive_integer("chunk_size", chunk_size, optional=True)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -14,7 +14,7 @@ from keras_vattn.support.masks import (
     zero_unseen,
 )
 from keras_vattn.support.parts import adopt, serialize_part
-from keras_vattn.support.validation import dropout_rate
+from keras_vattn.support.validation import fraction
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -109,7 +109,7 @@ class Attention(AlignedLayer):
                     f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={self.compute_dtype}"
                 )
         self.hold(VariationalAlignment(alignment, prior, warm_start, dtype=self.dtype_policy))
-        self.dropout = dropout_rate(dropout)
+        self.dropout = fraction("dropout", dropout)
         # The schedule of the KL begins where its KL does.
         self.annealing_start = self.warm_start
         self.supports_masking = True

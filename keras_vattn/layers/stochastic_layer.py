@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
-from keras_vattn.support.validation import nonnegative_number, one_of
+from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
 
@@ -22,7 +22,8 @@ class StochasticLayer(keras.layers.Layer):
     Args:
         kl_weight: Constant factor on the KL in the loss (Bahuleyan's gamma_a). Defaults to 1.0.
         kl_annealing: `None` or a `keras.optimizers.schedules.LearningRateSchedule` (lambda). It is evaluated at the
-            layer's own count of training calls; with `training=False` its `final_value` holds. Defaults to `None`.
+            layer's own count of training calls; with `training=False` the value that it ends with holds, see
+            `keras_vattn.annealing.final_value`. Defaults to `None`.
         kl_reduction: `"sum"` (nats per example, beside a summed reconstruction), `"query_mean"` (nats per valid query,
             beside a token mean) or `"mean"` (per valid query and entry). Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
@@ -39,11 +40,12 @@ class StochasticLayer(keras.layers.Layer):
                 "`kl_annealing` must be None or a keras.optimizers.schedules.LearningRateSchedule, for instance "
                 f"keras_vattn.LinearAnnealing(1000). Received: kl_annealing={kl_annealing!r}"
             )
+        final_value(kl_annealing)  # refuses a schedule without an end
         self.kl_weight = nonnegative_number("kl_weight", kl_weight)
         self.kl_annealing = kl_annealing
         self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed) if draws_noise else None
+        self.seed = integer("seed", seed, optional=True)
+        self.seed_generator = keras.random.SeedGenerator(self.seed) if draws_noise else None
         self.draws = None
         self.kl_tracker = None
         self._count = None

@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn import random
+from keras_vattn.support.validation import integer, number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -38,15 +39,11 @@ class WordDropout(keras.layers.Layer):
 
     def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
-            raise ValueError(f"`rate` must be a probability in [0, 1]. Received: rate={rate!r}")
-        self.rate = rate
-        if isinstance(replacement_id, bool) or not isinstance(replacement_id, int):
-            raise ValueError(f"`replacement_id` must be an integer. Received: replacement_id={replacement_id!r}")
-        self.replacement_id = replacement_id
-        self.protected_ids = tuple(protected_ids)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.rate = number("rate", rate, minimum=0, maximum=1)
+        self.replacement_id = integer("replacement_id", replacement_id)
+        self.protected_ids = tuple(integer("protected_ids", one) for one in protected_ids)
+        self.seed = integer("seed", seed, optional=True)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
         self.built = True
 

@@ -4,6 +4,7 @@ from keras import ops
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import check_shape
+from keras_vattn.support.validation import integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -46,7 +47,7 @@ class NegativeBound(SequenceLoss):
 
     def __init__(self, ignore_class=None, reduction="sum_over_batch_size", name="negative_bound"):
         super().__init__(name=name, reduction=reduction)
-        self.ignore_class = ignore_class
+        self.ignore_class = integer("ignore_class", ignore_class, optional=True)
 
     def log_likelihood(self, y_true, y_pred):
         # Keras keeps a mask in this attribute and has no public accessor.

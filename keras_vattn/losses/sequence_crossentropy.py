@@ -4,6 +4,7 @@ from keras import ops
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import fits
+from keras_vattn.support.validation import fraction, integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -61,11 +62,9 @@ class SequenceCrossentropy(SequenceLoss):
         name="sequence_crossentropy",
     ):
         super().__init__(name=name, reduction=reduction)
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing!r}")
         self.from_logits = from_logits
-        self.ignore_class = ignore_class
-        self.label_smoothing = label_smoothing
+        self.ignore_class = integer("ignore_class", ignore_class, optional=True)
+        self.label_smoothing = fraction("label_smoothing", label_smoothing)
 
     def log_likelihood(self, y_true, y_pred):
         return token_log_likelihood(

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vattn.metrics import _draws
-from keras_vattn.support.validation import one_of
+from keras_vattn.support.validation import number, one_of
 
 TESTS = ("welch", "paired")
 QUANTITIES = ("probabilities", "log_probabilities")
@@ -103,8 +103,7 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     """
     one_of("test", test, TESTS)
     one_of("on", on, QUANTITIES)
-    if isinstance(significance, bool) or not isinstance(significance, (int, float)) or not 0 < significance < 1:
-        raise ValueError(f"`significance` must lie in (0, 1). Received: significance={significance!r}")
+    significance = number("significance", significance, above=0, below=1)
     if (labels is None) == (accuracies is None):
         raise ValueError(f"Give `labels` or `accuracies`. Received: labels={labels}, accuracies={accuracies}")
     draws = _draws.probabilities(draws, min_draws=2)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vattn.losses.sequence_crossentropy import token_log_likelihood
+from keras_vattn.support.validation import integer
 
 _KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 
@@ -61,7 +62,7 @@ class Perplexity(keras.metrics.Metric):
         super().__init__(name=name or f"{kind.replace('-', '_')}_perplexity", dtype=dtype or "float32")
         self.kind = kind
         self.from_logits = from_logits
-        self.ignore_class = ignore_class
+        self.ignore_class = integer("ignore_class", ignore_class, optional=True)
         self.negative_log_likelihood = self.add_weight(initializer="zeros", name="negative_log_likelihood")
         self.num_tokens = self.add_weight(initializer="zeros", name="num_tokens")
 

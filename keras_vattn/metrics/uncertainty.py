@@ -100,7 +100,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # right in 2 of 4, confident 0.75
     0.25
     """
-    positive_integer("num_bins", num_bins)
+    num_bins = positive_integer("num_bins", num_bins)
     draws, labels = _labelled(draws, labels)
     confidence, errors = _confidence(draws, labels)
     bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)

@@ -9,7 +9,7 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.masks import check_mask
 from keras_vattn.support.parts import adopt, serialize_part
-from keras_vattn.support.validation import dropout_rate, one_of, positive_integer
+from keras_vattn.support.validation import fraction, one_of, positive_integer
 
 QUERIES = ("current", "previous")
 
@@ -108,7 +108,7 @@ class AttentionDecoder(RecurrentDecoder):
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = feedings.get(feeding)
         self.residual = residual
-        self.dropout = dropout_rate(dropout)
+        self.dropout = fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.seed = seed

@@ -1,56 +1,81 @@
-"""Checks of constructor arguments that several layers share; each returns the value it accepts."""
+"""Checks of constructor arguments that several layers share; each returns the value it accepts.
+
+Numbers may be NumPy's. What is returned is Python's, so that a configuration can be written as JSON.
+"""
+
+import math
+import numbers
+
+import numpy as np
 
 
 def boolean(name, value):
     """Return `True` or `False`; ValueError otherwise."""
-    if not isinstance(value, bool):
+    if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
-    return value
+    return bool(value)
+
+
+def integer(name, value, minimum=None, optional=False, expected=None):
+    """Return an integer of at least `minimum`, or `None` where that is allowed; ValueError otherwise.
+
+    Args:
+        name: Name of the argument, for the error.
+        value: What was given.
+        minimum: Smallest value, or `None`.
+        optional: Whether `None` is allowed.
+        expected: The words of the error in place of "an integer of at least ...".
+    """
+    if optional and value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (minimum is not None and value < minimum):
+        expected = expected or ("an integer" if minimum is None else f"an integer of at least {minimum}")
+        raise ValueError(f"`{name}` must be {expected}{' or None' * optional}. Received: {name}={value!r}")
+    return int(value)
 
 
 def positive_integer(name, value, optional=False):
     """Return a positive integer, or `None` where that is allowed; ValueError otherwise."""
-    if optional and value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        expected = "a positive integer or None" if optional else "a positive integer"
-        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
-    return value
+    return integer(name, value, minimum=1, optional=optional, expected="a positive integer")
 
 
 def whole_number(name, value):
     """Return an integer of at least 0; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
-    return value
+    return integer(name, value, minimum=0)
+
+
+def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, below=math.inf, optional=False):
+    """Return a finite float with `minimum` <= value <= `maximum` and `above` < value < `below`, or `None` where that is
+    allowed; ValueError otherwise."""
+    if optional and value is None:
+        return None
+    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not valid or not (minimum <= value <= maximum and above < value < below):
+        limits = (("of at least", minimum), ("above", above), ("of at most", maximum), ("below", below))
+        bounds = " and ".join(f"{words} {limit}" for words, limit in limits if math.isfinite(limit))
+        expected = f"a finite number {bounds}".strip() + " or None" * optional
+        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
+    return float(value)
 
 
 def positive_number(name, value):
     """Return a finite number above 0; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"`{name}` must be a finite number above 0. Received: {name}={value!r}")
-    return float(value)
+    return number(name, value, above=0)
 
 
 def finite_number(name, value):
     """Return a finite number; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < float("inf"):
-        raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")
-    return float(value)
+    return number(name, value)
 
 
 def nonnegative_number(name, value):
     """Return a finite number of at least 0; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ValueError(f"`{name}` must be a finite number of at least 0. Received: {name}={value!r}")
-    return value
+    return number(name, value, minimum=0)
 
 
-def dropout_rate(value):
-    """Return a rate of dropout in [0, 1); ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"`dropout` must be a rate in [0, 1). Received: dropout={value!r}")
-    return value
+def fraction(name, value):
+    """Return a number of at least 0 and below 1; ValueError otherwise."""
+    return number(name, value, minimum=0, below=1)
 
 
 def one_of(name, value, known):

@@ -90,14 +90,15 @@ def test_votes_in_graph_with_unknown_axes(chunk_size, jit_compile):
 
 
 @jit
-def test_votes_under_masks(jit_compile):
+@pytest.mark.parametrize("chunk_size", [None, 7])
+def test_votes_under_masks(chunk_size, jit_compile):
     """Words and candidates that do not count have value and gradient 0, whatever stands there."""
     possible = np.arange(CANDIDATES) < np.array([2, 5, 1])[:, None, None] + np.zeros((1, STEPS, 1))
     counted = MASK[..., None] & possible
     inputs, votes = np.where(counted[..., None], INPUTS, np.nan), np.where(MASK[..., None], VOTES, np.nan)
     call = tf.function(value_and_gradients, jit_compile=jit_compile, autograph=False)
     masks = {"inputs_mask": tf.constant(MASK), "candidates_mask": tf.constant(possible)}
-    found = call(built(chunk_size=7), inputs, votes.astype("float32"), **masks)
+    found = call(built(chunk_size=chunk_size), inputs, votes.astype("float32"), **masks)
     assert_close(found, dense(counted))
     assert (found[1].numpy()[~counted] == 0).all()
 
