@@ -3,11 +3,10 @@
 They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules serve beside them.
 """
 
-import math
-import numbers
-
 import keras
 from keras import ops
+
+from keras_vattn.support.validation import integer, number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -45,10 +44,10 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, num_steps, start_step=0, initial_value=0.0, final_value=1.0):
         super().__init__()
-        self.num_steps = _integer("num_steps", num_steps, minimum=1)
-        self.start_step = _integer("start_step", start_step, minimum=0)
-        self.initial_value = _real("initial_value", initial_value, minimum=0.0)
-        self.final_value = _real("final_value", final_value, minimum=0.0)
+        self.num_steps = integer("num_steps", num_steps, minimum=1)
+        self.start_step = integer("start_step", start_step, minimum=0)
+        self.initial_value = number("initial_value", initial_value, minimum=0)
+        self.final_value = number("final_value", final_value, minimum=0)
 
     def __call__(self, step):
         elapsed = ops.clip(_step_tensor(step) - self.start_step, 0, self.num_steps)
@@ -102,9 +101,9 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, center, slope, final_value=1.0):
         super().__init__()
-        self.center = _real("center", center)
-        self.slope = _real("slope", slope, above=0.0)
-        self.final_value = _real("final_value", final_value, above=0.0, maximum=1.0)
+        self.center = number("center", center)
+        self.slope = number("slope", slope, above=0)
+        self.final_value = number("final_value", final_value, above=0, maximum=1)
 
     def __call__(self, step):
         distance = ops.cast(_step_tensor(step), "float64") - self.center
@@ -151,10 +150,10 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, cycle_length, ramp_fraction=0.5, num_cycles=None, final_value=1.0):
         super().__init__()
-        self.cycle_length = _integer("cycle_length", cycle_length, minimum=1)
-        self.ramp_fraction = _real("ramp_fraction", ramp_fraction, above=0.0, maximum=1.0)
-        self.num_cycles = None if num_cycles is None else _integer("num_cycles", num_cycles, minimum=1)
-        self.final_value = _real("final_value", final_value, minimum=0.0)
+        self.cycle_length = integer("cycle_length", cycle_length, minimum=1)
+        self.ramp_fraction = number("ramp_fraction", ramp_fraction, above=0, maximum=1)
+        self.num_cycles = integer("num_cycles", num_cycles, minimum=1, optional=True)
+        self.final_value = number("final_value", final_value, minimum=0)
 
     def __call__(self, step):
         step = _step_tensor(step)
@@ -180,41 +179,44 @@ def final_value(schedule):
         schedule: a `LearningRateSchedule` or None.
 
     Returns:
-        float: the schedule's `final_value`; 1.0 for None and for a schedule without one, such as Keras's own.
+        A float: the `final_value` of the schedule, which may be an attribute of a class of your own; the value that a
+        `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay` of Keras ends with; 1.0 for `None`.
 
     Raises:
-        ValueError: if `schedule` is neither a schedule nor None.
+        ValueError: If `schedule` is neither a schedule nor `None`, or has no end, as an `ExponentialDecay`.
 
     Example:
 
     >>> keras_vattn.annealing.final_value(keras_vattn.LogisticAnnealing(center=4500, slope=0.002, final_value=0.047426))
     0.047426
+    >>> schedule = keras.optimizers.schedules.PolynomialDecay(0.0, decay_steps=1000, end_learning_rate=0.5)
+    >>> keras_vattn.annealing.final_value(schedule)
+    0.5
     """
-    if schedule is not None and not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+    schedules = keras.optimizers.schedules
+    if schedule is None:
+        return 1.0
+    if not isinstance(schedule, schedules.LearningRateSchedule):
         raise ValueError(
             "`schedule` must be a keras.optimizers.schedules.LearningRateSchedule or None; for a constant weight use "
             f"`kl_weight`. Received: schedule={schedule!r}"
         )
-    return float(getattr(schedule, "final_value", 1.0))
+    if hasattr(schedule, "final_value"):
+        return float(schedule.final_value)
+    if isinstance(schedule, schedules.PiecewiseConstantDecay):
+        return float(schedule.values[-1])
+    if isinstance(schedule, schedules.PolynomialDecay) and not schedule.cycle:
+        return float(schedule.end_learning_rate)
+    if isinstance(schedule, schedules.CosineDecay):
+        start = schedule.initial_learning_rate if schedule.warmup_target is None else schedule.warmup_target
+        return float(start * schedule.alpha)
+    raise ValueError(
+        "Outside training a KL has the weight that its schedule ends with, and this one has no end: take one that has, "
+        "such as keras_vattn.LinearAnnealing, or give its class a `final_value`. "
+        f"Received: schedule={schedule!r}"
+    )
 
 
 def _step_tensor(step):
     # A Python int past 2**31 does not fit the int32 that TensorFlow gives it.
     return ops.cast(ops.convert_to_tensor(step, "int64" if isinstance(step, int) else None), "int64")
-
-
-def _integer(name, value, minimum):
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}")
-    return int(value)
-
-
-def _real(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf):
-    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not valid or value < minimum or value <= above or value > maximum:
-        bounds = [f"at least {minimum}"] * (minimum > -math.inf)
-        bounds += [f"above {above}"] * (above > -math.inf)
-        bounds += [f"at most {maximum}"] * (maximum < math.inf)
-        expected = " ".join(["a finite number", " and ".join(bounds)]).strip()
-        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
-    return float(value)

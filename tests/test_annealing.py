@@ -97,9 +97,47 @@ def test_serves_as_a_learning_rate():
     assert float(optimizer.learning_rate) == 0.5
 
 
-def test_final_value_of_other_schedules():
+KERAS = keras.optimizers.schedules
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        KERAS.PolynomialDecay(0.0, 100, end_learning_rate=0.7, power=2.0),
+        KERAS.PiecewiseConstantDecay([10, 20], [0.0, 0.5, 0.25]),
+        KERAS.CosineDecay(0.5, 100, alpha=0.4),
+        KERAS.CosineDecay(0.1, 100, alpha=0.5, warmup_target=0.8, warmup_steps=10),
+    ],
+    ids=lambda schedule: type(schedule).__name__,
+)
+def test_a_schedule_of_keras_ends_at_its_final_value(schedule):
+    assert final_value(schedule) == pytest.approx(float(schedule(10**6)), rel=1e-6)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert final_value(copy) == final_value(schedule)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        KERAS.ExponentialDecay(1.0, 10, 0.9),
+        KERAS.InverseTimeDecay(1.0, 10, 0.5),
+        KERAS.PolynomialDecay(1.0, 10, cycle=True),
+        KERAS.CosineDecayRestarts(1.0, 10),
+    ],
+    ids=lambda schedule: type(schedule).__name__,
+)
+def test_a_schedule_without_an_end_is_refused(schedule):
+    """A weight that no one chose would decide which epoch has the best val_loss."""
+    with pytest.raises(ValueError, match=f"has no end.*`final_value`. Received: schedule=<.*{type(schedule).__name__}"):
+        final_value(schedule)
+
+
+def test_a_class_says_where_it_ends():
+    class Halving(KERAS.ExponentialDecay):
+        final_value = 0.25
+
+    assert final_value(Halving(1.0, 10, 0.5)) == 0.25
     assert final_value(None) == 1.0
-    assert final_value(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)) == 1.0
     with pytest.raises(ValueError, match=r"Received: schedule=0\.5"):
         final_value(0.5)
 

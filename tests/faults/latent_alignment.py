@@ -4,6 +4,8 @@ CATEGORICAL = "tests/latent_alignment/test_categorical_attention.py"
 CATEGORICAL_DRAWS = "tests/latent_alignment/test_categorical_draws.py"
 CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
 ESTIMATORS = "tests/latent_alignment"
+ANNEALING = "tests/test_annealing.py"
+VALIDATION = "tests/support/test_validation.py"
 VOTES = "tests/latent_alignment/test_votes.py"
 WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
 
@@ -119,6 +121,30 @@ FAULTS = [
         "            both(visible, ops.logical_or",
         (WORDS,),
         "impossible",
+    ),
+    Fault(
+        "annealing: a schedule of Keras ends at 1",
+        "annealing.py",
+        "return float(schedule.end_learning_rate)",
+        "return 1.0",
+        (ANNEALING,),
+        "ends_at_its_final_value",
+    ),
+    Fault(
+        "annealing: a cycle that never ends has an end",
+        "annealing.py",
+        "schedules.PolynomialDecay) and not schedule.cycle:",
+        "schedules.PolynomialDecay):",
+        (ANNEALING,),
+        "without_an_end",
+    ),
+    Fault(
+        "validation: a NumPy integer stays one",
+        "support/validation.py",
+        "return int(value)",
+        "return value",
+        (VALIDATION,),
+        "numpy",
     ),
     Fault(
         "votes: the gradient of one vote",

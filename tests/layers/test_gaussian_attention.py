@@ -87,11 +87,13 @@ def divergences_after_build(layer):
     return divergences(layer).sum() / 4
 
 
-def test_a_schedule_of_keras_ends_at_one():
+def test_a_schedule_of_keras_ends_at_its_end():
     schedule = keras.optimizers.schedules.PolynomialDecay(0.2, 10, 0.6)
     layer = GaussianAttention(kl_annealing=schedule)
     full = divergences_after_build(layer)
-    assert float(layer.losses[0]) == pytest.approx(full, rel=1e-5)
+    assert float(layer.losses[0]) == pytest.approx(0.6 * full, rel=1e-5)
+    with pytest.raises(ValueError, match=r"give its class a `final_value`.*Received: schedule=<.*ExponentialDecay"):
+        GaussianAttention(kl_annealing=keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5))
     layer(QUERY, VALUE, training=True)
     assert float(layer.losses[0]) == pytest.approx(0.2 * full, rel=1e-5)
 
