@@ -138,7 +138,8 @@ class LatentLogLikelihood(keras.layers.Layer):
     def _update_average(self, values, mask):
         counted = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
         number = ops.sum(counted)
-        new = ops.stack([ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number), ops.ones(())])
+        mean = ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number)
+        new = ops.stack([mean, ops.ones((), "float32")])
         decay = self.objective.baseline_decay
         # A batch of nothing but padding changes nothing.
         self.average.assign(ops.where(number > 0, decay * self.average + (1.0 - decay) * new, self.average))

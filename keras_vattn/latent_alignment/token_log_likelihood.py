@@ -109,7 +109,6 @@ class TokenLogLikelihood(keras.layers.Layer):
                 "`inputs` must have shape (batch, steps, candidates, width), or (batch, candidates, width). "
                 f"Received: inputs.shape={tuple(inputs_shape)}"
             )
-        # Read in float32: the gradient of the kernel is summed over chunks.
         self.kernel = self.add_weight(
             name="kernel",
             shape=(inputs_shape[-1], self.vocabulary_size),
@@ -142,7 +141,8 @@ class TokenLogLikelihood(keras.layers.Layer):
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)
         if targets is None and log_weights is None:
-            logits = ops.matmul(inputs, ops.cast(self.kernel, inputs.dtype)) + ops.cast(self._bias(), inputs.dtype)
+            kernel, bias = (ops.cast(x, inputs.dtype) for x in self._weights())
+            logits = ops.matmul(inputs, kernel) + bias
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
@@ -152,7 +152,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         if targets is None:
             log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
             log_weights = ops.transpose(ops.reshape(log_weights, (num_words, num_candidates)))
-            result = mixture_log_probabilities(rows, self.kernel.value, self._bias(), log_weights, chunk_size)
+            result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
         rows = ops.reshape(rows, (num_candidates * num_words, width))
         if counted is not None:
@@ -165,15 +165,17 @@ class TokenLogLikelihood(keras.layers.Layer):
             targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
         else:
             targets = ops.reshape(targets, (num_words, self.vocabulary_size))
-        result = chosen_log_likelihood(rows, self.kernel.value, self._bias(), targets, chunk_size, visible, num_parts)
+        result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, visible, num_parts)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
         if mask is not None:
             # `compute_mask` does not see the targets.
             keras_private.set_mask(result, mask)
         return result
 
-    def _bias(self):
-        return ops.zeros((self.vocabulary_size,)) if self.bias is None else self.bias.value
+    def _weights(self):
+        """Return W and b in float32, in which their gradients are summed over chunks."""
+        bias = ops.zeros((self.vocabulary_size,), "float32") if self.bias is None else self.bias.value
+        return ops.cast(self.kernel.value, "float32"), ops.cast(bias, "float32")
 
     def _check(self, inputs, targets, log_weights, inputs_mask, candidates_mask):
         if candidates_mask is not None and targets is None:

@@ -4,6 +4,7 @@ CATEGORICAL = "tests/latent_alignment/test_categorical_attention.py"
 CATEGORICAL_DRAWS = "tests/latent_alignment/test_categorical_draws.py"
 CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
 ESTIMATORS = "tests/latent_alignment"
+FLOAT64 = "tests/latent_alignment/test_float64.py"
 ANNEALING = "tests/test_annealing.py"
 VALIDATION = "tests/support/test_validation.py"
 VOTES = "tests/latent_alignment/test_votes.py"
@@ -121,6 +122,22 @@ FAULTS = [
         "            both(visible, ops.logical_or",
         (WORDS,),
         "impossible",
+    ),
+    Fault(
+        "float64: the moving average in the default dtype",
+        "latent_alignment/latent_log_likelihood.py",
+        'ops.stack([mean, ops.ones((), "float32")])',
+        "ops.stack([mean, ops.ones(())])",
+        (FLOAT64,),
+        "moving",
+    ),
+    Fault(
+        "float64: the gradient of the kernel stays float32",
+        "latent_alignment/token_log_likelihood.py",
+        'return ops.cast(self.kernel.value, "float32"), ops',
+        "return self.kernel.value, ops",
+        (FLOAT64,),
+        "gradients",
     ),
     Fault(
         "annealing: a schedule of Keras ends at 1",
