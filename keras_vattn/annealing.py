@@ -13,24 +13,22 @@ from keras_vattn.support.validation import integer, number
 class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that goes in a straight line from one value to another, and stays there.
 
-    ```
-    w(step) = initial_value + (final_value - initial_value) * clip((step - start_step) / num_steps, 0, 1)
-    ```
+        w(step) = initial_value + (final_value - initial_value) * clip((step - start_step) / num_steps, 0, 1)
 
     Args:
-        num_steps: int >= 1. Steps from `initial_value` to `final_value`.
-        start_step: int >= 0. Last step with `initial_value`. Defaults to 0.
-        initial_value: float >= 0. Defaults to 0.0.
-        final_value: float >= 0. Also the weight at inference. Defaults to 1.0.
+        num_steps: Positive integer. Steps from `initial_value` to `final_value`.
+        start_step: Integer of at least 0. Last step with `initial_value`. Defaults to 0.
+        initial_value: Number of at least 0. Defaults to 0.0.
+        final_value: Number of at least 0, also the weight at inference. Defaults to 1.0.
 
     Call arguments:
-        step: int or integer tensor of any shape.
+        step: Integer or integer tensor of any shape.
 
     Returns:
-        float32 tensor of the shape of `step`, no unit.
+        A float32 tensor of the shape of `step`, no unit.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: If an argument is out of its range.
 
     Example:
 
@@ -67,25 +65,23 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that follows a logistic curve and stops at a chosen value.
 
-    ```
-    w(step) = min(final_value, sigmoid(slope * (step - center)))
-    ```
+        w(step) = min(final_value, sigmoid(slope * (step - center)))
 
     It stays finite at every step: the sigmoid is the stable one, where `exp(x) / (1 + exp(x))` is NaN past x = 88.
 
     Args:
-        center: float. Step at which the curve is 0.5.
-        slope: float > 0. Steepness, per step; the curve climbs from 0.27 to 0.73 within `2 / slope` steps.
-        final_value: float in (0, 1]. Also the weight at inference. Defaults to 1.0.
+        center: Number. Step at which the curve is 0.5.
+        slope: Positive number. Steepness, per step; the curve climbs from 0.27 to 0.73 within `2 / slope` steps.
+        final_value: Number in (0, 1], also the weight at inference. Defaults to 1.0.
 
     Call arguments:
-        step: int or integer tensor of any shape.
+        step: Integer or integer tensor of any shape.
 
     Returns:
-        float32 tensor of the shape of `step`, no unit.
+        A float32 tensor of the shape of `step`, no unit.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: If an argument is out of its range.
 
     Example:
 
@@ -117,25 +113,24 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that climbs from zero and holds, again and again.
 
-    ```
-    tau(step) = (step mod cycle_length) / cycle_length
-    w(step)   = final_value * min(1, tau / ramp_fraction)
-    ```
+        tau(step) = (step mod cycle_length) / cycle_length
+        w(step)   = final_value * min(1, tau / ramp_fraction)
 
     Args:
-        cycle_length: int >= 1. Steps in one cycle.
-        ramp_fraction: float in (0, 1]. Share of a cycle spent climbing. Defaults to 0.5.
-        num_cycles: int >= 1 or None. Cycles before the weight stays at `final_value`; None cycles for ever.
-        final_value: float >= 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
+        cycle_length: Positive integer. Steps in one cycle.
+        ramp_fraction: Number in (0, 1]. Share of a cycle spent climbing. Defaults to 0.5.
+        num_cycles: Positive integer, cycles before the weight stays at `final_value`, or `None` to cycle for ever.
+            Defaults to `None`.
+        final_value: Number of at least 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
 
     Call arguments:
-        step: int or integer tensor of any shape.
+        step: Integer or integer tensor of any shape.
 
     Returns:
-        float32 tensor of the shape of `step`, no unit.
+        A float32 tensor of the shape of `step`, no unit.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: If an argument is out of its range.
 
     Example:
 
@@ -173,10 +168,10 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def final_value(schedule):
-    """Weight that a schedule gives a KL outside training.
+    """Return the weight that a schedule gives a KL outside training.
 
     Args:
-        schedule: a `LearningRateSchedule` or None.
+        schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
         A float: the `final_value` of the schedule, which may be an attribute of a class of your own; the value that a

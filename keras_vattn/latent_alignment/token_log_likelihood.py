@@ -37,8 +37,8 @@ class TokenLogLikelihood(keras.layers.Layer):
 
     Args:
         vocabulary_size: V.
-        ignore_class: Label of words that do not count, the padding: their value and gradient are 0. Targets that weigh
-            every word have none: there a word of weights 0 does not count. Defaults to `None`.
+        ignore_class: Integer label of words that do not count, the padding: their value and gradient are 0. Targets
+            that weigh every word have none: there a word of weights 0 does not count. Defaults to `None`.
         chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
             is computed twice; smaller saves memory, of which a training step takes about three times a chunk's
             logits, and more where targets weigh every word. `None` for as many rows as have 2**26 logits, 256 MB in

@@ -11,9 +11,7 @@ from keras_vattn.support.validation import integer
 class NegativeBound(SequenceLoss):
     """Loss of a model whose output is a log-likelihood, or a bound of it: summed over time, averaged over the batch.
 
-    ```
-    loss = -1/B sum_b sum_t mask_bt * weight_bt * bound_bt
-    ```
+        loss = -1/B sum_b sum_t mask_bt * weight_bt * bound_bt
 
     For models that end in `keras_vattn.LatentLogLikelihood`, to which the targets are an input. Beside the KL that
     `keras_vattn.CategoricalAttention` adds, the sum is the negative ELBO in nats (Deng et al. 2018, section 3).
@@ -21,21 +19,22 @@ class NegativeBound(SequenceLoss):
     The Keras mask of `y_pred` removes steps, and so does `ignore_class`; they cost nothing and have no gradient.
 
     Args:
-        ignore_class: int or None. Label in `y_true` whose steps are removed, for instance the padding.
-        reduction: as in `keras.losses.Loss`, over the batch. `None` returns one value per sequence.
-        name: str. Defaults to "negative_bound".
+        ignore_class: Integer label in `y_true` whose steps are removed, for instance the padding. Defaults to `None`.
+        reduction: As in `keras.losses.Loss`, over the batch; `None` returns one value per sequence. Defaults to
+            `"sum_over_batch_size"`.
+        name: Name of the loss. Defaults to `"negative_bound"`.
 
     Call arguments:
-        y_true: integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, votes (B, V) too,
+        y_true: Integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, votes (B, V) too,
             and is not looked at.
-        y_pred: the bound of each step, (B, T), or of each example, (B,), in nats.
-        sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
+        y_pred: The bound of each step, (B, T), or of each example, (B,), in nats.
+        sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
 
     Returns:
-        float32 scalar in nats under every dtype policy; (B,) if `reduction` is None.
+        A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not fit.
 
     Example:
 

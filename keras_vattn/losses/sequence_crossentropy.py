@@ -11,9 +11,7 @@ from keras_vattn.support.validation import fraction, integer
 class SequenceCrossentropy(SequenceLoss):
     """Negative log-likelihood of whole sequences: summed over time, averaged over the batch.
 
-    ```
-    loss = 1/B sum_b sum_t mask_bt * weight_bt * -log p(y_bt | ...)
-    ```
+        loss = 1/B sum_b sum_t mask_bt * weight_bt * -log p(y_bt | ...)
 
     Beside KLs that are summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy
     averages over tokens and makes such a KL T times too strong.
@@ -24,25 +22,26 @@ class SequenceCrossentropy(SequenceLoss):
     or votes. Votes that sum to n count n times; to count once, divide them by their sum.
 
     Args:
-        from_logits: bool. Whether `y_pred` holds logits or probabilities. Defaults to True.
-        ignore_class: int or None. Label whose steps are removed too, for instance the padding; weights of all words
-            have none.
-        label_smoothing: float in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
+        from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
+        ignore_class: Integer label whose steps are removed too, for instance the padding; weights of all words have
+            none. Defaults to `None`.
+        label_smoothing: Number in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
             no likelihood any more. Defaults to 0.0.
-        reduction: as in `keras.losses.Loss`, over the batch. `None` returns one value per sequence.
-            "mean_with_sample_weight" divides by the sum of `(B,)` sample weights, and by B under `(B, T)` ones.
-        name: str. Defaults to "sequence_crossentropy".
+        reduction: As in `keras.losses.Loss`, over the batch; `None` returns one value per sequence, and
+            `"mean_with_sample_weight"` divides by the sum of `(B,)` sample weights, and by B under `(B, T)` ones.
+            Defaults to `"sum_over_batch_size"`.
+        name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
     Call arguments:
-        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
+        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
         y_pred: (B, T, V).
-        sample_weight: scalar, (B,) one per sequence, or (B, T) one per step.
+        sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
 
     Returns:
-        float32 scalar in nats under every dtype policy; (B,) if `reduction` is None.
+        A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: if an argument is out of range or the shapes do not fit.
+        ValueError: If an argument is out of range or the shapes do not fit.
 
     Example:
 
@@ -85,23 +84,22 @@ class SequenceCrossentropy(SequenceLoss):
 
 
 def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
-    """Log-likelihood of each sequence under the logits of its steps.
+    """Return the log-likelihood of each sequence under the logits of its steps.
 
-    ```
-    log p(y_b) = sum_t mask_bt * log softmax(logits_bt)[y_bt]
-    ```
+        log p(y_b) = sum_t mask_bt * log softmax(logits_bt)[y_bt]
 
     Args:
-        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
+        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
         logits: (B, T, V), of any float dtype.
-        mask: bool, (B, T), True where a step counts. None takes the Keras mask of `logits`, if it has one.
-        ignore_class: int or None. Label whose steps are left out.
+        mask: Boolean (B, T), whether a step counts. `None` takes the Keras mask of `logits`, if it has one. Defaults to
+            `None`.
+        ignore_class: Integer label whose steps are left out. Defaults to `None`.
 
     Returns:
-        float32 (B,), in nats.
+        Float32 (B,), in nats.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not fit.
 
     Example:
 
@@ -115,21 +113,22 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Log-likelihood of each step, 0 at the steps that do not count, and which steps count.
+    """Return the log-likelihood of each step, 0 at the steps that do not count, and which steps count.
 
     Args:
-        y_true: integer labels, (B, T), or weights of all words, (B, T, V).
-        y_pred: logits or probabilities, (B, T, V), of any float dtype.
-        mask: bool, (B, T), True where a step counts. None takes the Keras mask of `y_pred`, if it has one.
-        from_logits: bool. Whether `y_pred` holds logits. Defaults to True.
-        ignore_class: int or None. Label whose steps do not count.
-        label_smoothing: float. Share of the target spread evenly over the vocabulary. Defaults to 0.0.
+        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
+        y_pred: Logits or probabilities, (B, T, V), of any float dtype.
+        mask: Boolean (B, T), whether a step counts. `None` takes the Keras mask of `y_pred`, if it has one. Defaults to
+            `None`.
+        from_logits: Whether `y_pred` holds logits. Defaults to `True`.
+        ignore_class: Integer label whose steps do not count. Defaults to `None`.
+        label_smoothing: Number in [0, 1). Share of the target spread evenly over the vocabulary. Defaults to 0.0.
 
     Returns:
-        A float32 tensor (B, T) in nats, and a bool tensor (B, T).
+        Float32 (B, T), in nats, and boolean (B, T).
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not fit.
 
     Example:
 

@@ -54,11 +54,9 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     A prediction is certain if its two best classes, by the mean of the draws, differ in a two-sided t-test
     over the draws with p < significance.
 
-    ```
-    PAvPU = (n_ac + n_iu) / (n_ac + n_au + n_ic + n_iu)
-    n_ac = sum_i Acc_i Cer_i            n_au = sum_i Acc_i (1 - Cer_i)
-    n_ic = sum_i (1 - Acc_i) Cer_i      n_iu = sum_i (1 - Acc_i) (1 - Cer_i)
-    ```
+        PAvPU = (n_ac + n_iu) / (n_ac + n_au + n_ic + n_iu)
+        n_ac = sum_i Acc_i Cer_i            n_au = sum_i Acc_i (1 - Cer_i)
+        n_ic = sum_i (1 - Acc_i) Cer_i      n_iu = sum_i (1 - Acc_i) (1 - Cer_i)
 
     **Only results of the same number of draws compare.** The test asks whether the two *means* differ, and more draws
     find ever smaller differences: certainty grows with the number of draws by construction. Two draws, the default of

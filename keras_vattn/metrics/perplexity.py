@@ -13,9 +13,7 @@ _KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 class Perplexity(keras.metrics.Metric):
     """Perplexity per token over a whole data set, which carries in its name what likelihood it is made of.
 
-    ```
-    perplexity = exp(- sum_b log p(y_b | x_b) / sum_b T_b)
-    ```
+        perplexity = exp(- sum_b log p(y_b | x_b) / sum_b T_b)
 
     T_b counts every step that is not masked, the end-of-sentence token included. Perplexities of different kinds do
     not compare, except "predictive" with "exact"; those of "elbo" and "iw" are upper bounds.
@@ -31,22 +29,22 @@ class Perplexity(keras.metrics.Metric):
     The sums are float32 variables: past 2**24 = 16.7 million tokens in one evaluation the count stops growing.
 
     Args:
-        kind: one of the kinds above. Defaults to "plug-in".
-        from_logits: bool. Whether `y_pred` holds logits or probabilities. Defaults to True.
-        ignore_class: int or None. Label whose steps do not count, for instance the padding.
-        name: str. Defaults to the kind and "perplexity", as in "plug_in_perplexity".
-        dtype: dtype of the sums and the result. Defaults to float32 under every dtype policy.
+        kind: One of the kinds above. Defaults to `"plug-in"`.
+        from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
+        ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`.
+        dtype: Dtype of the sums and the result. Defaults to float32 under every dtype policy.
 
     Call arguments:
-        y_true: integer labels, (B, T).
+        y_true: Integer labels, (B, T).
         y_pred: (B, T, V). Its Keras mask removes steps.
-        sample_weight: scalar, (B,) or (B, T); weights both the log-likelihood and the count.
+        sample_weight: Scalar, (B,) or (B, T); weights both the log-likelihood and the count.
 
     Returns:
         Scalar, no unit: at least 1; NaN before the first token.
 
     Raises:
-        ValueError: if `kind` is unknown, or `y_true` holds weights of all words.
+        ValueError: If `kind` is unknown, or `y_true` holds weights of all words.
 
     Example:
 
@@ -86,7 +84,7 @@ class Perplexity(keras.metrics.Metric):
         self._add(log_likelihood, counts)
 
     def update_log_likelihood(self, log_likelihood, num_tokens):
-        """Adds sequences whose log-likelihood, or bound on it, is known.
+        """Add sequences whose log-likelihood, or bound on it, is known.
 
         Args:
             log_likelihood: (B,), in nats.
@@ -119,11 +117,9 @@ class Perplexity(keras.metrics.Metric):
 
 
 def predictive_log_likelihood(log_likelihoods):
-    """Log-likelihood of each sequence under the posterior predictive, from draws of the model.
+    """Return the log-likelihood of each sequence under the posterior predictive, from draws of the model.
 
-    ```
-    log p(y_b | x_b) = log 1/N sum_n p(y_b | x_b, weights_n)
-    ```
+        log p(y_b | x_b) = log 1/N sum_n p(y_b | x_b, weights_n)
 
     Args:
         log_likelihoods: (N, B), in nats: one row per joint draw of all attention weights.
@@ -132,7 +128,7 @@ def predictive_log_likelihood(log_likelihoods):
         (B,), in nats.
 
     Raises:
-        ValueError: if `log_likelihoods` has not two axes.
+        ValueError: If `log_likelihoods` has not two axes.
 
     Example:
 

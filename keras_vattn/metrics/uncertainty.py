@@ -10,9 +10,7 @@ from keras_vattn.support.validation import positive_integer
 def negative_log_likelihood(draws, labels):
     """Return the mean negative log-likelihood of the labels under the mean of the draws, in nats.
 
-    ```
-    - 1/N sum_i log 1/M sum_m p_m(y_i | x_i)
-    ```
+        - 1/N sum_i log 1/M sum_m p_m(y_i | x_i)
 
     It is infinite where every draw gives a label probability 0. `keras_vattn.metrics.predictive_log_likelihood` is the
     same for sequences, from log-likelihoods.
@@ -74,9 +72,7 @@ def brier_score(draws, labels):
 def expected_calibration_error(draws, labels, num_bins=15):
     """Return the gap between confidence and accuracy of the predicted class, averaged over bins of the confidence.
 
-    ```
-    sum_b n_b / N |accuracy of bin b - mean confidence of bin b|
-    ```
+        sum_b n_b / N |accuracy of bin b - mean confidence of bin b|
 
     The confidence is the largest mean probability; bin b holds the confidences in ((b - 1) / num_bins, b / num_bins].
 

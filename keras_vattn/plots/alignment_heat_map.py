@@ -16,29 +16,30 @@ def alignment_heat_map(
     path=None,
     dpi=150,
 ):
-    """Draws attention weights: one row per target token, one column per source token.
+    """Draw attention weights: one row per target token, one column per source token.
 
     Every panel shares one grey scale from 0 (white) to 1 (black), so panels compare.
 
     Args:
         weights: (T, S) array in [0, 1], or a sequence of P of them for P panels, for instance the rows of a table or
             several draws.
-        source_tokens: list of S str; for several panels with different sentences, a list of P such lists.
-        target_tokens: list of T str; likewise.
-        panel_titles: list of P str, or None.
-        title: str or None. Title of the figure.
-        spread: standard deviations of the weights over draws, of the shape of `weights`, or None. Drawn as an orange
-            circle whose area is proportional to it; one that fills its cell is 0.5.
-        panels_per_row: int or None. Panels beside each other, however wide that is; None for as many as fit a page.
-        path: file to write as PNG, atomically, or None.
-        dpi: int. Dots per inch of the file. Defaults to 150.
+        source_tokens: List of S strings; for several panels with different sentences, a list of P such lists.
+        target_tokens: List of T strings; likewise.
+        panel_titles: List of P strings, or `None`. Defaults to `None`.
+        title: Title of the figure, or `None`. Defaults to `None`.
+        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. Drawn as an orange
+            circle whose area is proportional to it; one that fills its cell is 0.5. Defaults to `None`.
+        panels_per_row: Number of panels beside each other, however wide that is, or `None` for as many as fit a page.
+            Defaults to `None`.
+        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:
-        `matplotlib.figure.Figure`.
+        A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: if the shapes do not fit.
-        ImportError: if matplotlib is not installed.
+        ValueError: If the shapes do not fit.
+        ImportError: If matplotlib is not installed.
 
     Example:
 

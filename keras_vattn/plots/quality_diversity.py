@@ -3,23 +3,23 @@ from keras_vattn.plots.text import write
 
 
 def quality_diversity(points, quality_label="quality", diversity_label="diversity", title=None, path=None, dpi=150):
-    """Draws quality against diversity, one series a method and one labelled point a setting.
+    """Draw quality against diversity, one series a method and one labelled point a setting.
 
     Args:
-        points: dict from a method's name to its list of (diversity, quality, label); the label, a str or None, names
-            the setting, such as a temperature or a KL weight. Points are joined in the order given.
-        quality_label: str. Label of the vertical axis, for instance "BLEU-4".
-        diversity_label: str. Label of the horizontal axis, for instance "Dist-2".
-        title: str or None. Title of the figure.
-        path: file to write as PNG, atomically, or None.
-        dpi: int. Dots per inch of the file. Defaults to 150.
+        points: Dictionary from a method's name to its list of (diversity, quality, label); the label, a string or
+            `None`, names the setting, such as a temperature or a KL weight. Points are joined in the order given.
+        quality_label: Label of the vertical axis, for instance `"BLEU-4"`. Defaults to `"quality"`.
+        diversity_label: Label of the horizontal axis, for instance `"Dist-2"`. Defaults to `"diversity"`.
+        title: Title of the figure, or `None`. Defaults to `None`.
+        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:
-        `matplotlib.figure.Figure`.
+        A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: if there is no point.
-        ImportError: if matplotlib is not installed.
+        ValueError: If there is no point.
+        ImportError: If matplotlib is not installed.
 
     Example:
 

@@ -5,25 +5,26 @@ from keras_vattn.plots.text import write
 
 
 def training_curves(histories, metrics, metric_labels=None, title=None, path=None, dpi=150):
-    """Draws how metrics change over epochs, for several runs: one panel a metric, one curve a row of the table.
+    """Draw how metrics change over epochs, for several runs: one panel a metric, one curve a row of the table.
 
     Args:
-        histories: dict from a row's name to its history, or to a list of histories, one a seed. A history is a dict
-            from a metric's name to one value per epoch, as in `keras.callbacks.History.history`; its "epoch" list, if
-            it has one, gives the epochs, else they count from 1. None and NaN are values that are missing.
-        metrics: list of str. Metrics to draw, one panel each. A history may lack one.
-        metric_labels: dict from a metric's name to the label of its panel, or None.
-        title: str or None. Title of the figure.
-        path: file to write as PNG, atomically, or None.
-        dpi: int. Dots per inch of the file. Defaults to 150.
+        histories: Dictionary from a row's name to its history, or to a list of histories, one a seed. A history is a
+            dictionary from a metric's name to one value per epoch, as in `keras.callbacks.History.history`; its
+            `"epoch"` list, if it has one, gives the epochs, else they count from 1. `None` and NaN are values that are
+            missing.
+        metrics: List of the names of the metrics to draw, one panel each. A history may lack one.
+        metric_labels: Dictionary from a metric's name to the label of its panel, or `None`. Defaults to `None`.
+        title: Title of the figure, or `None`. Defaults to `None`.
+        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        dpi: Dots per inch of the file. Defaults to 150.
 
     Returns:
-        `matplotlib.figure.Figure`. Several seeds are drawn as their mean with a band of one standard deviation, over
+        A `matplotlib.figure.Figure`. Several seeds are drawn as their mean with a band of one standard deviation, over
         the seeds that have a value at that epoch.
 
     Raises:
-        ValueError: if nothing is asked for, or a metric is in no history.
-        ImportError: if matplotlib is not installed.
+        ValueError: If nothing is asked for, or a metric is in no history.
+        ImportError: If matplotlib is not installed.
 
     Example:
 
