@@ -1,6 +1,8 @@
 import keras
 from keras import ops
 
+from keras_vattn.support.masks import first_mask
+
 
 class Context(keras.layers.Layer):
     """Base class of the contexts: what is the attended vector?
@@ -57,7 +59,7 @@ class Context(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(weights.shape, value.shape), dtype=self.compute_dtype)
 
     def compute_mask(self, weights, previous_mask=None):
-        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return first_mask(previous_mask)
 
     def get_config(self):
         # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.

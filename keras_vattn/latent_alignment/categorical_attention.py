@@ -1,5 +1,3 @@
-import inspect
-
 import keras
 from keras import ops
 
@@ -17,9 +15,10 @@ from keras_vattn.support.masks import (
     check_sequences,
     check_shape,
     combine_masks,
+    first_mask,
     zero_unseen,
 )
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -127,11 +126,7 @@ class CategoricalAttention(StochasticLayer):
         )
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
-        if self.score.compute_dtype != self.compute_dtype:
-            raise ValueError(
-                "An attention and its score must compute in one dtype: give both the same `dtype`. "
-                f"Received: score.compute_dtype={self.score.compute_dtype}, dtype={self.compute_dtype}"
-            )
+        require_dtype(self, "score", self.score)
         self.supports_masking = True
         if self.has_divergence:
             self.track_divergence(shown=self.objective.objective == "elbo")
@@ -252,7 +247,7 @@ class CategoricalAttention(StochasticLayer):
 
     def _of_a_call(self, arguments, options):
         self.require_built()
-        given = self._bind(arguments, options)
+        given = self.bind_call(arguments, options)
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         mask = combine_masks(given["query"], given["value"], *masks)
         names = ("query", "value", "key", "posterior_logits", "logits")
@@ -261,11 +256,6 @@ class CategoricalAttention(StochasticLayer):
         )
         self._check(query, value, key, None, posterior_logits, logits)
         return self._alignment(query, value, key, mask, posterior_logits, logits)
-
-    def _bind(self, arguments, options):
-        bound = inspect.signature(self.call).bind(*arguments, **options)
-        bound.apply_defaults()
-        return bound.arguments
 
     def compute_output_shape(
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
@@ -296,7 +286,7 @@ class CategoricalAttention(StochasticLayer):
         return (self.objective.num_samples if pair.estimator == "sample" else 1) + has_baseline_entry
 
     def compute_output_spec(self, *arguments, **options):
-        given = self._bind(arguments, options)
+        given = self.bind_call(arguments, options)
         query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
         self._check(query, value, given["key"], given["query_mask"], posterior_logits, given["logits"])
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
@@ -314,7 +304,7 @@ class CategoricalAttention(StochasticLayer):
         return spec
 
     def compute_mask(self, query, previous_mask=None):
-        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        mask = first_mask(previous_mask)
         names = ("candidates", "log_prior", "log_weights", "log_posterior", "weights", "posterior_weights")
         return None if mask is None else dict.fromkeys(names, mask)
 

@@ -7,7 +7,7 @@ from keras import ops
 from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
 from keras_vattn.support import keras_private
-from keras_vattn.support.masks import both, check_mask, check_shape, fits
+from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits
 from keras_vattn.support.validation import integer, positive_integer
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
@@ -219,7 +219,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(*shapes), dtype="float32")
 
     def compute_mask(self, inputs, previous_mask=None):
-        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return first_mask(previous_mask)
 
     def get_config(self):
         return {

@@ -1,5 +1,3 @@
-import inspect
-
 from keras import ops
 
 from keras_vattn import random
@@ -82,9 +80,7 @@ class AlignedLayer(StochasticLayer):
     def _bind(self, arguments, options):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
-        bound = inspect.signature(self.call).bind(*arguments, **options)
-        bound.apply_defaults()
-        given = dict(bound.arguments)
+        given = self.bind_call(arguments, options)
         for name in ("query", "value", "key", "posterior_logits"):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given

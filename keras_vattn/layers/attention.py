@@ -11,9 +11,10 @@ from keras_vattn.support.masks import (
     check_sequences,
     check_shape,
     combine_masks,
+    first_mask,
     zero_unseen,
 )
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 from keras_vattn.support.validation import fraction
 
 
@@ -103,11 +104,7 @@ class Attention(AlignedLayer):
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
         for name, part in (("score", self.score), ("context", self.context)):
-            if part.compute_dtype != self.compute_dtype:
-                raise ValueError(
-                    f"An attention and its {name} must compute in one dtype: give both the same `dtype`. "
-                    f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={self.compute_dtype}"
-                )
+            require_dtype(self, name, part)
         self.hold(VariationalAlignment(alignment, prior, warm_start, dtype=self.dtype_policy))
         self.dropout = fraction("dropout", dropout)
         # The schedule of the KL begins where its KL does.
@@ -348,7 +345,7 @@ class Attention(AlignedLayer):
         return context, keras.KerasTensor((*query.shape[:-1], value.shape[-2]), dtype=self.compute_dtype)
 
     def compute_mask(self, query, previous_mask=None):
-        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return first_mask(previous_mask)
 
     def get_config(self):
         config = {

@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention_axes import AttentionAxes
+from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, fits
 
 
@@ -165,22 +166,22 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
         for x in (query, value, key):
-            keras.src.backend.set_keras_mask(x, None)
+            keras_private.set_mask(x, None)
         mask = self._joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         gate = self._gate_dense(query) if self._use_gate else None
         output, weights = self._compute_attention(
-            self._query_dense(query),
-            self._key_dense(key),
-            self._value_dense(value),
+            self.query_dense(query),
+            self.key_dense(key),
+            self.value_dense(value),
             mask,
             training,
             return_attention_scores,
             query_mask=query_mask,
             posterior_logits=posterior_logits,
         )
-        output = self._output_dense(output if gate is None else ops.multiply(output, gate))
+        output = self.output_dense(output if gate is None else ops.multiply(output, gate))
         if query_mask is not None:
-            keras.src.backend.set_keras_mask(output, query_mask)
+            keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):

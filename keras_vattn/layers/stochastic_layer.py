@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import threading
 
 import keras
@@ -120,6 +121,12 @@ class StochasticLayer(keras.layers.Layer):
             raise ValueError(
                 f"Call the layer once before asking for its distributions. Received: {self.name}.built=False"
             )
+
+    def bind_call(self, arguments, options):
+        """Return the arguments of a call by name, the defaults of those that are not given among them."""
+        bound = inspect.signature(self.call).bind(*arguments, **options)
+        bound.apply_defaults()
+        return dict(bound.arguments)
 
     def noise_seed(self, training):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""

@@ -8,7 +8,7 @@ from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.masks import check_mask
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 from keras_vattn.support.validation import fraction, one_of, positive_integer
 
 QUERIES = ("current", "previous")
@@ -97,11 +97,7 @@ class AttentionDecoder(RecurrentDecoder):
         super().__init__(**kwargs)
         self.units = positive_integer("units", units)
         self.attention = None if attention is None else resolve(attention, {}, Attention, "attention")
-        if self.attention is not None and self.attention.compute_dtype != self.compute_dtype:
-            raise ValueError(
-                "The decoder and its attention must compute in one dtype: give both the same `dtype`. "
-                f"Received: attention.compute_dtype={self.attention.compute_dtype}, dtype={self.compute_dtype}"
-            )
+        require_dtype(self, "attention", self.attention)
         self.num_layers = positive_integer("num_layers", num_layers)
         self.query = one_of("query", query, QUERIES)
         # The names stay in the config, where they were given.

@@ -2,6 +2,7 @@ import keras
 from keras import ops, tree
 
 from keras_vattn.support.loop import scan
+from keras_vattn.support.masks import first_mask
 
 
 class RecurrentDecoder(keras.layers.Layer):
@@ -141,8 +142,12 @@ class RecurrentDecoder(keras.layers.Layer):
     def call(self, inputs, memory=None, initial_state=None, inputs_mask=None, memory_mask=None, training=None):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        # As in `StochasticLayer`, whose KLs and draws are inside.
+        return layer_call
+
     def compute_mask(self, inputs, previous_mask=None):
-        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        mask = first_mask(previous_mask)
         return dict.fromkeys(self.gives, mask)
 
 

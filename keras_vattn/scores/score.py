@@ -1,5 +1,7 @@
 import keras
 
+from keras_vattn.support.masks import first_mask
+
 
 class Score(keras.layers.Layer):
     """Base class of the score functions: how well does a query match a key?
@@ -45,7 +47,7 @@ class Score(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(query.shape, key.shape), dtype=self.compute_dtype)
 
     def compute_mask(self, query, previous_mask=None):
-        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+        return first_mask(previous_mask)
 
     def get_config(self):
         # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.

@@ -1,8 +1,9 @@
 """What is private in Keras and read here: the one place to look at when Keras renames something.
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
-`_non_trainable_variables` of a layer; `_compute_attention`, `_compute_attention_mask` and `_inverse_sqrt_key_dim` of
-`keras.layers.MultiHeadAttention`. Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
+`_non_trainable_variables` of a layer; of `keras.layers.MultiHeadAttention` `_compute_attention`,
+`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`. Their names stand in `OVERRIDDEN`, for
+the test that tells of a rename.
 """
 
 import keras
@@ -10,7 +11,13 @@ import keras
 MASK = "_keras_mask"
 OVERRIDDEN = {
     keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables"),
-    keras.layers.MultiHeadAttention: ("_compute_attention", "_compute_attention_mask", "_inverse_sqrt_key_dim"),
+    keras.layers.MultiHeadAttention: (
+        "_compute_attention",
+        "_compute_attention_mask",
+        "_inverse_sqrt_key_dim",
+        "_use_gate",
+        "_gate_dense",
+    ),
 }
 
 

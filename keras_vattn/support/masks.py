@@ -40,6 +40,11 @@ def zero_unseen(mask, *sequences):
     return tuple(None if x is None else ops.where(seen, x, ops.zeros_like(x)) for x in sequences)
 
 
+def first_mask(previous_mask):
+    """Return the mask of a layer's first input, from what Keras hands to `compute_mask`."""
+    return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+
+
 def check_masks(query, value, value_mask, key_mask, attention_mask):
     """Raise ValueError if a mask has the wrong rank or a length that cannot match; looks at shapes alone."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):

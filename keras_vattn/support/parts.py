@@ -26,6 +26,21 @@ def adopt(owner, name, part):
     part._adopted_by = weakref.ref(owner)
 
 
+def require_dtype(owner, name, part):
+    """Raise ValueError unless a part, or `None`, computes in the dtype of its owner.
+
+    Args:
+        owner: A layer.
+        name: The word for the part in the error message.
+        part: A layer inside it.
+    """
+    if part is not None and part.compute_dtype != owner.compute_dtype:
+        raise ValueError(
+            f"{type(owner).__name__} and its {name} must compute in one dtype: give both the same `dtype`. "
+            f"Received: {name}.compute_dtype={part.compute_dtype}, dtype={owner.compute_dtype}"
+        )
+
+
 def serialize_part(part):
     """Return the configuration of a part, without the shapes that it was built for: its owner builds it."""
     if part is None:

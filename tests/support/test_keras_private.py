@@ -107,6 +107,18 @@ def multi_head_attention_scales_by_the_width_of_a_key():
     assert keras.layers.MultiHeadAttention(2, 4)._inverse_sqrt_key_dim == 0.5
 
 
+def multi_head_attention_has_a_gate_where_it_was_asked_for():
+    gates = [keras.layers.MultiHeadAttention(2, 4, use_gate=use_gate)._use_gate for use_gate in (False, True)]
+    assert gates == [False, True]
+
+
+def the_gate_reads_the_query():
+    layer = keras.layers.MultiHeadAttention(2, 4, use_gate=True)
+    x = keras.ops.ones((1, 3, 5))
+    layer(x, x)
+    assert layer._gate_dense(x).shape == (1, 3, 2, 4)
+
+
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
     "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
@@ -117,6 +129,8 @@ PRIVATE = {
     "_non_trainable_variables": (keras.layers.Layer, non_trainable_variables_are_the_layers_own),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
     "_compute_attention_mask": (keras.layers.MultiHeadAttention, multi_head_attention_combines_its_masks_in_one_method),
+    "_use_gate": (keras.layers.MultiHeadAttention, multi_head_attention_has_a_gate_where_it_was_asked_for),
+    "_gate_dense": (keras.layers.MultiHeadAttention, the_gate_reads_the_query),
     "_inverse_sqrt_key_dim": (keras.layers.MultiHeadAttention, multi_head_attention_scales_by_the_width_of_a_key),
 }
 
