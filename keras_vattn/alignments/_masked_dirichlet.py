@@ -2,19 +2,83 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support import tfp
+from keras_vattn.support.special import (
+    expm1_minus,
+    log_gamma_bent,
+    log_gamma_curvature,
+    log_gamma_slope,
+    log_ratio,
+    scaled_trigamma,
+)
 
 
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    In float64: in float32 the terms, each up to 1e5, cancel to an error of several nats.
+    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With R(log x) = log Gamma(x)
+    - x log x + x, r = b / a - 1 and A, B the sums of a row, and gap(x) = exp(x) - 1 - x, the KL is
+
+        sum_s b gap(log(a B / (b A))) + sum_s D(a, b) - D(A, B),
+        D(a, b) = R(log b) - R(log a) - r R'(log a),
+
+    where D is between 1/2 and 1 of gap(log b / a). Nothing large is subtracted from its like.
+
+    Args:
+        concentration: a, positive, (B, T, S).
+        prior_concentration: b, positive, of a shape that broadcasts to that of a.
+        keys: Which entries are a row.
     """
-    a, b = ops.cast(concentration, "float64"), ops.cast(prior_concentration, "float64")
+    a, b_narrow = ops.cast(concentration, "float32"), ops.cast(prior_concentration, "float32")
+    b = b_narrow + ops.zeros_like(a)
     a_total, b_total = _total(a, keys), _total(b, keys)
-    slope = tf.math.digamma(a) - keys.spread(tf.math.digamma(a_total))
-    entries = tf.math.lgamma(b) - tf.math.lgamma(a) + (a - b) * slope
-    divergence = tf.math.lgamma(a_total) - tf.math.lgamma(b_total) + keys.sum(entries)
-    return ops.cast(ops.maximum(divergence, 0.0), "float32")
+    total_relative = keys.sum(b - a) / a_total
+    total_ratio = log_ratio(a_total, b_total, total_relative)
+    row = (
+        total_relative,
+        total_ratio,
+        scaled_trigamma(a_total) * total_relative / a_total,
+        total_ratio + log_gamma_slope(b_total) / b_total - log_gamma_slope(a_total) / a_total,
+    )
+    row = [keys.spread(x) for x in row]
+    divergence = keys.sum(_entries(a, b, log_gamma_bent(b_narrow), log_gamma_slope(b_narrow) / b_narrow, *row))
+    # Its gradient is part of that of the entries.
+    divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
+    return ops.maximum(divergence, 0.0)
+
+
+@tf.custom_gradient
+def _entries(a, b, b_bent, b_slope, total_relative, total_ratio, a_row, b_row):
+    """The summands of the KL. Their gradient is that of the whole KL by a and b, the sums of the row included; by the
+    other arguments, which are functions of a and b, it is none."""
+    relative = (b - a) / a
+    ratio = log_ratio(a, b, relative)
+    excess = total_ratio - ratio
+    ratio_of_means = (1.0 + total_relative) * a / b
+    value = b * _gap(ratio_of_means - 1.0, excess) + _remainder(a, b_bent, relative, ratio)
+
+    def gradient(upstream):
+        by_a = total_relative - relative - scaled_trigamma(a) * relative / a + a_row
+        by_b = ratio + b_slope - log_gamma_slope(a) / a - b_row
+        return upstream * by_a, upstream * by_b, None, None, None, None, None, None
+
+    return value, gradient
+
+
+def _remainder(a, b_bent, relative, ratio):
+    """Return D(a, b) of `dirichlet_divergence`, with relative = b / a - 1, ratio = log(b / a)."""
+    slope = log_gamma_slope(a)
+    # ratio^2 / 2 times the curvature at a third of the way errs by 0.002 ratio^2 of D.
+    near = ops.abs(ratio) < 0.15
+    small = ops.where(near, ratio, 0.0)
+    near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
+    far_value = b_bent - log_gamma_bent(a) - (slope + 0.5) * ratio
+    return ops.where(near, near_value, far_value) - slope * _gap(relative, ratio)
+
+
+def _gap(expm1, x):
+    """Return exp(x) - 1 - x from exp(x) - 1 and x."""
+    near = ops.abs(x) < 0.5
+    return ops.where(near, expm1_minus(ops.where(near, x, 0.0)), expm1 - x)
 
 
 def _total(concentration, keys):

@@ -19,7 +19,7 @@ class Dirichlet(Alignment):
     draws in log space, log Gamma(alpha + 1) + log(u) / alpha, which stay finite for small alpha; their gradient with
     respect to alpha is the implicit one (Figurnov et al. 2018).
 
-    The KL is the closed form between two Dirichlets, summed in float64 for the sake of what cancels. Concentrations are
+    The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. Concentrations are
     pressed smoothly into [exp(min_log_concentration), exp(max_log_concentration)]; the published code of other models
     clips at the same ends. A prior is Dirichlet(alpha) for a `FixedPrior`, Dirichlet(beta Psi) or Dirichlet(Psi) for a
     `ContextualPrior`; with posterior logits p is the Dirichlet of the scores.
@@ -69,16 +69,15 @@ class Dirichlet(Alignment):
         return {"log_alpha": log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi}
 
     def divergence_from_prior(self, logits, p, keys, noise=None):
-        return self._divergence(logits, p["log_alpha"], keys)
+        return self._divergence(logits, ops.convert_to_tensor(p["log_alpha"], "float32"), keys)
 
     def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
-        return self._divergence(logits, prior_logits, keys)
+        return self._divergence(logits, keys.zero_masked(prior_logits), keys)
 
     def _divergence(self, logits, prior_logits, keys):
         # What is masked may be anything, NaN too, and is no part of the distribution.
-        logits = keys.zero_masked(logits)
-        prior_logits = keys.zero_masked(prior_logits + ops.zeros_like(logits))
-        return dirichlet_divergence(self._concentration(logits), self._concentration(prior_logits), keys)
+        concentration = self._concentration(keys.zero_masked(logits))
+        return dirichlet_divergence(concentration, self._concentration(prior_logits), keys)
 
     def distribution(self, logits, keys):
         keys.require_dense()

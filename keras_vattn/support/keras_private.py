@@ -2,8 +2,8 @@
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
 `_non_trainable_variables` of a layer; of `keras.layers.MultiHeadAttention` `_compute_attention`,
-`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`. Their names stand in `OVERRIDDEN`, for
-the test that tells of a rename.
+`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`. Their names stand in `OVERRIDDEN`,
+for the test that tells of a rename.
 """
 
 import keras

@@ -8,6 +8,29 @@ from keras import ops
 # exp of more than this is bounded: summed over keys, queries and a batch it stays inside float32.
 LARGEST_EXPONENT = 60.0
 
+# Made by tests/coefficients.py, in w = 1 / (1 + x) from 0 to 1, to 1e-7: log Gamma, its first and its second derivative
+# at 1 + x, less Stirling's leading terms, and what the last two make of `log_gamma_curvature`.
+_LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
+_DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
+_TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
+_CURVATURE = (
+    *(0.999999938, 0.416676582, 0.166410418, 0.0274348223),
+    *(-0.043978282, 0.00147056183, 0.0151342902, -0.0059383468),
+)
+
+
+def polynomial(x, coefficients):
+    """Return sum_k coefficients[k] x^k."""
+    *lower, value = coefficients
+    for coefficient in reversed(lower):
+        value = value * x + coefficient
+    return value
+
+
+def derivative(coefficients):
+    """Return the coefficients of the derivative of a polynomial."""
+    return tuple(power * coefficient for power, coefficient in enumerate(coefficients))[1:]
+
 
 def bounded_exp(x):
     """Return exp(x) up to x = 60, and from there a function that grows on, slowly, with a gradient that is never 0."""
@@ -67,3 +90,34 @@ def soft_clamp(x, lowest, highest):
     from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
     from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
     return ops.where(upper, from_above, from_below)
+
+
+def log_ratio(x, y, relative):
+    """Return log(y / x) from relative = (y - x) / x, without cancellation where y is close to x."""
+    near = ops.abs(relative) < 0.5
+    far_ratio = ops.where(near, 1.0, y / x)
+    return ops.where(near, ops.log1p(ops.where(near, relative, 0.0)), ops.log(far_ratio))
+
+
+def log_gamma_slope(x):
+    """Return x (digamma(x) - log x), from -1 at x = 0 to -1/2 at infinity: R' of R(log x) = `log_gamma_remainder`."""
+    w = 1.0 / (1.0 + x)
+    return x * ops.log1p(1.0 / x) - 1.0 - (1.0 - w) * polynomial(w, _DIGAMMA)
+
+
+def log_gamma_curvature(x):
+    """Return x^2 trigamma(x) - x + `log_gamma_slope(x)`, 0 at both ends: R'' of R(log x) = `log_gamma_remainder`."""
+    w = 1.0 / (1.0 + x)
+    return x * ops.log1p(1.0 / x) - (1.0 - w) * polynomial(w, _CURVATURE)
+
+
+def scaled_trigamma(x):
+    """Return x^2 trigamma(x) - x, from 1 at x = 0 to 1/2 at infinity."""
+    w = 1.0 / (1.0 + x)
+    return w + ops.square(1.0 - w) * polynomial(w, _TRIGAMMA)
+
+
+def log_gamma_bent(x):
+    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: what of it is no straight line for large x."""
+    w = 1.0 / (1.0 + x)
+    return (x + 0.5) * ops.log1p(1.0 / x) + w * polynomial(w, _LOG_GAMMA)

@@ -1,0 +1,125 @@
+"""The polynomials of `keras_vattn.random.log_gamma` and of `keras_vattn.support.special`: python tests/coefficients.py
+
+Fits in float64 against scipy, with the largest errors. Prints the coefficients, the constant first.
+"""
+
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial, chebyshev
+from scipy import special
+
+# Normals lie within this, and a Gamma draw of concentration c is made of one of concentration c + SHIFT, c >= 1.
+LARGEST_NORMAL, SHIFT = 6.6, 2
+
+
+def chebyshev_nodes(count, low, high):
+    return low + (high - low) * (1.0 + np.cos(np.pi * (np.arange(count) + 0.5) / count)) / 2.0
+
+
+def minimax(w, y, weight, degree):
+    """Polynomial on [0, 1] of nearly least weighted maximal error (Lawson's iteration), and that error."""
+    basis, lawson = chebyshev.chebvander(2.0 * w - 1.0, degree), np.ones_like(w)
+    for _ in range(200):
+        fitted = np.linalg.lstsq(basis * (weight * lawson)[:, None], y * weight * lawson, rcond=None)[0]
+        error = np.abs(basis @ fitted - y) * weight
+        lawson = lawson * (error / error.max() + 1e-6) ** 0.25
+    return Chebyshev(fitted, domain=[0, 1]).convert(kind=Polynomial, domain=[-1, 1]).coef, error.max()
+
+
+def stirling():
+    """Those of special.py, in w = 1 / (1 + x) from 0 to 1, with the weight that they have there."""
+    w = chebyshev_nodes(2000, 1e-4, 1.0)
+    z, far = 1.0 / w, w < 0.02
+    value = special.gammaln(z) - (z - 0.5) * np.log(z) + z - 0.5 * np.log(2.0 * np.pi)
+    value = np.where(far, 1 / 12 - w**2 / 360 + w**4 / 1260, value / w)
+    first = np.where(far, 0.5 + w / 12 - w**3 / 120 + w**5 / 252, (np.log(z) - special.digamma(z)) / w)
+    second = np.where(far, 0.5 + w / 6 - w**3 / 30 + w**5 / 42, (special.polygamma(1, z) - w) / w**2)
+    joined = 1.0 + first - (1.0 - w) * second
+    yield "_LOG_GAMMA", *minimax(w, value, w, 5)
+    yield "_DIGAMMA", *minimax(w, first, 1.0 - w + 1e-3, 6)
+    yield "_TRIGAMMA", *minimax(w, second, (1.0 - w) ** 2 + 1e-3, 6)
+    yield "_CURVATURE", *minimax(w, joined, 1.0 - w + 1e-3, 7)
+
+
+def sine():
+    """sin(pi v / 4) / v in v^2."""
+    v = np.sqrt(chebyshev_nodes(500, 0.0, 1.0))
+    return minimax(v**2, np.sin(np.pi * v / 4.0) / v, v, 3)
+
+
+def log_quantile(concentration, normal):
+    """log of the Gamma quantile at the probability of the normal."""
+    lower, upper = special.gammaincinv, special.gammainccinv
+    with np.errstate(all="ignore"):
+        value = np.where(
+            normal < 0, lower(concentration, special.ndtr(normal)), upper(concentration, special.ndtr(-normal))
+        )
+    return np.log(value)
+
+
+def log_quantile_slope(concentration, normal, step=1e-4):
+    """Derivative by log concentration, by central differences of fourth order."""
+    at = lambda factor: log_quantile(concentration * (1.0 + factor * step), normal)  # noqa: E731
+    return (8.0 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12.0 * step)
+
+
+def root_of_gap(log_ratio):
+    """eta with eta^2 / 2 = x - 1 - log x, x = exp(log_ratio), of its sign."""
+    x = np.exp(log_ratio)
+    series = sum((-1) ** k * (x - 1.0) ** k / k for k in range(2, 9))
+    gap = np.where(np.abs(x - 1.0) < 2e-2, series, x - 1.0 - log_ratio)
+    return np.sign(x - 1.0) * np.sqrt(2.0 * gap)
+
+
+def logarithm():
+    """log x = eta + eta^2 poly(eta), x - 1 - log x = eta^2 / 2: the first half of the quantile."""
+    largest = 1.08 * LARGEST_NORMAL / np.sqrt(1 + SHIFT)
+    eta = chebyshev_nodes(400, -largest, largest)
+    low, high = np.full_like(eta, -60.0), np.full_like(eta, 6.0)
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        below = root_of_gap(middle) < eta
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    weight = np.exp(-0.25 * (1 + SHIFT) * eta**2) + 1e-2
+    basis = np.stack([eta**power for power in range(10)], axis=1)
+    return np.linalg.lstsq(basis * weight[:, None], (low / eta - 1.0) / eta * weight, rcond=1e-15)[0]
+
+
+def quantile(log_polynomial, degrees=(6, 4, 2)):
+    """eta = v + sum_k poly_k(v) / c^(k + 1), v = normal / sqrt(c), in value and slope (Temme 1992)."""
+    root, normal = np.meshgrid(
+        chebyshev_nodes(40, 0.003, (1 + SHIFT) ** -0.5), chebyshev_nodes(121, -LARGEST_NORMAL, LARGEST_NORMAL)
+    )
+    q, v = root**2, root * normal
+    target, slope = log_quantile(1.0 / q, normal) + np.log(q), log_quantile_slope(1.0 / q, normal)
+    logarithm = Polynomial([0.0, 1.0, *log_polynomial])
+    eta = root_of_gap(target)
+    for _ in range(60):
+        eta = eta - np.clip((logarithm(eta) - target) / logarithm.deriv()(eta), -1.0, 1.0)
+    powers = [(k, j) for k, degree in enumerate(degrees) for j in range(degree + 1)]
+    values = np.stack([(q ** (k + 1) * v**j / root).ravel() for k, j in powers], axis=1)
+    slopes = values * [-(k + 1.0 + j / 2.0) for k, j in powers]
+    weight = (np.exp(-0.25 * normal**2) + 1e-2).ravel()
+    wanted = np.concatenate(
+        [((eta - v) / root).ravel() * weight, wanted_slope(eta, v, root, slope, logarithm) * weight]
+    )
+    matrix = np.concatenate([values * weight[:, None], 0.3 * slopes * weight[:, None]])
+    scale = np.abs(matrix).max(axis=0)
+    fitted = np.linalg.lstsq(matrix / scale, wanted, rcond=1e-15)[0] / scale
+    return np.split(fitted, np.cumsum([degree + 1 for degree in degrees])[:-1])
+
+
+def wanted_slope(eta, v, root, slope, logarithm):
+    return 0.3 * (((slope - 1.0) / logarithm.deriv()(eta) + v / 2.0) / root).ravel()
+
+
+def main():
+    for name, coefficients, error in [*stirling(), ("_SINE", *sine())]:
+        print(f"{name} = {tuple(float(f'{c:.9g}') for c in coefficients)}  # {error:.0e}")
+    log_polynomial = logarithm()
+    print("_LOGARITHM =", tuple(float(f"{c:.9g}") for c in (0.0, 1.0, *log_polynomial)))
+    for k, coefficients in enumerate(quantile(log_polynomial)):
+        print(f"_QUANTILE[{k}] =", tuple(float(f"{c:.9g}") for c in coefficients))
+
+
+if __name__ == "__main__":
+    main()
