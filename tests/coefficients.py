@@ -99,17 +99,12 @@ def quantile(log_polynomial, degrees=(6, 4, 2)):
     values = np.stack([(q ** (k + 1) * v**j / root).ravel() for k, j in powers], axis=1)
     slopes = values * [-(k + 1.0 + j / 2.0) for k, j in powers]
     weight = (np.exp(-0.25 * normal**2) + 1e-2).ravel()
-    wanted = np.concatenate(
-        [((eta - v) / root).ravel() * weight, wanted_slope(eta, v, root, slope, logarithm) * weight]
-    )
+    wanted_slope = ((slope - 1.0) / logarithm.deriv()(eta) + v / 2.0) / root
+    wanted = np.concatenate([((eta - v) / root).ravel() * weight, 0.3 * wanted_slope.ravel() * weight])
     matrix = np.concatenate([values * weight[:, None], 0.3 * slopes * weight[:, None]])
     scale = np.abs(matrix).max(axis=0)
     fitted = np.linalg.lstsq(matrix / scale, wanted, rcond=1e-15)[0] / scale
     return np.split(fitted, np.cumsum([degree + 1 for degree in degrees])[:-1])
-
-
-def wanted_slope(eta, v, root, slope, logarithm):
-    return 0.3 * (((slope - 1.0) / logarithm.deriv()(eta) + v / 2.0) / root).ravel()
 
 
 def main():

@@ -118,6 +118,6 @@ def scaled_trigamma(x):
 
 
 def log_gamma_bent(x):
-    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: what of it is no straight line for large x."""
+    """Return R(log x) + log(x) / 2 + constant, R = `log_gamma_remainder`: what of it bends for large x."""
     w = 1.0 / (1.0 + x)
     return (x + 0.5) * ops.log1p(1.0 / x) + w * polynomial(w, _LOG_GAMMA)

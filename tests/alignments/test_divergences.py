@@ -21,7 +21,7 @@ from alignment_cases import (
 )
 from scipy import integrate, special, stats
 
-from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
+from keras_vattn import ContextualPrior, DenseKeys, FixedPrior, GumbelSoftmax, LogNormal, Weibull
 from keras_vattn import random as noise_of
 
 CLOSED = [name for name in REPARAMETERISED if name != "gumbel"]
@@ -170,22 +170,6 @@ def test_extremes_are_finite_in_value_and_gradient(name, prior):
             total = tf.reduce_sum(divergence)
         assert np.isfinite(divergence).all()
         assert np.isfinite(tape.gradient(total, logits)).all()
-
-
-@pytest.mark.parametrize("size", [2, 64, 512])
-@pytest.mark.parametrize("distance", [1e-4, 1e-2, 1.0])
-def test_dirichlet_is_accurate_and_never_negative(size, distance):
-    """In float32 the plain formula falls to -6 nats here: concentrations near e^9.5, p close to q."""
-    generator = np.random.default_rng(size)
-    alignment = Dirichlet()
-    for center in (-9.5, 0.0, 9.5):
-        q = np.clip(center + generator.normal(size=(2, 3, size)), -9.9, 9.9).astype("float32")
-        p = (q + distance * generator.normal(size=q.shape)).astype("float32")
-        divergence = alignment.divergence_from_logits(tf.constant(q), tf.constant(p), DenseKeys()).numpy()
-        mask = np.ones(q.shape, bool)
-        expected = reference_divergence(alignment, q, {"logits": p}, mask)
-        assert (divergence >= 0).all()
-        np.testing.assert_allclose(divergence, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_beta_is_the_strength_of_the_divergence():

@@ -18,13 +18,20 @@ ROWS = {
         HEADS, WIDTH, alignment="weibull", prior="contextual", kl_reduction="mean"
     ),
 }
+ALIGNMENTS = {
+    "softmax": {},
+    "weibull": {"alignment": "weibull", "prior": "fixed", "kl_reduction": "mean"},
+    "dirichlet, no KL": {"alignment": "dirichlet"},
+    "dirichlet": {"alignment": "dirichlet", "prior": "fixed", "kl_reduction": "mean"},
+    "dirichlet_contextual": {"alignment": "dirichlet", "prior": "contextual", "kl_reduction": "mean"},
+}
 
 
-def training_step(layer, jit):
-    inputs = keras.Input((STEPS, HEADS * WIDTH))
+def training_step(layer, jit, batch=BATCH, steps=STEPS):
+    inputs = keras.Input((steps, HEADS * WIDTH))
     model = keras.Model(inputs, layer(inputs, inputs))
     model.compile(keras.optimizers.SGD(1e-3), "mse", jit_compile=jit)
-    x = tf.constant(np.random.default_rng(0).normal(size=(BATCH, STEPS, HEADS * WIDTH)), tf.float32)
+    x = tf.constant(np.random.default_rng(0).normal(size=(batch, steps, HEADS * WIDTH)), tf.float32)
     return lambda: model.train_on_batch(x, x)
 
 
@@ -35,4 +42,21 @@ def test_training_step_over_keras(jit):
         f"training step multi head {'jit' if jit else 'graph'}: batch 32, T 128, 8 heads of 64",
         [(row, median_interval(1e3 * seconds[row]), "ms") for row in ROWS]
         + [(f"{row} / keras", median_interval(seconds[row] / seconds["keras"]), "ratio") for row in list(ROWS)[1:]],
+    )
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_dirichlet_over_softmax(jit):
+    steps = {
+        row: training_step(MultiHeadAttention(HEADS, WIDTH, **options), jit, batch=16, steps=64)
+        for row, options in ALIGNMENTS.items()
+    }
+    seconds = interleave(steps, num_rounds=30)
+    report(
+        f"training step dirichlet {'jit' if jit else 'graph'}: batch 16, T 64, 8 heads of 64",
+        [(row, median_interval(1e3 * seconds[row]), "ms") for row in ALIGNMENTS]
+        + [
+            (f"{row} / softmax", median_interval(seconds[row] / seconds["softmax"]), "ratio")
+            for row in list(ALIGNMENTS)[1:]
+        ],
     )

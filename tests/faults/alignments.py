@@ -94,4 +94,28 @@ FAULTS = [
         (SEGMENTS,),
         "keep_their_digits",
     ),
+    Fault(
+        "dirichlet: the KL of small distances by a difference",
+        "alignments/_masked_dirichlet.py",
+        "    near = ops.abs(ratio) < 0.15\n",
+        "    near = ops.abs(ratio) < 0.0\n",
+        ("tests/alignments/test_dirichlet_divergence.py",),
+        "digit or close",
+    ),
+    Fault(
+        "dirichlet: the gradient of the KL without that of the row's sum",
+        "alignments/_masked_dirichlet.py",
+        "relative / a + a_row\n",
+        "relative / a\n",
+        ("tests/alignments/test_dirichlet_divergence.py",),
+        "digit or point",
+    ),
+    Fault(
+        "dirichlet: the row's part counted twice in the gradient",
+        "alignments/_masked_dirichlet.py",
+        "divergence -= tf.stop_gradient(",
+        "divergence -= tf.identity(",
+        ("tests/alignments/test_dirichlet_divergence.py",),
+        "digit or point",
+    ),
 ]

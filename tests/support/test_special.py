@@ -55,3 +55,33 @@ def test_soft_clamp():
     np.testing.assert_allclose(clamped[2:5], [-2.0, 0.0, 2.0], atol=1e-3)
     assert (np.diff(clamped) > 0).all()
     np.testing.assert_array_equal(special.soft_clamp(tf.constant([-1e30, 1e30]), -10.0, 10.0), [-10.0, 10.0])
+
+
+def test_polynomial_and_derivative():
+    assert special.polynomial(2.0, (1.0, 3.0, 5.0)) == 27.0
+    assert special.derivative((1.0, 3.0, 5.0)) == (3.0, 10.0)
+
+
+def test_log_ratio_does_not_cancel():
+    x = np.exp(np.linspace(-10.0, 10.0, 41))[:, None]
+    expected = np.array([-20.0, -1.0, -0.6, -1e-3, 0.0, 1e-3, 0.3, 1.0, 20.0])
+    relative = np.expm1(expected) + 0.0 * x
+    x, y, relative = (tf.constant(v, tf.float32) for v in (x, x * np.exp(expected), relative))
+    np.testing.assert_allclose(special.log_ratio(x, y, relative) + 0.0 * x, expected + 0.0 * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("low", [-20.0, -3.0, 3.0, 10.0])
+def test_derivatives_of_log_gamma(low):
+    """Against scipy in float64, from exp(-20) to exp(16)."""
+    log_x = np.linspace(low, low + 6.0, 301)
+    x = np.exp(log_x).astype("float32")
+    wide = x.astype("float64")
+    series = -0.5 - 1 / (12 * wide), 0.5 + 1 / (6 * wide), 1 / (12 * wide)
+    slope = np.where(wide > 1e3, series[0], wide * (scipy_special.digamma(wide) - np.log(wide)))
+    trigamma = np.where(wide > 1e3, series[1], wide**2 * scipy_special.polygamma(1, wide) - wide)
+    curvature = np.where(wide > 1e3, series[2], slope + trigamma)
+    np.testing.assert_allclose(special.log_gamma_slope(x), slope, rtol=1e-6)
+    np.testing.assert_allclose(special.scaled_trigamma(x), trigamma, rtol=1e-6)
+    np.testing.assert_allclose(special.log_gamma_curvature(x), curvature, atol=1e-6)
+    bent = special.log_gamma_bent(x) - 0.5 * np.log(x) + 0.5 * np.log(2.0 * np.pi) - 1.0
+    np.testing.assert_allclose(bent, special.log_gamma_remainder(np.log(x)), rtol=3e-7, atol=3e-6)
