@@ -15,8 +15,8 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With A, B the sums of a row,
-    gap(x) = exp(x) - 1 - x, R(log x) = log Gamma(x) - x log x + x and r = b / a - 1, the KL is
+    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With A, B the sums of a
+    row, gap(x) = exp(x) - 1 - x, R(log x) = log Gamma(x) - x log x + x and r = b / a - 1, the KL is
 
         sum_s b gap(log(a B / (b A))) + sum_s D(a, b) - D(A, B),
         D(a, b) = R(log b) - R(log a) - r R'(log a),
