@@ -39,8 +39,8 @@ FAULTS = [
     Fault(
         "predictive: all draws of a stack from one seed",
         "random.py",
-        "lambda one: _bits(part, one), seed)",
-        "lambda one: _bits(part, seed[0]), seed)",
+        "lambda seed: draw(part, seed), seeds,",
+        "lambda seed: draw(part, seeds[0]), seeds,",
         (PREDICTIVE, "tests/test_random.py"),
         "stack or however_many",
     ),
