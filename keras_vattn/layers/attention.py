@@ -321,7 +321,7 @@ class Attention(AlignedLayer):
         return f', or context="gaussian" (here {type(self.context).__name__})'
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
-        return (*query_shape[:-1], value_shape[-1])
+        return self.context.compute_output_shape((*query_shape[:-1], value_shape[-2]), value_shape)
 
     def compute_output_spec(
         self,
