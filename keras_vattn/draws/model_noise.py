@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import threading
 
 import keras
 import tensorflow as tf
@@ -16,6 +17,9 @@ from keras_vattn.draws.stochastic_layers import is_stochastic
 from keras_vattn.support import keras_private
 
 RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
+
+# For all models: they may share layers, and what is done under it, tracing, runs one thread at a time anyway.
+PATCHING = threading.RLock()
 
 
 class ModelNoise:
@@ -47,12 +51,15 @@ class ModelNoise:
 
     @contextlib.contextmanager
     def drawn_from(self, seeds):
-        """Make every call of the model draw from these seeds, and change none of its variables.
+        """Make every call of the model in this thread draw from these seeds, and change none of its variables. Another
+        thread that asks for it, of whatever model, waits for the end.
 
         Args:
             seeds: int32 tensor of shape (2,), or a stack (K, 2) for a batch whose K-th parts are K draws.
         """
         with contextlib.ExitStack() as stack:
+            # Two at once would each take the other's methods for the layers' own.
+            stack.enter_context(PATCHING)
             stack.enter_context(keras.StatelessScope(collect_losses=True, initialize_variables=False))
             if self.is_stochastic:
                 # Without a seed of its own every layer asks its generator.
@@ -149,11 +156,16 @@ def part_by_part(call, generator):
 
 @contextlib.contextmanager
 def replaced(owner, name, method):
-    """Give one instance another method; Keras tracks nothing of it."""
-    attributes = vars(owner)
-    missing = object()
+    """Give one instance another method, for calls from this thread; Keras tracks nothing of it."""
+    attributes, thread = vars(owner), threading.current_thread()
+    plain, missing = getattr(owner, name), object()
     previous = attributes.get(name, missing)
-    attributes[name] = method
+
+    @functools.wraps(plain)
+    def by_thread(*args, **kwargs):
+        return (method if threading.current_thread() is thread else plain)(*args, **kwargs)
+
+    attributes[name] = by_thread
     try:
         yield
     finally:

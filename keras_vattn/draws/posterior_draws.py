@@ -1,23 +1,14 @@
 """Draws from the posterior at inference."""
 
 import contextlib
-import dataclasses
 
 import keras
 
 from keras_vattn import random
+from keras_vattn.draws.compiled_functions import functions_by_marks
+from keras_vattn.draws.marks import Draws, marked
 from keras_vattn.draws.stochastic_layers import is_stochastic, stochastic_layers
 from keras_vattn.support import keras_private
-
-FUNCTIONS = ("predict_function", "test_function")
-
-
-@dataclasses.dataclass(frozen=True)
-class Draws:
-    """How a marked layer draws: int32 seed (2,) and temperature, `None` for the layer's own."""
-
-    seed: object = None
-    temperature: object = None
 
 
 @contextlib.contextmanager
@@ -25,9 +16,17 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The mark is on the layer instances, so it also holds in replica threads, and the compiled `predict`, `evaluate`
-    functions of the model, and of models inside it, are set aside meanwhile. A `tf.function` of your own, and another
-    model that shares layers with this one, must be traced inside the context to draw.
+    The mark holds in the thread that enters the context, and in the replica threads that `tf.distribute` starts for it.
+    There every call of the layers draws, and so do `predict`, `evaluate` and validation in `fit` of the model and of
+    models inside it, whether compiled before or inside the context. Calls and compiled functions of the model in any
+    other thread go on without draws, and wait for nothing; another thread that wants draws, one that was started inside
+    the context among them, enters a context of its own. Contexts nest, and may be left in any order: the innermost that
+    is still entered counts. Coroutines of one thread share its marks: await nothing inside. Unseeded draws that run at
+    the same time in two threads share the layers' seed generators, which Keras does not lock: give seeds where the
+    draws must differ.
+
+    A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
+    so does the compiled function of another model that shares layers with this one.
 
     Args:
         model: A `keras.Model` or layer.
@@ -54,19 +53,10 @@ def posterior_draws(model, seed=None, temperature=None):
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)
+    marks = {}
+    for index, layer in enumerate(layers):
+        marks[layer] = Draws(None if base_seed is None else random.fold_in(base_seed, index), temperature)
     # A model inside the model keeps compiled functions of its own.
     models = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, keras.Model)]
-    functions = [(owner, name, getattr(owner, name, None)) for owner in models for name in FUNCTIONS]
-    previous = [layer.draws for layer in layers]
-    try:
-        for owner, name, _ in functions:
-            setattr(owner, name, None)
-        for index, layer in enumerate(layers):
-            layer_seed = None if base_seed is None else random.fold_in(base_seed, index)
-            layer.draws = Draws(layer_seed, temperature)
+    with functions_by_marks(models, marks.values()), marked(marks):
         yield model
-    finally:
-        for layer, draws in zip(layers, previous, strict=True):
-            layer.draws = draws
-        for owner, name, function in functions:
-            setattr(owner, name, function)

@@ -1,6 +1,6 @@
 """Draws from the posterior predictive distribution."""
 
-import secrets
+import random as python_random
 
 import numpy as np
 import tensorflow as tf
@@ -36,13 +36,17 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
     `normal`, with the batch on the first axis. The claim is one about the code of the class that makes it: a subclass
     that overrides more than how it is made, described and saved makes it again.
 
+    Several threads may call it at once, with one model or with models that share layers: they trace one after the
+    other. Meanwhile the model does in every other thread what it always does.
+
     Args:
         model: A built `keras.Model`.
         inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
             (x, y, weights), whose x counts and whose batches are taken as they are.
         num_samples: Number of draws.
         dropout: Whether dropout is on. Defaults to `False`.
-        seed: `None` (fresh draws each time), an integer or an int32 tensor of shape () or (2,). Defaults to `None`.
+        seed: `None` (fresh draws each time, the same ones again after `keras.utils.set_random_seed`), an integer or an
+            int32 tensor of shape () or (2,). Defaults to `None`.
         batch_size: Number of examples in a batch; a dataset has its own. Defaults to 32.
         max_rows: The memory limit: the most rows (examples times draws) that go through the model together, one draw of
             a batch at least. 1 means one draw at a time. Defaults to 256.
@@ -74,7 +78,7 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
         )
     noise = ModelNoise(model, dropout)
-    seed = random.as_seed(secrets.randbits(32) if seed is None else seed)
+    seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
     batches, spec = _batches(inputs, batch_size)
     draw, results = None, []
     for index, batch in enumerate(batches):

@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from keras_vattn.draws.marks import InnermostDraws
 from keras_vattn.latent_alignment import estimators
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.support import keras_private
@@ -53,12 +54,13 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
+    # As in the attention.
+    draws = InnermostDraws()
+
     def __init__(self, objective="elbo", **kwargs):
         # Log-likelihoods stay float32.
         super().__init__(autocast=False, **kwargs)
         self.objective = resolve_objective(objective)
-        # Set by `keras_vattn.posterior_draws`, as in the attention.
-        self.draws = None
         self.supports_masking = True
 
     @property

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.annealing import final_value
+from keras_vattn.draws.marks import InnermostDraws
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
@@ -32,6 +33,9 @@ class StochasticLayer(keras.layers.Layer):
             Defaults to `True`.
     """
 
+    # What `keras_vattn.posterior_draws` asks of this layer, in this thread.
+    draws = InnermostDraws()
+
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
         super().__init__(**kwargs)
         if isinstance(kl_annealing, dict):
@@ -47,7 +51,6 @@ class StochasticLayer(keras.layers.Layer):
         self.kl_reduction = one_of("kl_reduction", kl_reduction, REDUCTIONS)
         self.seed = integer("seed", seed, optional=True)
         self.seed_generator = keras.random.SeedGenerator(self.seed) if draws_noise else None
-        self.draws = None
         self.kl_tracker = None
         self._count = None
         self._shows_divergence = False
@@ -132,17 +135,19 @@ class StochasticLayer(keras.layers.Layer):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""
         if training:
             return random.draw_seed(self.seed_generator)
-        if self.draws is None:
+        draws = self.draws
+        if draws is None:
             return None
-        if self.draws.seed is None:
+        if draws.seed is None:
             return random.draw_seed(self.seed_generator)
-        return random.fold_in_replica(self.draws.seed)
+        return random.fold_in_replica(draws.seed)
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the one of `posterior_draws`, else the layer's own."""
         if training:
             return 1.0
-        return temperature if self.draws is None or self.draws.temperature is None else self.draws.temperature
+        draws = self.draws
+        return temperature if draws is None or draws.temperature is None else draws.temperature
 
     def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None):
         """Add the KL of this call to the losses, once.

@@ -75,4 +75,13 @@ def test_seeds():
         np.testing.assert_array_equal(draw(model, X, 4, seed=same), first)
     np.testing.assert_array_equal(draw(model, X, 2, seed=3), first[:2])
     assert (draw(model, X, 4, seed=4) != first).all()
+
+
+def test_draws_without_a_seed_follow_the_seed_of_keras():
+    model, draws = latent_model(), []
+    for seed in (1, 1, 2):
+        keras.utils.set_random_seed(seed)
+        draws.append([draw(model, X, 2), draw(model, X, 2)])
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert (draws[0][0] != draws[0][1]).all() and (draws[0][0] != draws[2][0]).all()
     assert (draw(model, X, 4) != draw(model, X, 4)).all()

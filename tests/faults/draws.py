@@ -1,6 +1,7 @@
 from faults.fault import Fault
 
 PREDICTIVE = "tests/draws"
+THREADS = "tests/draws/test_threads.py"
 
 FAULTS = [
     Fault(
@@ -58,5 +59,95 @@ FAULTS = [
         'replaced(generator, "next", lambda ordered=True: tf.bitcast(seeds[0], tf.uint32))',
         (PREDICTIVE,),
         "however_many",
+    ),
+    Fault(
+        "draws: a mark holds in every thread",
+        "draws/marks.py",
+        "if mark.thread is thread)",
+        "if True)",
+        (THREADS,),
+        "gets_the_mean",
+    ),
+    Fault(
+        "draws: leaving a context takes the innermost mark away",
+        "draws/marks.py",
+        "tuple(x for x in _MARKS.pop(layer, ()) if x is not mark)",
+        "_MARKS.pop(layer, ())[:-1]",
+        (THREADS,),
+        "any_order",
+    ),
+    Fault(
+        "draws: a replica thread answers for itself",
+        "draws/marks.py",
+        'if not type(thread).__module__.startswith("tensorflow."):',
+        "if True:",
+        (THREADS,),
+        "replica",
+    ),
+    Fault(
+        "draws: all threads share the compiled functions",
+        "draws/compiled_functions.py",
+        "key = tuple(layer.draws for layer in self.layers)",
+        "key = (None,) * len(self.layers)",
+        (THREADS,),
+        "gets_the_mean",
+    ),
+    Fault(
+        "draws: a compile inside a context is shared by all threads",
+        "draws/compiled_functions.py",
+        "            if force or not isinstance(function, FunctionByMarks):",
+        "            if function is None:\n"
+        '                return getattr(type(model), f"make_{name}")(model)\n'
+        "            if force or not isinstance(function, FunctionByMarks):",
+        (THREADS,),
+        "compile_inside",
+    ),
+    Fault(
+        "draws: leaving puts the function from before a compile back",
+        "draws/compiled_functions.py",
+        "FunctionByMarks(model, name, None if force else function)",
+        "FunctionByMarks(model, name, vars(model).setdefault('_before_' + name, None if force else function))",
+        (THREADS,),
+        "compile_inside or holds_for_training",
+    ),
+    Fault(
+        "predictive: two calls patch at once",
+        "draws/model_noise.py",
+        "            stack.enter_context(PATCHING)\n",
+        "",
+        (THREADS,),
+        "wait_for_each_other",
+    ),
+    Fault(
+        "predictive: other threads get the patched methods",
+        "draws/model_noise.py",
+        "(method if threading.current_thread() is thread else plain)",
+        "method",
+        (THREADS,),
+        "plain_call",
+    ),
+    Fault(
+        "predictive: without a seed the draws ignore set_random_seed",
+        "draws/posterior_predictive.py",
+        "python_random.getrandbits(32)",
+        "python_random.SystemRandom().getrandbits(32)",
+        (PREDICTIVE,),
+        "follow_the_seed",
+    ),
+    Fault(
+        "predictive: a subclass inherits the claim of what it overrides",
+        "draws/seed_stacks.py",
+        "    return not any(methods & set(vars(one)) - HARMLESS for one in ancestry[:claimant])",
+        "    return True",
+        (PREDICTIVE,),
+        "however_many and (overrides or mixed or draws-more)",
+    ),
+    Fault(
+        "predictive: the parts of a layer are not asked",
+        "draws/seed_stacks.py",
+        "claims(layer) and all(claims(part) for part in parts(layer))",
+        "claims(layer)",
+        (PREDICTIVE,),
+        "however_many and (own-part or own-alignment)",
     ),
 ]

@@ -1,0 +1,126 @@
+"""The compiled functions of a model while one thread draws and another does not."""
+
+import contextlib
+import weakref
+
+from keras_vattn.draws.marks import LOCK
+from keras_vattn.draws.stochastic_layers import stochastic_layers
+
+NAMES = ("train_function", "test_function", "predict_function")
+# From a model to the number of contexts of `posterior_draws` that it is in.
+_COUNTS = weakref.WeakKeyDictionary()
+
+
+class FunctionByMarks:
+    """A compiled function of a model, another one for every choice of marks that the layers have in the calling thread.
+
+    Args:
+        model: A `keras.Model`.
+        name: One of `NAMES`.
+        plain: The function of the model without marks, or `None`: it is made when a thread without marks calls.
+    """
+
+    def __init__(self, model, name, plain):
+        self.model, self.name, self.layers = model, name, stochastic_layers(model)
+        self.functions = {} if plain is None else {(None,) * len(self.layers): plain}
+
+    @property
+    def plain(self):
+        return self.functions.get((None,) * len(self.layers))
+
+    def forget(self, marks):
+        """Drop the functions that drew under any of these marks."""
+        self.functions = {key: function for key, function in self.functions.items() if not marks.intersection(key)}
+
+    def __call__(self, *arguments):
+        key = tuple(layer.draws for layer in self.layers)
+        function = self.functions.get(key)
+        if function is None:
+            with LOCK:
+                function = self.functions.get(key) or self._make()
+                self.functions = {**self.functions, key: function}
+        return function(*arguments)
+
+    def _make(self):
+        stand_in = StandIn(self.model)
+        getattr(type(self.model), f"make_{self.name}")(stand_in, force=True)
+        return getattr(stand_in, self.name)
+
+
+class StandIn:
+    """Stands for a model where Keras makes a compiled function of it, and keeps that function to itself.
+
+    A model that had it for a moment could be asked for it, in that moment, by another thread.
+    """
+
+    def __init__(self, model):
+        vars(self).update(model=model, made={})
+
+    # `super()` in a method of the model looks at it.
+    __class__ = property(lambda self: type(vars(self)["model"]))
+
+    def __getattr__(self, name):
+        made = vars(self)["made"]
+        return made[name] if name in made else getattr(vars(self)["model"], name)
+
+    def __setattr__(self, name, value):
+        if name in NAMES:
+            vars(self)["made"][name] = value
+        else:
+            setattr(vars(self)["model"], name, value)
+
+
+@contextlib.contextmanager
+def functions_by_marks(models, marks):
+    """Give each thread compiled functions of these models that draw as its marks say, and take them away at the end.
+
+    Args:
+        models: List of `keras.Model`.
+        marks: The `Draws` of this context.
+    """
+    entered = []
+    try:
+        with LOCK:
+            for model in models:
+                _COUNTS[model] = _COUNTS.get(model, 0) + 1
+                entered.append(model)
+                for name in NAMES:
+                    # Keras tracks nothing of it.
+                    vars(model)[f"make_{name}"] = _make_by_marks(model, name)
+        yield
+    finally:
+        with LOCK:
+            for model in entered:
+                _leave(model, set(marks))
+
+
+def _make_by_marks(model, name):
+    """Return what `make_predict_function` and its like do in a context; `compile` has Keras call it again."""
+
+    def make(force=False):
+        with LOCK:
+            function = getattr(model, name)
+            if model not in _COUNTS:
+                # Another thread left the context between looking the method up and calling it.
+                return getattr(type(model), f"make_{name}")(model, force=force)
+            if force or not isinstance(function, FunctionByMarks):
+                function = FunctionByMarks(model, name, None if force else function)
+                setattr(model, name, function)
+            return function
+
+    return make
+
+
+def _leave(model, marks):
+    _COUNTS[model] -= 1
+    is_last = not _COUNTS[model]
+    if is_last:
+        del _COUNTS[model]
+    for name in NAMES:
+        function = getattr(model, name)
+        if isinstance(function, FunctionByMarks):
+            function.forget(marks)
+            if is_last:
+                setattr(model, name, function.plain)
+        if is_last:
+            del vars(model)[f"make_{name}"]

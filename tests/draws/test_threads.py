@@ -1,0 +1,314 @@
+"""Draws in one thread while another thread uses the same layers."""
+
+import concurrent.futures
+import contextlib
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from predictive_cases import X, latent_model, predict, sequence_model
+
+from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws
+from keras_vattn import posterior_predictive as draw
+from keras_vattn.draws import compiled_functions, marks
+from keras_vattn.support.keras_private import flatten_layers, seed_generators
+
+SECONDS = 300  # only a test that hangs waits for so long
+
+
+def elsewhere(function, *arguments):
+    """Run a function in a thread of its own, to the end."""
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        return threads.submit(function, *arguments).result(SECONDS)
+
+
+def seeded(model, seed):
+    with posterior_draws(model, seed):
+        return predict(model)
+
+
+def squares(model):
+    """Return the mean square of the outputs, by `evaluate`."""
+    return model.evaluate(X, np.zeros((*X.shape[:2], 2)), verbose=0, return_dict=True)["mse"]
+
+
+def has_nothing_of_ours(model):
+    for layer in flatten_layers(model):
+        assert layer not in marks._MARKS and layer not in compiled_functions._COUNTS
+        assert not {"call", "draw_noise", "make_predict_function", "make_test_function"} & set(vars(layer))
+        assert all("next" not in vars(generator) for generator in seed_generators(layer))
+    for name in ("train_function", "test_function", "predict_function"):
+        assert not isinstance(getattr(model, name), compiled_functions.FunctionByMarks)
+    return True
+
+
+def test_contexts_may_be_left_in_any_order():
+    model = latent_model()
+    mean, first, second = predict(model), seeded(model, 1), seeded(model, 2)
+    one, two = posterior_draws(model, 1), posterior_draws(model, 2)
+    one.__enter__()
+    np.testing.assert_array_equal(predict(model), first)
+    two.__enter__()
+    np.testing.assert_array_equal(predict(model), second)
+    one.__exit__(None, None, None)
+    np.testing.assert_array_equal(predict(model), second)
+    np.testing.assert_allclose(model(X), second, rtol=1e-6)
+    two.__exit__(None, None, None)
+    np.testing.assert_array_equal(predict(model), mean)
+    np.testing.assert_allclose(model(X), mean, rtol=1e-6)
+    assert has_nothing_of_ours(model)
+
+
+@pytest.mark.parametrize("traced_before", [False, True])
+def test_another_thread_gets_the_mean_and_leaves_the_draws(traced_before):
+    model = latent_model()
+    model.compile(metrics=["mse"])
+    mean, expected = np.asarray(model(X)), seeded(model, 1)
+    if traced_before:
+        predict(model)
+        squares(model)
+    with posterior_draws(model, 1):
+        np.testing.assert_allclose(elsewhere(model, X), mean, rtol=1e-5)
+        np.testing.assert_allclose(elsewhere(predict, model), mean, rtol=1e-5)
+        np.testing.assert_array_equal(predict(model), expected)
+        np.testing.assert_allclose(elsewhere(predict, model), mean, rtol=1e-5)
+        np.testing.assert_array_equal(predict(model), expected)
+        assert squares(model) == pytest.approx(np.mean(expected**2), rel=1e-5)
+        assert elsewhere(squares, model) == pytest.approx(np.mean(mean**2), rel=1e-5)
+    np.testing.assert_allclose(predict(model), mean, rtol=1e-5)
+    assert has_nothing_of_ours(model)
+
+
+def test_a_predict_that_is_under_way_goes_on_without_draws():
+    """Its batches are predicted before, in and after the context of another thread."""
+    model = latent_model()
+    mean, entered, go_on = predict(model), threading.Event(), threading.Event()
+
+    class Waits(keras.callbacks.Callback):
+        def on_predict_batch_begin(self, batch, logs=None):
+            if batch == 1:
+                entered.set()
+                assert go_on.wait(SECONDS)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        result = threads.submit(model.predict, X, batch_size=2, verbose=0, callbacks=[Waits()])
+        assert entered.wait(SECONDS)
+        with posterior_draws(model, 1):
+            assert np.any(predict(model) != mean)
+            go_on.set()
+            np.testing.assert_allclose(result.result(SECONDS), mean, rtol=1e-5)
+
+
+def test_two_threads_draw_at_once_each_its_own():
+    model = latent_model()
+    expected, both = [seeded(model, 1), seeded(model, 2)], threading.Barrier(2, timeout=SECONDS)
+
+    def own(seed):
+        both.wait()
+        with posterior_draws(model, seed):
+            both.wait()
+            results = [predict(model)]
+            both.wait()
+            results += [predict(model), model(X)]
+            both.wait()
+            results += [predict(model)]
+        return results
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for results, one in zip(threads.map(own, (1, 2)), expected, strict=True):
+            for x in results:
+                np.testing.assert_allclose(x, one, rtol=1e-6)
+    assert has_nothing_of_ours(model)
+
+
+def test_a_function_draws_where_it_was_traced_inside():
+    model = latent_model()
+    mean = np.asarray(model(X))
+    inside, outside = tf.function(lambda x: model(x)), tf.function(lambda x: model(x))
+    with posterior_draws(model, 1):
+        drawn = inside(X)
+        np.testing.assert_allclose(elsewhere(outside, X), mean, rtol=1e-5)
+    assert np.any(np.abs(drawn - mean) > 1e-3)
+    np.testing.assert_array_equal(elsewhere(inside, X), drawn)
+    np.testing.assert_allclose(outside(X), mean, rtol=1e-5)
+
+
+def test_replica_threads_draw_for_the_thread_that_started_them(two_replicas):
+    with two_replicas.scope():
+        model = sequence_model(lambda x: GaussianLatent(2)(x))
+    x, mean = X[:4], np.asarray(model(X[:4]))
+    with posterior_draws(model, 1):
+        expected = predict(model, x)
+        np.testing.assert_allclose(elsewhere(predict, model, x), mean, rtol=1e-5)
+        np.testing.assert_array_equal(predict(model, x), expected)
+    assert (np.abs(expected - mean) > 1e-4).any(axis=(1, 2)).all()
+    np.testing.assert_allclose(predict(model, x), mean, rtol=1e-5)
+
+
+def test_replica_threads_of_a_loop_of_ones_own(two_replicas):
+    with two_replicas.scope():
+        model = sequence_model(lambda x: GaussianLatent(2)(x))
+    mean = np.asarray(model(X))
+
+    def run(traced):
+        function = lambda: two_replicas.run(model, args=(tf.constant(X),))  # noqa: E731
+        return two_replicas.experimental_local_results((tf.function(function) if traced else function)())
+
+    for traced in (False, True):
+        with posterior_draws(model, 1):
+            first, second = run(traced)
+            others = elsewhere(run, traced)
+        assert np.any(first != second) and np.any(np.abs(first - mean) > 1e-3)
+        for x in (*others, *run(traced)):
+            np.testing.assert_allclose(x, mean, rtol=1e-5)
+
+
+def test_a_replica_thread_without_a_starter_raises(two_replicas, monkeypatch):
+    latent = GaussianLatent(2)
+    latent(X)
+    monkeypatch.setattr(marks, "_holds", lambda frame, thread: False)
+    with posterior_draws(latent), pytest.raises(RuntimeError, match=r"inside the function that `strategy.run` runs"):
+        two_replicas.run(latent, args=(tf.constant(X),))
+
+
+def test_compile_inside():
+    model = latent_model()
+    model.compile("sgd", "mse", metrics=["mse"])
+    mean, before = predict(model), squares(model)
+    with posterior_draws(model, 1):
+        drawn, drawn_before = predict(model), squares(model)
+        model.compile("adam", "mae", metrics=["mse"])
+        assert squares(model) == drawn_before != before
+        np.testing.assert_array_equal(predict(model), drawn)
+        np.testing.assert_array_equal(elsewhere(predict, model), mean)
+        assert elsewhere(squares, model) == before
+        np.testing.assert_array_equal(predict(model), drawn)
+    np.testing.assert_array_equal(predict(model), mean)
+    assert squares(model) == before
+    assert has_nothing_of_ours(model)
+
+
+@pytest.mark.parametrize("trained_inside", [False, True])
+def test_a_compile_inside_holds_for_training_afterwards(trained_inside):
+    """With a rate of 0 nothing is learned, whatever the optimiser of before would have done."""
+    model = latent_model()
+    targets = np.zeros((*X.shape[:2], 2))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.fit(X, targets, verbose=0)
+    weights = model.get_layer(index=-1).trainable_variables
+    before = [x.numpy() for x in weights]
+    with posterior_draws(model, 1):
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        if trained_inside:
+            model.fit(X, targets, verbose=0, validation_data=(X, targets))
+    model.fit(X, targets, verbose=0, validation_data=(X, targets))
+    for old, new in zip(before, weights, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert has_nothing_of_ours(model)
+
+
+def test_a_model_that_makes_its_functions_itself():
+    class Own(keras.Model):
+        def make_predict_function(self, force=False):
+            super().make_predict_function(force=force)
+            self.made = self.predict_function
+            return self.predict_function
+
+    inputs = keras.Input(X.shape[1:])
+    model = Own(inputs, GaussianLatent(2)(inputs))
+    mean = predict(model)
+    with posterior_draws(model, 1):
+        drawn = predict(model)
+        assert model.made is not None and np.any(drawn != mean)
+        model.make_predict_function(force=True)
+        np.testing.assert_array_equal(predict(model), drawn)
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_an_error_leaves_nothing_behind():
+    model = latent_model()
+    with contextlib.suppress(RuntimeError), posterior_draws(model, 1), posterior_draws(model.layers[-1], 2):
+        predict(model)
+        raise RuntimeError
+    assert has_nothing_of_ours(model)
+
+
+class Gate(layers.Layer):
+    """Stops the first call of a thread that it is closed to, until it is opened; counts the threads that are inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.closed_to, self.reached, self.opened = None, threading.Event(), threading.Event()
+        self.lock, self.inside, self.most = threading.Lock(), 0, 0
+
+    def call(self, x):
+        if threading.current_thread().name.startswith("drawing"):
+            with self.lock:
+                self.inside += 1
+                self.most = max(self.most, self.inside)
+            if not self.reached.is_set():
+                self.reached.set()
+                assert self.opened.wait(SECONDS)
+            with self.lock:
+                self.inside -= 1
+        return x
+
+
+def gated(gate):
+    inputs = keras.Input(X.shape[1:])
+    x = layers.Dropout(0.5)(gate(layers.Dropout(0.5)(inputs)))
+    x = GaussianAttention(dropout=0.5)(layers.BatchNormalization()(x), x)
+    return keras.Model(inputs, GaussianLatent(2)(x))
+
+
+@pytest.mark.parametrize("shared", ["model", "layers"])
+def test_two_calls_at_once_wait_for_each_other(shared):
+    gate = Gate()
+    model = gated(gate)
+    other = model if shared == "model" else keras.Model(model.inputs, [model.outputs[0], model.layers[-2].output])
+    mean = predict(model)
+    expected = [draw(model, X, 3, dropout=True, seed=seed) for seed in (1, 2)]
+    with concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="drawing") as threads:
+        first = threads.submit(draw, model, X, 3, dropout=True, seed=1)
+        assert gate.reached.wait(SECONDS)
+        second = threads.submit(draw, other, X, 3, dropout=True, seed=2)
+        # Time for the second to come in, which it must not.
+        concurrent.futures.wait([second], timeout=2)
+        gate.opened.set()
+        np.testing.assert_array_equal(first.result(SECONDS), expected[0])
+        np.testing.assert_array_equal(keras.tree.flatten(second.result(SECONDS))[0], expected[1])
+    assert gate.most == 1
+    assert has_nothing_of_ours(model)
+    np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_a_plain_call_while_another_thread_traces_its_draws():
+    gate = Gate()
+    model = gated(gate)
+    mean, predicted = np.asarray(model(X)), predict(model)
+    training = tf.function(lambda: model(X, training=True))
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="drawing") as threads:
+        drawn = threads.submit(draw, model, X, 3, dropout=True, seed=1)
+        assert gate.reached.wait(SECONDS)
+        np.testing.assert_array_equal(model(X), mean)
+        np.testing.assert_array_equal(predict(model), predicted)
+        assert np.any(training() != training())
+        with posterior_draws(model):
+            assert np.any(predict(model) != predict(model))
+        gate.opened.set()
+        assert drawn.result(SECONDS).shape == (3, *mean.shape)
+    assert has_nothing_of_ours(model)
+
+
+def test_many_threads_draw_what_one_draws():
+    model = sequence_model(
+        lambda x: AttentionDecoder(2, Attention(score="bilinear", alignment="weibull", dropout=0.3), dropout=0.3)(x, x)
+    )
+    expected = [draw(model, X, 2, dropout=True, seed=seed) for seed in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda seed: draw(model, X, 2, dropout=True, seed=seed), range(4)))
+    keras.tree.map_structure(np.testing.assert_array_equal, results, expected)
+    assert has_nothing_of_ours(model)
