@@ -50,3 +50,12 @@ def test_dropout_enters_what_is_fed_as_drawn(alignment):
     decoder = AttentionDecoder(5, attention, feeding="sampled")
     expected = decoder(INPUTS, MEMORY, training=False)["hidden"]
     assert np.abs(decoder(INPUTS, MEMORY, training=True)["hidden"] - expected).max() > 0.001
+
+
+@pytest.mark.parametrize("location", ["previous", "cumulative"])
+def test_the_state_of_a_score_takes_up_what_p_expects(location):
+    score = keras_vattn.LocationSensitive(filters=3, kernel_size=3, location=location)
+    decoder = AttentionDecoder(5, Attention(score, "weibull", seed=1), query="previous", feeding="expected")
+    expected = decoder(INPUTS, MEMORY, return_logits=True, training=False)["logits"]
+    for decoded in (decoder(INPUTS, MEMORY, return_logits=True, training=True) for _ in range(2)):
+        np.testing.assert_allclose(decoded["logits"], expected, rtol=1e-5, atol=1e-6)

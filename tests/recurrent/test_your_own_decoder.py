@@ -1,0 +1,39 @@
+"""The code of docs/your_own_decoder.md runs, and does what the page says."""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "your_own_decoder.md"
+
+
+@pytest.fixture(scope="module")
+def names():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) == 2
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    return names
+
+
+def test_the_cell(names):
+    decoder, ops = names["decoder"], names["ops"]
+    assert decoder(ops.ones((2, 4, 5)), ops.ones((2, 6, 7)))["hidden"].shape == (2, 4, 8)
+    assert decoder.cells[0].context_kernel.shape == (7, 2 * 8)
+
+
+def test_the_list_of_parts(names):
+    assert names["decoded"]["hidden"].shape == (2, 4, 8)
+    assert names["decoded"]["latent"].shape == (2, 4, 3)
+    decoder = names["LatentDecoder"](8, 3)
+    inputs, memory = np.ones((2, 4, 5), "float32"), np.ones((2, 6, 7), "float32")
+    expected = decoder(inputs, memory)
+    assert len(decoder.losses) == 1
+    prepared = decoder.prepare_memory(memory)
+    state = decoder.start(2, prepared)
+    for t in range(4):
+        outputs, state = decoder.step(inputs[:, t], state, prepared)
+        np.testing.assert_allclose(outputs["hidden"], expected["hidden"][:, t], atol=1e-6)
