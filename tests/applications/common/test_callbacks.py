@@ -80,7 +80,6 @@ def in_process(code):
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
-        timeout=120,
     )
 
 

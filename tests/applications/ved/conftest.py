@@ -126,12 +126,9 @@ class Resumed:
     output: str
 
 
-@pytest.fixture(scope="session", autouse=True)
-def started(request, tmp_path_factory):
-    """Starts the processes with the first test, if a test will need them: the run's options, and futures by name."""
-    if not any("trained" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        yield None
-        return
+@pytest.fixture(scope="session")
+def started(tmp_path_factory):
+    """Starts the processes: the run's options, and futures by name."""
     folder, processes = tmp_path_factory.mktemp("ved"), Processes()
     options = small_options(folder)
     killed = dataclasses.replace(options, out=str(folder / "killed"), export=False)
@@ -169,16 +166,16 @@ def served(trained, started):
 
 @pytest.fixture(scope="session")
 def resumed(trained, started):
-    killed, _, errors = started[1]["killed"].result(timeout=300)
+    killed, _, errors = started[1]["killed"].result()
     assert killed == -signal.SIGKILL, errors
-    left, checkpoint = started[1]["left"].result(timeout=300)
+    left, checkpoint = started[1]["left"].result()
     output = succeeded(started[1]["resumed"])
     return Resumed(trained.path.parent / "killed", left, checkpoint, output)
 
 
 def succeeded(future):
     """Return the standard output of a process."""
-    status, output, errors = future.result(timeout=300)
+    status, output, errors = future.result()
     assert status == 0, errors
     return output
 
@@ -192,8 +189,6 @@ def eagerly():
 
 
 def pytest_collection_modifyitems(items):
-    """What waits for a process comes last."""
-    items.sort(key=lambda item: sum(name in getattr(item, "fixturenames", ()) for name in ("trained", "resumed")))
     for item in items:
         if "eagerly" in getattr(item, "fixturenames", ()):
             # Datasets stay graphs where everything else is run step by step.
