@@ -6,6 +6,7 @@ KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 import gc
 import os
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,6 +25,15 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
+# The same examples in every run, however long one takes.
+hypothesis.settings.register_profile(
+    "keras_vattn",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("keras_vattn")
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,6 @@ from hypothesis.extra import numpy as hnp
 
 import keras_vattn
 
-hypothesis.settings.register_profile("keras_vattn", deadline=None, derandomize=True, max_examples=40)
-hypothesis.settings.load_profile("keras_vattn")
-
 sizes = st.integers(1, 5)
 
 

@@ -39,7 +39,7 @@ def test_the_weights_are_float32(dtype):
     assert DenseKeys().log_softmax(tf.cast(LOGITS, dtype)).dtype == tf.float32
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=5, max_size=5),
     st.lists(st.booleans(), min_size=5, max_size=5),

@@ -320,7 +320,7 @@ def predictions(draw):
 @hypothesis.given(
     predictions(), st.sampled_from(["welch", "paired"]), st.sampled_from(["probabilities", "log_probabilities"])
 )
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis.settings(max_examples=60)
 def test_bounds(arrays, test, on):
     draws, labels = arrays
     num_examples, num_classes = draws.shape[1:]
@@ -339,7 +339,7 @@ def test_bounds(arrays, test, on):
 
 
 @hypothesis.given(predictions(), st.randoms(use_true_random=False))
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=30)
+@hypothesis.settings(max_examples=30)
 def test_the_order_of_draws_and_examples_does_not_matter(arrays, random):
     draws, labels = arrays
     order, examples = list(range(draws.shape[0])), list(range(draws.shape[1]))
