@@ -1,4 +1,4 @@
-"""Test set-up: TensorFlow on two logical CPU devices, fixed seeds.
+"""Test set-up: two processes for the whole suite; TensorFlow on two logical CPU devices, fixed seeds.
 
 KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 """
@@ -25,6 +25,10 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A core each.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
 # The same examples in every run, however long one takes.
 hypothesis.settings.register_profile(
     "keras_vattn",
@@ -34,6 +38,19 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("keras_vattn")
+
+
+def pytest_xdist_auto_num_workers(config):
+    """Processes of `pytest` alone, a core each; what is asked for in particular runs in the one that is asked."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if not whole or config.option.capture == "no" or tf.config.list_physical_devices("GPU"):
+        return 0
+    return min(2, os.cpu_count())
+
+
+def pytest_configure(config):
+    # What TensorFlow says when it is imported, which a worker would write after pytest's closing line.
+    config.pluginmanager.getplugin("capturemanager").read_global_capture()
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +74,8 @@ def two_replicas():
 
 
 def pytest_collection_modifyitems(items):
+    # The longest first, so that the processes end together.
+    items.sort(key=lambda item: item.path.suffix != ".ipynb")
     if tf.config.list_physical_devices("GPU"):
         return
     for item in items:
