@@ -153,7 +153,7 @@ class AttentionDecoder(RecurrentDecoder):
                     f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
                 )
         adopt(self, "attention", self.attention)
-        self._fed_width = self._feeding.width(memory_shape[-1]) if self._feeds else None
+        self._fed_width = self._feeding.width(self._context_width(memory_shape)) if self._feeds else None
         below, fed_shape = inputs_shape, (*inputs_shape[:-1], self._fed_width) if self._feeds else None
         for index, cell in enumerate(self.cells):
             cell.build(below, None if index else fed_shape)
@@ -236,10 +236,13 @@ class AttentionDecoder(RecurrentDecoder):
             self.attention.check_posterior_logits(posterior_logits, steps)
         check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
 
+    def _context_width(self, memory_shape):
+        return self.attention.compute_output_shape((None, None, self.units), memory_shape)[-1]
+
     def compute_output_shape(self, inputs_shape, memory_shape=None, posterior_logits_shape=None):
         shape = {"hidden": (*inputs_shape[:-1], self.units)}
         if memory_shape is not None:
-            shape["context"] = (*inputs_shape[:-1], memory_shape[-1])
+            shape["context"] = (*inputs_shape[:-1], self._context_width(memory_shape))
         return shape
 
     def compute_output_spec(
