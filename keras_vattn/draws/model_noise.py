@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import numbers
 import threading
 
 import keras
@@ -84,7 +85,7 @@ def has_dropout(layer):
     owners = [layer, getattr(layer, "cell", None)]
     owners = [x for x in owners if isinstance(x, keras.Layer) and keras_private.seed_generators(x)]
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
-    return any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
+    return any(isinstance(rate, numbers.Real) and rate > 0 for rate in rates)
 
 
 def seed_sequence(seeds, count):

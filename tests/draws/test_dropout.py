@@ -19,6 +19,13 @@ def test_dropout_rate():
     np.testing.assert_allclose(draws[~dropped], 1 / 0.7, rtol=1e-6)
 
 
+def test_a_rate_of_numpy_is_a_rate():
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dropout(np.float32(0.5))(inputs))
+    draws = keras_vattn.posterior_predictive(model, np.ones((2, 3), "float32"), num_samples=4, dropout=True, seed=1)
+    assert set(np.unique(draws)) == {0.0, 2.0}
+
+
 def test_dropout_is_off_unless_asked_for():
     model = sequence_model(lambda x: layers.Dropout(0.5)(GaussianAttention(temperature=0.0, dropout=0.5)(x, x)))
     draws = draw(model, X, 3, seed=1)

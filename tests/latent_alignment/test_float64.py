@@ -13,6 +13,8 @@ TRAINED = {
     "soft": OBJECTIVES["soft"],
     "top_k": OBJECTIVES["top_k"],
     "hard-moving-average": LatentObjective("hard", "sample", baseline="moving_average"),
+    "elbo-moving-average": OBJECTIVES["elbo-moving-average"],
+    "elbo-enumerate": OBJECTIVES["elbo-enumerate"],
     "wake-sleep": OBJECTIVES["wake-sleep"],
 }
 
