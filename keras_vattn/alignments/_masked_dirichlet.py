@@ -15,7 +15,7 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With A, B the sums of a
+    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With A, B the sums over a
     row, gap(x) = exp(x) - 1 - x, R(log x) = log Gamma(x) - x log x + x and r = b / a - 1, the KL is
 
         sum_s b gap(log(a B / (b A))) + sum_s D(a, b) - D(A, B),
@@ -33,35 +33,40 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     a_total, b_total = _total(a, keys), _total(b, keys)
     total_relative = keys.sum(b - a) / a_total
     total_ratio = log_ratio(a_total, b_total, total_relative)
+    prior = (log_gamma_bent(b_narrow), log_gamma_slope(b_narrow) / b_narrow)
     row = (
         total_relative,
+        b_total / a_total,
         total_ratio,
         scaled_trigamma(a_total) * total_relative / a_total,
         total_ratio + log_gamma_slope(b_total) / b_total - log_gamma_slope(a_total) / a_total,
     )
-    row = [keys.spread(x) for x in row]
-    divergence = keys.sum(_entries(a, b, log_gamma_bent(b_narrow), log_gamma_slope(b_narrow) / b_narrow, *row))
+    row = tuple(keys.spread(x) for x in row)
+    divergence = keys.sum(_entries(a, b, prior, row))
     # Its gradient is part of that of the entries.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
 
 @tf.custom_gradient
-def _entries(a, b, b_bent, b_slope, total_relative, total_ratio, a_row, b_row):
-    """The summands of the KL. Their gradient is that of the whole KL by a and b, the sums of the row included; by the
-    other arguments, which are functions of a and b, it is none."""
-    relative = (b - a) / a
+def _entries(a, b, prior, row):
+    """The summands of the KL. Their gradient by a and b is that of the whole KL, the sums of the row included; by
+    `prior` and `row`, which are functions of a and b, it is none."""
+    b_bent, b_slope = prior
+    total_relative, total_quotient, total_ratio, a_row, b_row = row
+    relative, quotient = (b - a) / a, b / a
     ratio = log_ratio(a, b, relative)
-    excess = total_ratio - ratio
-    ratio_of_means = (1.0 + total_relative) * a / b
-    value = b * _gap(ratio_of_means - 1.0, excess) + _remainder(a, b_bent, relative, ratio)
+    leading = b * _gap(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        by_a = total_relative - relative - scaled_trigamma(a) * relative / a + a_row
+        # B / A - b / a, by what has the more digits.
+        near = ops.abs(relative) < 0.5
+        difference = ops.where(near, total_relative - relative, total_quotient - quotient)
+        by_a = difference + a_row - scaled_trigamma(a) * relative / a
         by_b = ratio + b_slope - log_gamma_slope(a) / a - b_row
-        return upstream * by_a, upstream * by_b, None, None, None, None, None, None
+        return upstream * by_a, upstream * by_b, (None,) * len(prior), (None,) * len(row)
 
-    return value, gradient
+    return leading + _remainder(a, b_bent, relative, ratio), gradient
 
 
 def _remainder(a, b_bent, relative, ratio):

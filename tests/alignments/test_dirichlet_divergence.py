@@ -66,6 +66,16 @@ def test_close_to_p(size):
         assert (divergence_and_gradients(a, a)[0] == 0.0).all()
 
 
+@pytest.mark.parametrize(("center", "other"), [(9.5, -9.5), (-9.5, 9.5)])
+def test_far_from_p(center, other):
+    """Every concentration of one is 1e8 times that of the other."""
+    (a, _), (b, _) = concentrations(64, 0.0, center), concentrations(64, 0.0, other, seed=1)
+    (value, *gradients), (expected, *wanted) = divergence_and_gradients(a, b), in_float64(a, b)
+    np.testing.assert_allclose(value, expected, rtol=5e-6)
+    for gradient, by in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(gradient, by, rtol=2e-5, atol=1e-6 * np.abs(by).max())
+
+
 def test_one_valid_key_is_a_point():
     mask = tf.constant([[[False, True, False]]])
     for distance in (0.1, 5.0):
