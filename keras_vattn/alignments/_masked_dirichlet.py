@@ -1,6 +1,7 @@
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn import random
 from keras_vattn.support import tfp
 from keras_vattn.support.special import (
     expm1_minus,
@@ -125,11 +126,12 @@ class MaskedDirichlet(tfp.Distribution):
         return tf.shape(self.concentration)[-1:]
 
     def _sample_n(self, n, seed=None):
-        # Gamma(a) is Gamma(a + 1) times u^(1/a): for a below 1e-4 the gradient of a plain draw is NaN.
+        # Gamma(a) is Gamma(a + 1) times u^(1/a).
         first, second = tfp.split_seed(seed)
-        log_gamma = tfp.ExpGamma(self.concentration + 1.0, log_rate=0.0).sample(n, seed=first)
-        uniform = tfp.uniform(tf.shape(log_gamma), seed=second, minval=2.0**-24)
-        return self.keys.softmax(log_gamma + tf.math.log(uniform) / self.concentration)
+        shape = tf.concat([[n], tf.shape(self.concentration)], axis=0)
+        concentration = tf.broadcast_to(self.concentration, shape)
+        log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
+        return self.keys.softmax(log_gamma + tf.math.log(random.uniform(shape, second)) / concentration)
 
     def _mean(self):
         return self.keys.softmax(tf.math.log(self.concentration))

@@ -39,6 +39,7 @@ class Dirichlet(Alignment):
     """
 
     is_stochastic = True
+    takes_seed_stacks = True
 
     def __init__(self, min_log_concentration=-10.0, max_log_concentration=10.0):
         self.min_log_concentration = finite_number("min_log_concentration", min_log_concentration)

@@ -30,11 +30,11 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
     The noise of a draw depends on the seed, the number of its batch and its own number; `max_rows` does not change it
     (the outputs up to the rounding of another batch size), `batch_size` does. Several draws of a batch go through the
     model together, repeated on the first axis, as far as `max_rows` allows. One draw at a time goes through a model
-    with a Dirichlet alignment or categorical attention and, with `dropout=True`, a Keras layer with a dropout inside,
-    such as LSTM(dropout=0.2). So it does with an alignment, a context or a layer with a seed generator of your own,
-    unless its class says `takes_seed_stacks = True`: that its draws come from `keras_vattn.random.uniform` and
-    `normal`, with the batch on the first axis. The claim is one about the code of the class that makes it: a subclass
-    that overrides more than how it is made, described and saved makes it again.
+    with categorical attention and, with `dropout=True`, a Keras layer with a dropout inside, such as
+    LSTM(dropout=0.2). So it does with an alignment, a context or a layer with a seed generator of your own, unless
+    its class says `takes_seed_stacks = True`: that its draws come from `keras_vattn.random.uniform` and `normal`,
+    with the batch on the first axis. The claim is one about the code of the class that makes it: a subclass that
+    overrides more than how it is made, described and saved makes it again.
 
     Several threads may call it at once, with one model or with models that share layers: they trace one after the
     other. Meanwhile the model does in every other thread what it always does.

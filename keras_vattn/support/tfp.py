@@ -2,9 +2,7 @@
 
 from tensorflow_probability.python.distributions import (
     Categorical,
-    Dirichlet,
     Distribution,
-    ExpGamma,
     Gamma,
     Independent,
     LogNormal,
@@ -16,14 +14,12 @@ from tensorflow_probability.python.distributions import (
     kl_divergence,
 )
 from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
-from tensorflow_probability.python.internal.samplers import split_seed, uniform
+from tensorflow_probability.python.internal.samplers import split_seed
 
 __all__ = [
     "FULLY_REPARAMETERIZED",
     "Categorical",
-    "Dirichlet",
     "Distribution",
-    "ExpGamma",
     "Gamma",
     "Independent",
     "LogNormal",
@@ -34,5 +30,4 @@ __all__ = [
     "Weibull",
     "kl_divergence",
     "split_seed",
-    "uniform",
 ]

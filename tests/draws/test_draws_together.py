@@ -158,7 +158,7 @@ DROPOUTS = {
     "inner-model": lambda x: keras.Sequential([layers.Dense(2), layers.Dropout(0.4)])(x),
 }
 # One draw at a time.
-ALONE = {"dirichlet", "own-alignment", "own-noise", "keras-attention", "lstm", "bidirectional"}
+ALONE = {"own-alignment", "own-noise", "keras-attention", "lstm", "bidirectional"}
 ALONE |= {"overrides-a-claim", "mixed", "with-own-part", "draws-more", "decoder-of-own-alignment"}
 
 
