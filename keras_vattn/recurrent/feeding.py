@@ -50,19 +50,40 @@ class Feeding:
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class NoFeeding(Feeding):
-    """`"off"`: nothing of the attention enters the cell."""
+    """`"off"`: nothing of the attention enters the cell.
+
+    Example:
+
+    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="off")
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
 
     feeds = False
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class SampledFeeding(Feeding):
-    """`"sampled"`: the context as it was drawn (Bahuleyan et al. 2018, Fan et al. 2020)."""
+    """`"sampled"`: the context as it was drawn (Bahuleyan et al. 2018, Fan et al. 2020).
+
+    Example:
+
+    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="sampled")
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the context expected under p, which no draw, dropout or posterior enters (Deng et al. 2018)."""
+    """`"expected"`: the context expected under p, which no draw, dropout or posterior enters (Deng et al. 2018).
+
+    Example:
+
+    >>> decoder = keras_vattn.AttentionDecoder(8, keras_vattn.Attention("additive"), feeding="expected")
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
 
     def context(self, attended, attention, memory):
         if "expected_weights" not in attended:

@@ -74,6 +74,17 @@ class CellsPart(Part):
         seed_generator: `keras.random.SeedGenerator` of the dropout.
         name: Where the states stand; another name than `"cells"` comes before all that the part gives, as in
             `"lower_hidden"`.
+
+    Example:
+
+    >>> class Reader(keras_vattn.recurrent.RecurrentDecoder):
+    ...     def build(self, inputs_shape, memory_shape=None):
+    ...         self.cell = keras_vattn.LSTMCell(8)
+    ...         self.cell.build(inputs_shape)
+    ...     def parts(self):
+    ...         return [keras_vattn.recurrent.CellsPart([self.cell])]
+    >>> Reader()(keras.ops.ones((2, 4, 3)))["hidden"].shape
+    TensorShape([2, 4, 8])
     """
 
     def __init__(self, cells, context=None, dropout=0.0, residual=False, seed_generator=None, name="cells"):
@@ -156,6 +167,22 @@ class AttentionPart(Part):
         leaves_loop: Whether to attend for all steps after the loop, of which nothing depends on the attention.
         name: Where memory and noise stand; another name than `"attention"` comes before all that the part gives and
             reads, as in `"image_context"`.
+
+    Example:
+
+    >>> class Reader(keras_vattn.recurrent.RecurrentDecoder):
+    ...     gives = ("hidden", "context")
+    ...     def build(self, inputs_shape, memory_shape):
+    ...         self.cell, self.attention = keras_vattn.GRUCell(8), keras_vattn.Attention("additive")
+    ...         self.cell.build(inputs_shape)
+    ...         self.attention.build((None, None, 8), memory_shape)
+    ...     def parts(self):
+    ...         attention = keras_vattn.recurrent.AttentionPart(
+    ...             self.attention, query=lambda given, state: given["hidden"], leaves_loop=True
+    ...         )
+    ...         return [keras_vattn.recurrent.CellsPart([self.cell]), attention]
+    >>> Reader()(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["context"].shape
+    TensorShape([2, 4, 6])
     """
 
     def __init__(self, attention, query, feeding=None, leaves_loop=False, name="attention"):
@@ -240,6 +267,23 @@ class LatentPart(Part):
         prior: Function of the same that returns the mean of p and its log sigma side by side, (B, 2 units); or `None`
             for N(0, I). Defaults to `None`.
         name: Defaults to `"latent"`; z, `"latent_posterior"` and `"latent_prior"` are called after it.
+
+    Example:
+
+    >>> class Walk(keras_vattn.recurrent.RecurrentDecoder):
+    ...     gives = ("hidden", "latent")
+    ...     def build(self, inputs_shape, memory_shape=None):
+    ...         self.cell, self.latent = keras_vattn.GRUCell(8), keras_vattn.GaussianLatent(3)
+    ...         self.cell.build(inputs_shape, (None, 3))
+    ...         self.latent.build((None, 8))
+    ...     def parts(self):
+    ...         return [
+    ...             keras_vattn.recurrent.LatentPart(self.latent, lambda given, state: state["cells"][0]),
+    ...             keras_vattn.recurrent.CellsPart([self.cell], context=lambda given, state: given["latent"]),
+    ...         ]
+    >>> walk = Walk()
+    >>> walk(keras.ops.ones((2, 4, 3)), training=True)["latent"].shape, len(walk.losses)
+    (TensorShape([2, 4, 3]), 1)
     """
 
     def __init__(self, latent, posterior, prior=None, name="latent"):
@@ -276,7 +320,13 @@ class Carry(Part):
     Args:
         name: What to carry, for instance `"fed"`.
         width: Its width.
-        dtype: Its dtype.
+        dtype: Its dtype. Defaults to `"float32"`.
+
+    Example:
+
+    >>> carry = keras_vattn.recurrent.Carry("fed", 3)
+    >>> carry.start(2, memory={}, initial_state=None)["fed"].shape
+    TensorShape([2, 3])
     """
 
     def __init__(self, name, width, dtype="float32"):

@@ -9,6 +9,11 @@ def product(x, kernel):
 
     What a step multiplies by a weight goes through here: of rank 2, because the gradient of a matmul of rank 3 does not
     compile in a loop whose batch size is unknown, and in one place, which knows which gradients are sums over steps.
+
+    Example:
+
+    >>> keras_vattn.recurrent.product(keras.ops.ones((2, 4, 3)), keras.ops.ones((3, 5))).shape
+    TensorShape([2, 4, 5])
     """
     kernel = ops.cast(kernel, x.dtype)
     if len(x.shape) == 2:
