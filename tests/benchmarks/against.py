@@ -66,6 +66,7 @@ ROWS = {
     "decoder softmax": decoder("softmax"),
     "decoder weibull": decoder("weibull"),
     "decoder two layers": decoder("weibull", num_layers=2, dropout=0.2),
+    "decoder expected": decoder("softmax", num_layers=2, feeding="expected"),
 }
 KINDS = ("graph", "jit", "inference")
 
