@@ -29,6 +29,7 @@ from keras_vattn.latent_alignment import (  # noqa: E402
     TokenLogLikelihood,
 )
 from keras_vattn.layers import (  # noqa: E402
+    AlignedHeads,
     Attention,
     BayesianAttention,
     DeterministicAttention,
@@ -37,6 +38,7 @@ from keras_vattn.layers import (  # noqa: E402
     GaussianLatent,
     MultiHeadAttention,
     WordDropout,
+    divergences,
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
@@ -47,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Additive",
+    "AlignedHeads",
     "Alignment",
     "Attention",
     "AttentionDecoder",
@@ -89,6 +92,7 @@ __all__ = [
     "WeightedSum",
     "WordDropout",
     "decoding",
+    "divergences",
     "metrics",
     "plots",
     "posterior_draws",

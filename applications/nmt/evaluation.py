@@ -126,15 +126,17 @@ def likelihood_report(translator, models, options, encoded, inference):
 
 def bound_report(models, options, encoded, tokens, rows):
     """Return the ELBO, its expectation enumerated, in nats, its KL, and its perplexity."""
-    layers = keras_vattn.stochastic_layers(models.training)
-    tracker = next((x.kl_tracker for x in layers if getattr(x, "kl_tracker", None)), None)
-    if tracker is not None:
-        tracker.reset_state()
-    value = tf.function(lambda inputs: models.training(inputs, training=False), reduce_retracing=True, autograph=False)
-    total = 0.0
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def value(inputs):
+        return models.training(inputs, training=False), keras_vattn.divergences(models.training)
+
+    total, divergence = 0.0, 0.0
     for inputs, target in progress(encoded.batches(options), "bound"):
-        total += float(tf.reduce_sum(tf.where(target != PAD, value(inputs), 0.0)))
-    divergence = 0.0 if tracker is None else float(tracker.result())
+        words, added = value(inputs)
+        total += float(tf.reduce_sum(tf.where(target != PAD, words, 0.0)))
+        divergence += float(sum(added.values())) * len(target)
+    divergence /= rows
     elbo = total / rows - divergence
     return {
         "elbo_nats": elbo,

@@ -140,9 +140,10 @@ def load_run(path, weights="best"):
 
 def put_weights(models, weights, path):
     """Give the training model the weights of a file; `InputError` if they do not fit."""
-    # Runs of the first version have their layers' counts of training calls among the weights: the only scalars.
-    weights = [weight for weight in weights if weight.shape]
     expected = [tuple(weight.shape) for weight in models.training.weights]
+    if len(weights) > len(expected):
+        # Runs of the first version have their layers' counts of training calls among the weights.
+        weights = [weight for weight in weights if weight.shape]
     if [weight.shape for weight in weights] != expected:
         raise InputError(f"{path} does not fit the model: another segmentation or other sizes.")
     models.training.set_weights(weights)

@@ -116,33 +116,34 @@ def likelihood_report(generator, models, options, encoded):
 
     The ELBO is estimated with one posterior draw per pair. Tokens count the end of the sentence.
     """
-    trackers = [layer.kl_tracker for layer in keras_vattn.stochastic_layers(models.training)]
-    for tracker in trackers:
-        tracker.reset_state()
+    stochastic = bool(keras_vattn.stochastic_layers(models.training))
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn_log_likelihood(inputs, target_output, seed):
-        # training=False and not None, so that the layers count the KL of this draw.
         with keras_vattn.posterior_draws(models.training, seed=seed):
             logits = models.training(inputs, training=False)
-        return sequence_log_likelihood(target_output, logits, ignore_class=PAD)
+        log_likelihood = sequence_log_likelihood(target_output, logits, ignore_class=PAD)
+        return log_likelihood, keras_vattn.divergences(models.training)
 
-    plug_in, drawn, tokens, rows = 0.0, 0.0, 0, 0
+    plug_in, drawn, tokens, rows, divergences = 0.0, 0.0, 0, 0, {}
     for index, (inputs, target_output) in enumerate(progress(encoded.batches(options), "likelihood")):
-        if trackers:
-            drawn += float(tf.reduce_sum(drawn_log_likelihood(inputs, target_output, tf.constant(index))))
+        if stochastic:
+            log_likelihood, added = drawn_log_likelihood(inputs, target_output, tf.constant(index))
+            drawn += float(tf.reduce_sum(log_likelihood))
+            for name, divergence in added.items():
+                divergences[name] = divergences.get(name, 0.0) + float(divergence) * len(log_likelihood)
         plug_in += float(
             tf.reduce_sum(generator.log_likelihood(inputs["source"], inputs["target_input"], target_output))
         )
         tokens += int(tf.math.count_nonzero(target_output))
         rows += int(target_output.shape[0])
-    divergences = {tracker.name: float(tracker.result()) for tracker in trackers}
+    divergences = {name: total / rows for name, total in divergences.items()}
     report = {
         "num_tokens": tokens,
         "plug_in_perplexity": float(np.exp(-plug_in / tokens)),
         "plug_in_nats": -plug_in / rows,
     }
-    if trackers:
+    if stochastic:
         bound = drawn / rows - sum(divergences.values())
         report |= {"reconstruction_nats": -drawn / rows, **divergences}
         report |= {"elbo_nats": bound, "elbo_perplexity": float(np.exp(-bound * rows / tokens))}

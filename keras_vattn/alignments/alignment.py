@@ -12,8 +12,9 @@ class Alignment:
     A subclass overrides what it needs; as it stands this class is the deterministic case. One that has a KL sets
     `is_stochastic`, and defines `prior_parameters` and both divergences; or, where the family has no closed form, sets
     `has_closed_form` to `False` and defines `log_draw`, `distribution` and `prior_distribution`: its KL is then
-    estimated at one draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments,
-    and the class is registered with `keras.saving.register_keras_serializable`.
+    log q(S) - log p(S) at the draw of the call, and the mean over 16 fixed draws where a call does not draw. It is
+    serialised like every Keras object: `get_config` returns the constructor's arguments, and the class is registered
+    with `keras.saving.register_keras_serializable`.
 
     Example:
 
@@ -69,17 +70,21 @@ class Alignment:
             keys: As everywhere.
             noise: The noise of the draw, for estimators that use it; `None` at the mean.
         """
-        return self._drawn_divergence(logits, self.prior_distribution(p, logits, keys), keys, noise)
+        return self._drawn_divergence(logits, lambda: self.prior_distribution(p, logits, keys), keys, noise)
 
     def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
         """Return KL(q || p) as `divergence_from_prior` does, for a p of this same family with logits of its own."""
-        return self._drawn_divergence(logits, self.distribution(prior_logits, keys), keys, noise)
+        return self._drawn_divergence(logits, lambda: self.distribution(prior_logits, keys), keys, noise)
 
     def _drawn_divergence(self, logits, p, keys, noise):
         if self.has_closed_form:
-            raise ValueError(f"The alignment {type(self).__name__} has no KL.")
+            raise ValueError(
+                f"The alignment {type(self).__name__} has no KL to this p: define `divergence_from_prior` (a prior) or "
+                "`divergence_from_logits` (posterior logits), or set `has_closed_form = False` and define "
+                "`log_draw` and the distributions."
+            )
         draw = ops.exp(self.log_draw(logits, noise, keys))
-        return keys.sum(self.distribution(logits, keys).log_prob(draw) - p.log_prob(draw))
+        return keys.sum(self.distribution(logits, keys).log_prob(draw) - p().log_prob(draw))
 
     def log_draw(self, logits, noise, keys):
         """Return the logarithm of the drawn weights before normalisation, of which `distribution` is the distribution;

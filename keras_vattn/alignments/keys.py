@@ -14,8 +14,8 @@ class Keys:
     | `keras_vattn.DenseKeys` | (..., T, S) | (..., T) | (..., S) |
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
-    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread`, `per_entry`, `one_hot` and `ranked`; what is written
-    in terms of them stands here.
+    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot`, `ranked` and `average`
+    where something asks for them; what is written in terms of these stands here.
 
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
@@ -43,6 +43,10 @@ class Keys:
     def per_entry(self, key_value):
         """Return what broadcasts to the entries from one value for each key: key -> entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
+
+    def average(self, value):
+        """Return the average of vectors over the valid keys of each row, float32: (..., keys, D) -> (..., rows, D)."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
         """Return x, a number or what broadcasts to the entries `like`, with an axis of keys to sum over; what does not

@@ -2,6 +2,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.alignments.keys import Keys
+from keras_vattn.support.masks import check_shape
 
 
 class SegmentKeys(Keys):
@@ -16,6 +17,9 @@ class SegmentKeys(Keys):
         key_ids: Integers (E,): the key of each entry; `None` where nothing is read off the keys. Defaults to `None`.
         mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
 
+    Raises:
+        ValueError: If the ids are no integers or not of one length. Whether they are in range is not looked at.
+
     Example:
 
     >>> keys = keras_vattn.SegmentKeys(row_ids=[0, 1, 0], num_rows=2, key_ids=[0, 0, 1])
@@ -24,8 +28,10 @@ class SegmentKeys(Keys):
     """
 
     def __init__(self, row_ids, num_rows, key_ids=None, mask=None):
-        self.row_ids = ops.convert_to_tensor(row_ids, "int32")
-        self.key_ids = None if key_ids is None else ops.convert_to_tensor(key_ids, "int32")
+        self.row_ids = _ids("row_ids", row_ids)
+        self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
+        if self.key_ids is not None:
+            check_shape("key_ids", self.key_ids, tuple(self.row_ids.shape), "(E,)")
         self.num_rows = num_rows
         self.valid = mask
 
@@ -48,6 +54,11 @@ class SegmentKeys(Keys):
         if self.key_ids is None:
             raise ValueError("These keys do not say which entry looks at which key. Received: key_ids=None")
         return tf.gather(key_value, self.key_ids, axis=-1)
+
+    def average(self, value):
+        value = self.per_entry(ops.swapaxes(ops.cast(value, "float32"), -1, -2))
+        total, count = self.sum(value), self.count(value)
+        return ops.swapaxes(ops.divide_no_nan(total, count), -1, -2)
 
     def one_hot(self, x):
         x = self.mask_out(x)
@@ -77,3 +88,12 @@ class SegmentKeys(Keys):
         x = x if rank == 1 else ops.moveaxis(x, -1, 0)
         x = segment_reduction(x, self.row_ids, self.num_rows)
         return x if rank == 1 else ops.moveaxis(x, 0, -1)
+
+
+def _ids(name, ids):
+    ids = ops.convert_to_tensor(ids)
+    if not ids.dtype.is_integer or len(ids.shape) != 1:
+        raise ValueError(
+            f"`{name}` must be integers of shape (E,). Received: {name} of shape {tuple(ids.shape)}, {ids.dtype.name}"
+        )
+    return ops.cast(ids, "int32")

@@ -1,4 +1,5 @@
 import inspect
+import math
 from typing import NamedTuple
 
 from keras import ops
@@ -11,6 +12,8 @@ from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
 LARGEST = 65504.0
+# Draws behind the KL at inference of a family without a closed form.
+EVALUATION_DRAWS = 16
 # Logits that `statistics` holds draws of at a time.
 STATISTICS_ENTRIES = 2**24
 
@@ -142,13 +145,17 @@ class VariationalAlignment:
         logits, keys, drawn = scored.logits, scored.keys, noise.get("alignment")
         if scored.posterior_logits is None and scored.prior is None:
             return None
-        if drawn is None and not self.alignment.has_closed_form:
-            # One fixed draw, so that the KL of an evaluation is the same every time.
-            drawn = self.alignment.noise(ops.shape(logits), random.as_seed(0))
         q = self.logits_of_q(scored, noise)
+        by_draws = drawn is None and not self.alignment.has_closed_form
+        if by_draws:
+            # Fixed draws, so that the KL of an evaluation is the same every time.
+            drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))
+            q = q[None]
         if scored.posterior_logits is None:
-            return self.alignment.divergence_from_prior(q, scored.prior, keys, drawn)
-        return self.alignment.divergence_from_logits(q, logits, keys, drawn)
+            divergence = self.alignment.divergence_from_prior(q, scored.prior, keys, drawn)
+        else:
+            divergence = self.alignment.divergence_from_logits(q, logits, keys, drawn)
+        return ops.mean(divergence, axis=0) if by_draws else divergence
 
     def posterior_distribution(self, scored):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation."""
@@ -195,10 +202,9 @@ class VariationalAlignment:
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
         """Return that of each weight, over draws that are made several at a time."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
-        size = 1
-        for length in shape:
-            size *= int(length)
-        together = min(num_samples, max(1, STATISTICS_ENTRIES // max(size, 1)))
+        together = 1
+        if all(isinstance(length, int) for length in shape):
+            together = min(num_samples, max(1, STATISTICS_ENTRIES // max(math.prod(shape), 1)))
         total, squares = ops.zeros_like(expected), ops.zeros_like(expected)
         for start in range(0, num_samples, together):
             count = min(together, num_samples - start)

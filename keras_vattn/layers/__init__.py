@@ -1,15 +1,18 @@
 """Layers: score, alignment and context put together, and what a variational model needs beside them."""
 
+from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.bayesian_attention import BayesianAttention
 from keras_vattn.layers.deterministic_attention import DeterministicAttention
 from keras_vattn.layers.dirichlet_attention import DirichletAttention
+from keras_vattn.layers.divergences import divergences
 from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.word_dropout import WordDropout
 
 __all__ = [
+    "AlignedHeads",
     "Attention",
     "BayesianAttention",
     "DeterministicAttention",
@@ -18,4 +21,5 @@ __all__ = [
     "GaussianLatent",
     "MultiHeadAttention",
     "WordDropout",
+    "divergences",
 ]

@@ -16,18 +16,34 @@ class AlignedHeads(AlignedLayer):
 
     It takes the place of `_compute_attention`, the step from projected queries, keys and values to the heads' outputs,
     and needs nothing but its arguments; a subclass with a `call` of its own, such as the cached attention of a language
-    model, keeps it:
-
-    ```
-    class BayesianCachedAttention(AlignedHeads, keras_hub.layers.CachedMultiHeadAttention):
-        pass
-    ```
+    model (`keras_hub.layers.CachedMultiHeadAttention`), keeps it. `keras_vattn.MultiHeadAttention` is this mixin with
+    `keras.layers.MultiHeadAttention`.
 
     Args:
-        alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow.
-        prior: A prior reads the projected keys of a head.
-        per_head_prior: Whether a contextual prior has one network for each head.
+        num_heads: Number of heads.
+        key_dim: Width of a head's query and key.
+        alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow. Defaults to `"softmax"`.
+        prior: It reads the projected keys of a head. Defaults to `None`.
+        per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
+
+    Raises:
+        ValueError: As `keras_vattn.MultiHeadAttention`.
+
+    Example:
+
+    >>> @keras.saving.register_keras_serializable(package="mine")
+    ... class SelfAttention(keras_vattn.AlignedHeads, keras.layers.MultiHeadAttention):
+    ...     def call(self, x, attention_mask=None, training=None):
+    ...         heads = self.query_dense(x), self.key_dense(x), self.value_dense(x)
+    ...         return self.output_dense(self._compute_attention(*heads, attention_mask, training)[0])
+    ...     def build(self, x_shape):
+    ...         super().build(x_shape, x_shape)
+    ...     def compute_output_spec(self, x, attention_mask=None, training=None):
+    ...         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+    >>> layer = SelfAttention(2, 4, alignment="weibull", prior="contextual")
+    >>> layer(keras.ops.ones((3, 5, 8)), training=True).shape, len(layer.losses)
+    (TensorShape([3, 5, 8]), 1)
     """
 
     def __init__(self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, **kwargs):
@@ -37,6 +53,11 @@ class AlignedHeads(AlignedLayer):
         self.is_softmax = is_softmax
         heads = {"num_heads": num_heads, "per_head_prior": per_head_prior}
         self.hold(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        if kwargs.get("flash_attention") and not is_softmax:
+            raise ValueError(
+                'Flash attention computes no weights to draw: use it with alignment="softmax". '
+                f"Received: flash_attention=True, alignment={type(alignment).__name__}"
+            )
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         if self.is_stochastic:
             self.track_divergence(shown=self.alignment_prior is not None)
@@ -63,6 +84,10 @@ class AlignedHeads(AlignedLayer):
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
             )
+        if use_causal_mask:
+            axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
+            causal = axes.expand_mask(self._compute_causal_mask(query, value))
+            attention_mask = both(axes.expand_mask(attention_mask), causal)
         axes, scored = self.score_heads(query, key, attention_mask, posterior_logits)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
         noise = self.draw_noise(ops.shape(scored.logits), training)
@@ -90,6 +115,23 @@ class AlignedHeads(AlignedLayer):
         logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
         posterior_logits = self._by_head(posterior_logits, axes, shape)
         return axes, Scored(logits, keys, posterior_logits=posterior_logits, **self.variational.of_keys(key, keys))
+
+    def joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
+        """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
+        of it, since a masked query still attends."""
+        axes = AttentionAxes(self.attention_axes, len(query.shape))
+        masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": bool(use_causal_mask)}
+        mask = axes.expand_mask(self._compute_attention_mask(query, value, **masks))
+        return both(mask, axes.expand_mask(attention_mask))
+
+    def _scored(self, arguments, options):
+        # A `call` of a subclass may have other arguments: what it has of these counts.
+        given = self._bind(arguments, options)
+        query, value, key = given["query"], given["value"], given.get("key")
+        names = ("value_mask", "key_mask", "attention_mask", "use_causal_mask")
+        mask = self.joined_mask(query, value, *(given.get(name) for name in names))
+        projected = self.query_dense(query), self.key_dense(value if key is None else key)
+        return self.score_heads(*projected, mask, given.get("posterior_logits"))[1]
 
     def _by_head(self, posterior_logits, axes, shape):
         if posterior_logits is None:

@@ -4,20 +4,21 @@ from keras import ops
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.support import keras_private
-from keras_vattn.support.masks import both, check_mask, fits
+from keras_vattn.support.masks import check_mask, fits
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose weights can be random variables.
 
-    In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o of
-    the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
-    `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that load
-    in either direction. With another alignment training draws the weights, every head, query and example for itself,
-    and inference takes their mean, which gives the outputs of the Keras layer with the same weights. The weights file
-    of the Keras layer loads into this one whatever the alignment; a contextual prior has weights of its own, which the
-    file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in Keras.
+    In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o
+    of the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
+    `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that
+    load in either direction. With another alignment training draws the weights, every head, query and example for
+    itself, and inference takes their mean, which at valid queries gives the outputs of the Keras layer with the same
+    weights. The weights file of the Keras layer loads into this one whatever the alignment; a contextual prior has
+    weights of its own, which the file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in
+    Keras.
 
     Args:
         num_heads: Number of heads.
@@ -128,11 +129,6 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
             kl_reduction=kl_reduction,
             **kwargs,
         )
-        if flash_attention and not self.is_softmax:
-            raise ValueError(
-                'Flash attention computes no weights to draw: use it with alignment="softmax". '
-                f"Received: flash_attention={flash_attention}, alignment={type(self.alignment).__name__}"
-            )
 
     def call(
         self,
@@ -167,7 +163,7 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
         key = value if key is None else key
         for x in (query, value, key):
             keras_private.set_mask(x, None)
-        mask = self._joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
+        mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         gate = self._gate_dense(query) if self._use_gate else None
         output, weights = self._compute_attention(
             self.query_dense(query),
@@ -209,22 +205,10 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S)")
 
-    def _joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
-        of it, since a masked query still attends."""
-        axes = AttentionAxes(self.attention_axes, len(query.shape))
-        masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": use_causal_mask}
-        mask = axes.expand_mask(self._compute_attention_mask(query, value, **masks))
-        return both(mask, axes.expand_mask(attention_mask))
-
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)
-        query, value, key = given["query"], given["value"], given["key"]
-        self.check_posterior_logits(given["posterior_logits"], query, value)
-        names = ("value_mask", "key_mask", "attention_mask", "use_causal_mask")
-        mask = self._joined_mask(query, value, *(given[name] for name in names))
-        projected = self.query_dense(query), self.key_dense(value if key is None else key)
-        return self.score_heads(*projected, mask, given["posterior_logits"])[1]
+        self.check_posterior_logits(given["posterior_logits"], given["query"], given["value"])
+        return super()._scored(arguments, options)
 
     def check_posterior_logits(self, posterior_logits, query, value):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""

@@ -1,4 +1,3 @@
-import dataclasses
 import inspect
 import threading
 
@@ -10,6 +9,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.annealing import final_value
 from keras_vattn.draws.marks import InnermostDraws
+from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
@@ -52,7 +52,7 @@ class StochasticLayer(keras.layers.Layer):
         self.seed = integer("seed", seed, optional=True)
         self.seed_generator = keras.random.SeedGenerator(self.seed) if draws_noise else None
         self.kl_tracker = None
-        self._count = None
+        self.call_count = None
         self._shows_divergence = False
         self.annealing_start = 0
 
@@ -64,45 +64,29 @@ class StochasticLayer(keras.layers.Layer):
         """
         self._shows_divergence = shown
         self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
-        with keras.name_scope(self.name, caller=self):
-            count = keras.Variable(
-                "zeros",
-                shape=(),
-                dtype="int64",
-                trainable=False,
-                autocast=False,
-                aggregation="only_first_replica",
-                name="training_calls",
-            )
-        self._count = _Untracked(count)
+        self.call_count = CallCount(self)
 
     @property
     def training_calls(self):
         """The count of training calls, an int64 variable that is saved with the layer and is none of its weights;
         `None` for a layer without a KL."""
-        return None if self._count is None else self._count.variable
+        return None if self.call_count is None else self.call_count.variable
 
     @property
     def variables(self):
-        return super().variables if self._count is None else [*super().variables, self._count.variable]
-
-    def save_own_variables(self, store):
-        super().save_own_variables(store)
-        if self._count is not None:
-            store["training_calls"] = self._count.variable.numpy()
+        return super().variables if self.call_count is None else [*super().variables, self.training_calls]
 
     def load_own_variables(self, store):
         values = {key: np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118
-        count = values.pop("training_calls", None)
         before = len(self._trainable_variables)
         if len(values) == before + len(self._non_trainable_variables) + 1 and _is_count(values[str(before)]):
-            # Files of the first version have it among the weights, before all others that are not trained.
+            # Files of the first version have the count among the weights, before all others that are not trained. A
+            # deterministic layer goes on from the file of a stochastic one.
             count = values.pop(str(before))
             values = {str(index): values[key] for index, key in enumerate(sorted(values, key=int))}
+            if self.call_count is not None:
+                self.training_calls.assign(count)
         super().load_own_variables(values)
-        # Deterministic and stochastic layers go on from each other's files.
-        if self._count is not None and count is not None:
-            self._count.variable.assign(count)
 
     @property
     def metrics(self):
@@ -115,6 +99,8 @@ class StochasticLayer(keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *args, **kwargs):
+        if not self.is_stochastic and self.kl_tracker is None:
+            return super().rematerialized_call(layer_call, *args, **kwargs)
         # A call that is computed again for its gradient would draw other noise, and its KL would have no gradient.
         return layer_call
 
@@ -152,8 +138,8 @@ class StochasticLayer(keras.layers.Layer):
     def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None):
         """Add the KL of this call to the losses, once.
 
-        The log shows it, unweighted, where the loss is asked for, which a `predict`, an export or a call of one's own
-        does not do.
+        The log shows it, unweighted, where the losses are asked for: in `fit` and `evaluate`, and by who reads
+        `model.losses`; a `predict`, an export or a call alone does not.
 
         Args:
             divergence: KL in nats, float32, (B, ...), one value per query.
@@ -176,44 +162,52 @@ class StochasticLayer(keras.layers.Layer):
         # Keras adds it to a loss of its default dtype, and raises where that is half precision.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         loss._replica_thread = _replica_thread()
-        loss._to_log = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size), batch_size
+        loss._divergence = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size), batch_size
+        loss._is_logged = False
         self.add_loss(loss)
         self._shows_divergence = True
 
     def _get_own_losses(self):
-        # Replicas are threads that share one list of losses: each counts the KL that it added itself.
-        losses, thread = super()._get_own_losses(), _replica_thread()
-        if thread is not None:
-            losses = [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
+        losses = self._losses_of_this_replica()
         self._log(losses)
         return losses
+
+    def _losses_of_this_replica(self):
+        # Replicas are threads that share one list of losses: each counts the KL that it added itself.
+        losses, thread = super()._get_own_losses(), _replica_thread()
+        return losses if thread is None else [x for x in losses if getattr(x, "_replica_thread", thread) == thread]
 
     def _log(self, losses):
         """Show the KLs that are about to enter a loss, once each: an update in the call itself would be part of every
         `predict`, whose KL the graph could not leave out."""
-        asked = [x for x in losses if getattr(x, "_to_log", None) is not None and _belongs_here(x)]
+        asked = [x for x in losses if not getattr(x, "_is_logged", True) and _belongs_here(x)]
         if not asked:
             return
-        shown, batch_sizes = zip(*(x._to_log for x in asked), strict=True)
         for loss in asked:
-            loss._to_log = None
+            loss._is_logged = True
         # The sum of the calls of one step, as the loss has it.
-        self.kl_tracker.update_state(sum(shown), sample_weight=batch_sizes[-1])
+        self.kl_tracker.update_state(sum(x._divergence[0] for x in asked), sample_weight=asked[-1]._divergence[1])
+
+    def divergence_of_last_call(self):
+        """Return the KL that this layer has added since the model's call began, unweighted, in nats and averaged over
+        the batch, a float32 scalar; `None` where there is none. The log is left alone."""
+        added = [x for x in self._losses_of_this_replica() if hasattr(x, "_divergence") and _belongs_here(x)]
+        return sum(x._divergence[0] for x in added) if added else None
 
     def _current_kl_weight(self, training):
         if not training:
             return self.kl_weight * final_value(self.kl_annealing)
         weight = self.kl_weight
         if self.kl_annealing is not None:
-            step = ops.maximum(self._count.variable.value - self.annealing_start, 0)
+            step = ops.maximum(self.training_calls.value - self.annealing_start, 0)
             weight = weight * ops.cast(self.kl_annealing(step), "float32")
         self.count_call(training)
         return weight
 
     def count_call(self, training):
         """Count a training call, where the layer keeps a count; `add_divergence` does it for a call with a KL."""
-        if training and self._count is not None:
-            self._count.variable.assign_add(1)
+        if training and self.call_count is not None:
+            self.training_calls.assign_add(1)
 
     def stochastic_config(self):
         """Return the arguments of this class, for `get_config`."""
@@ -225,13 +219,6 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Untracked:
-    """Holds a variable that Keras is not to count among the weights."""
-
-    variable: keras.Variable
 
 
 def _is_count(value):

@@ -49,7 +49,6 @@ class NegativeBound(SequenceLoss):
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
 
     def log_likelihood(self, y_true, y_pred):
-        # Keras keeps a mask in this attribute and has no public accessor.
         mask = keras_private.mask_of(y_pred)
         bound = ops.cast(ops.convert_to_tensor(y_pred), "float32")
         if len(bound.shape) not in (1, 2):

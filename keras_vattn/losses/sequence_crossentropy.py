@@ -140,7 +140,6 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     ([[-2.3026, 0.0]], [[True, False]])
     """
     if mask is None:
-        # Keras keeps a mask in this attribute and has no public accessor.
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
     targets = ops.convert_to_tensor(y_true)

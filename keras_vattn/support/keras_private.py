@@ -7,6 +7,7 @@ for the test that tells of a rename.
 """
 
 import keras
+from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
 OVERRIDDEN = {
@@ -41,16 +42,6 @@ def seed_generators(layer):
     return read(layer, "_seed_generators")
 
 
-def own_losses(layer):
-    """Return what this layer itself has added by `add_loss` since its outermost call began."""
-    return read(layer, "_get_own_losses")()
-
-
-def loss_ids(layer):
-    """Return the `id` of every loss that this layer has added in a `keras.StatelessScope`, a set."""
-    return read(layer, "_loss_ids")
-
-
 def read(layer, name):
     """Return a private attribute of a layer; where it is gone, the AttributeError says who needs it."""
     try:
@@ -60,3 +51,6 @@ def read(layer, name):
             f"keras_vattn reads `Layer.{name}`, which this version of Keras has no more: install keras 3.15. "
             f"Received: keras {keras.__version__}, layer={type(layer).__name__}"
         ) from error
+
+
+__all__ = ["MASK", "OVERRIDDEN", "KerasSaveable", "flatten_layers", "mask_of", "read", "seed_generators", "set_mask"]

@@ -149,10 +149,19 @@ def test_in_a_graph_with_an_unknown_number_of_entries(jit_compile):
     expected = divergence(entries(logits), tf.constant(key), ROW_IDS, KEY_IDS)
     unknown = [tf.TensorSpec((HEADS, None)), tf.TensorSpec(key.shape), *[tf.TensorSpec((None,), tf.int64)] * 2]
     function = tf.function(divergence, input_signature=unknown, jit_compile=jit_compile)
-    np.testing.assert_allclose(function(entries(logits), key, ROW_IDS, KEY_IDS), expected, rtol=1e-5)
+    np.testing.assert_allclose(function(entries(logits), key, ROW_IDS, KEY_IDS), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_average():
+    value = GENERATOR.normal(size=(KEYS_COUNT, 3)).astype("float32")
+    np.testing.assert_allclose(segments().average(value), DENSE.average(value), rtol=1e-5, atol=1e-7)
 
 
 def test_errors():
+    with pytest.raises(ValueError, match=r"`row_ids` must be integers.*Received: row_ids of shape \(2,\), float32"):
+        SegmentKeys([0.5, 1.2], 2)
+    with pytest.raises(ValueError, match=r"`key_ids` must have shape \(E,\).*Received: key_ids.shape=\(1,\)"):
+        SegmentKeys([0, 1], 2, [0])
     with pytest.raises(ValueError, match=r"which entry looks at which key.*Received: key_ids=None"):
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
     for alignment in (Softmax(), REPARAMETERISED["dirichlet"], REPARAMETERISED["gumbel"]):

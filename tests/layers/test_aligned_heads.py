@@ -55,3 +55,21 @@ def test_training_draws_and_has_a_divergence():
     assert len(bayesian.losses) == 1
     copy = BayesianCachedAttention.from_config(bayesian.get_config())
     assert (type(copy.alignment), copy.kl_weight) == (type(bayesian.alignment), 0.5)
+
+
+def test_a_causal_call_and_what_can_be_asked_of_it():
+    _, bayesian = pair(alignment="weibull", prior="contextual")
+    heads = bayesian.query_dense(X), bayesian.key_dense(X), bayesian.value_dense(X)
+    causal = bayesian._compute_attention(*heads, use_causal_mask=True)
+    masked = bayesian._compute_attention(*heads, attention_mask=CAUSAL)
+    np.testing.assert_allclose(causal[1], masked[1], atol=1e-7)
+    np.testing.assert_allclose(causal[1].numpy() * ~CAUSAL, 0.0)
+    q = bayesian.posterior_distribution(X, X, attention_mask=CAUSAL)
+    np.testing.assert_allclose(np.where(CAUSAL[:, None], q.mean(), 0.0), masked[1], rtol=1e-5)
+    assert bayesian.prior_distribution(X, X).batch_shape == (2, 2, 1, 4)
+    assert bayesian.alignment_statistics(X, X, attention_mask=CAUSAL)["weights_sd"].shape == (2, 2, 4)
+
+
+def test_flash_attention_is_refused():
+    with pytest.raises(ValueError, match=r"Flash attention computes no weights.*Received: flash_attention=True"):
+        BayesianCachedAttention(2, 3, alignment="weibull", flash_attention=True)

@@ -118,3 +118,22 @@ def test_fit_in_float64(attention, float64):
     history = model.fit(x, x[..., :2], batch_size=4, verbose=0).history
     assert np.isfinite([history[name][0] for name in ("loss", "attention_kl", "z_kl")]).all()
     assert model(x).dtype == tf.float64
+
+
+def test_divergences_are_those_of_the_last_call_unweighted_and_out_of_the_log():
+    inputs = keras.Input((5,))
+    options = {"kl_weight": 0.3, "kl_reduction": "mean"}
+    first, second = (keras_vattn.GaussianLatent(3, name=name, **options) for name in ("a", "b"))
+    model = keras.Model(inputs, second(first(inputs)) + first(inputs))
+
+    @tf.function
+    def of_a_call(x):
+        return model(x, training=False), keras_vattn.divergences(model)
+
+    for found in (of_a_call(X)[1], (model(X), keras_vattn.divergences(model))[1]):
+        q = first.posterior_distribution(X)
+        one = tf.reduce_mean(0.5 * tf.reduce_sum(q.mean() ** 2 + q.variance() - 1 - tf.math.log(q.variance()), -1))
+        assert set(found) == {"a_kl", "b_kl"}
+        assert float(found["a_kl"]) == pytest.approx(2 * float(one), rel=1e-5)
+    assert float(first.kl_tracker.count) == 0
+    assert keras_vattn.divergences(keras.Sequential([keras.layers.Dense(2)])) == {}

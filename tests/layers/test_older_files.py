@@ -5,8 +5,9 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-import keras_vattn  # noqa: F401  # registers the classes
+import keras_vattn
 
 SAVED = pathlib.Path(__file__).parent.parent / "saved"
 OUTPUTS = np.load(SAVED / "outputs.npz")
@@ -50,3 +51,29 @@ def test_the_count_is_saved_and_is_no_weight(name, tmp_path):
     layer.training_calls.assign(0)
     model.load_weights(tmp_path / "model.weights.h5")
     assert int(layer.training_calls) == 5
+
+
+def test_a_checkpoint_of_tensorflow_holds_the_count(tmp_path):
+    layers = [keras_vattn.GaussianLatent(2) for _ in range(2)]
+    for layer in layers:
+        layer.build((None, 6))
+    layers[0].training_calls.assign(5)
+    path = tf.train.Checkpoint(layer=layers[0]).save(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(layer=layers[1]).restore(path).assert_existing_objects_matched()
+    assert int(layers[1].training_calls) == 5
+
+
+def test_weight_files_of_the_keras_layer_go_both_ways(tmp_path):
+    x = OUTPUTS["query"]
+    of_keras, ours = keras.layers.MultiHeadAttention(2, 3), keras_vattn.MultiHeadAttention(2, 3, alignment="weibull")
+    models = []
+    for layer in (of_keras, ours):
+        inputs = keras.Input((None, 6))
+        models.append(keras.Model(inputs, layer(inputs, inputs)))
+    ours.training_calls.assign(5)
+    for first, second in (models, models[::-1]):
+        first.set_weights([np.random.default_rng(len(w.shape)).normal(size=w.shape) for w in first.weights])
+        first.save_weights(tmp_path / "model.weights.h5")
+        second.load_weights(tmp_path / "model.weights.h5")
+        np.testing.assert_allclose(second(x), first(x), atol=1e-6)
+    assert int(ours.training_calls) == 5

@@ -53,6 +53,13 @@ def test_rematerialization_changes_no_draw_and_no_gradient(make, graph):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_deterministic_is_rematerialized():
+    with keras.RematScope(mode="full"):
+        plain, drawn = (keras_vattn.MultiHeadAttention(2, 3, alignment=name) for name in ("softmax", "weibull"))
+    assert plain.rematerialized_call(plain.call) != plain.call
+    assert drawn.rematerialized_call(drawn.call) == drawn.call
+
+
 def test_weights_of_the_keras_layer_are_taken_as_they_are():
     ours = keras_vattn.MultiHeadAttention(2, 3, alignment="weibull")
     of_keras = keras.layers.MultiHeadAttention(2, 3)

@@ -39,15 +39,8 @@ def seed_generators_are_the_layers_own():
 def own_losses_are_what_was_added():
     layer = Adds()
     layer(np.ones((2, 3)))
-    assert [float(x) for x in keras_private.own_losses(layer)] == [6.0]
+    assert [float(x) for x in layer._get_own_losses()] == [6.0]
     assert [float(x) for x in layer.losses] == [6.0]
-
-
-def loss_ids_are_those_of_a_stateless_scope():
-    layer = Adds()
-    with keras.StatelessScope(collect_losses=True) as scope:
-        layer(np.ones((2, 3)))
-        assert keras_private.loss_ids(layer) == {id(x) for x in scope.losses} != set()
 
 
 def masks_are_on_tensors():
@@ -123,7 +116,6 @@ PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
     "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
     "_get_own_losses": (keras.layers.Layer, own_losses_are_what_was_added),
-    "_loss_ids": (keras.layers.Layer, loss_ids_are_those_of_a_stateless_scope),
     "_keras_mask": (keras.KerasTensor, masks_are_on_tensors),
     "_trainable_variables": (keras.layers.Layer, trainable_variables_are_the_layers_own),
     "_non_trainable_variables": (keras.layers.Layer, non_trainable_variables_are_the_layers_own),
@@ -194,8 +186,6 @@ def test_a_rename_is_told_by_its_name(name, monkeypatch):
     [
         ("_flatten_layers", keras_private.flatten_layers),
         ("_seed_generators", keras_private.seed_generators),
-        ("_get_own_losses", keras_private.own_losses),
-        ("_loss_ids", keras_private.loss_ids),
     ],
 )
 def test_the_error_of_a_user_names_it_too(name, function, monkeypatch):

@@ -216,7 +216,9 @@ def test_alignments_from_a_file(tmp_path):
     training.train(options)
     record = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert record["parameters"]["inference"] == 0
-    assert record["report"]["likelihood"]["elbo_perplexity"] >= record["report"]["likelihood"]["perplexity"]
+    likelihood = record["report"]["likelihood"]
+    assert likelihood["elbo_perplexity"] >= likelihood["perplexity"]
+    assert likelihood["kl_nats"] > 0
     for changes, message in (
         ({"valid_posterior_file": None}, "belong together; one of them is missing"),
         ({"row": "soft"}, "--posterior-file: the row soft has no posterior"),

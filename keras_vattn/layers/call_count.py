@@ -1,0 +1,39 @@
+import keras
+import tensorflow as tf
+
+from keras_vattn.support import keras_private
+
+
+class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTrackable):
+    """The count of a layer's training calls: saved with the layer, in Keras's files and in TensorFlow's checkpoints,
+    and none of its weights.
+
+    Args:
+        layer: The layer, whose name the variable's path begins with.
+    """
+
+    def __init__(self, layer):
+        with keras.name_scope(layer.name, caller=layer):
+            self.variable = keras.Variable(
+                "zeros",
+                shape=(),
+                dtype="int64",
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name="training_calls",
+            )
+        # What a checkpoint of TensorFlow looks at.
+        self.training_calls = self.variable.value
+
+    def _obj_type(self):
+        # Keras has no word for such an object; it leaves out what a loss has.
+        return "Loss"
+
+    def save_own_variables(self, store):
+        store["0"] = self.variable.numpy()
+
+    def load_own_variables(self, store):
+        # A deterministic layer's file, and one of the first version, have none.
+        if "0" in store.keys():  # noqa: SIM118
+            self.variable.assign(store["0"])

@@ -1,0 +1,29 @@
+from keras_vattn.draws.stochastic_layers import stochastic_layers
+
+
+def divergences(model):
+    """Return the KL of each layer of a model in the call just made: the terms of an ELBO of your own.
+
+    `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`; these are
+    neither weighted nor rescaled. Ask in the graph, or the eager code, that called the model. The log is left alone.
+
+    Args:
+        model: A `keras.Model` or layer that has been called.
+
+    Returns:
+        A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
+        queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
+
+    Example:
+
+    >>> layer = keras_vattn.GaussianLatent(2, kl_weight=0.0, name="z")
+    >>> z = layer(keras.ops.ones((4, 3)), training=True)
+    >>> {name: float(x) >= 0.0 for name, x in keras_vattn.divergences(layer).items()}
+    {'z_kl': True}
+    """
+    found = {}
+    for layer in stochastic_layers(model):
+        divergence = layer.divergence_of_last_call() if hasattr(layer, "divergence_of_last_call") else None
+        if divergence is not None:
+            found[layer.kl_tracker.name] = divergence
+    return found
