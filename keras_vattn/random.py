@@ -10,6 +10,7 @@ A *stack* of seeds, (K, 2), draws each K-th part of the first axis from a seed o
 """
 
 import math
+import numbers
 
 import tensorflow as tf
 from keras import ops
@@ -104,24 +105,26 @@ def as_seed(seed):
         An int32 tensor of shape (2,).
 
     Raises:
-        ValueError: If the shape is neither () nor (2,).
+        ValueError: If it is no integer, or the shape is neither () nor (2,).
 
     Example:
 
     >>> keras_vattn.random.as_seed(7)
     <tf.Tensor: shape=(2,), dtype=int32, numpy=array([7, 0], dtype=int32)>
     """
-    if isinstance(seed, int):
-        seed = seed & 0xFFFFFFFF
-        seed = seed - (1 << 32) if seed >= 1 << 31 else seed
-    seed = tf.cast(tf.convert_to_tensor(seed), tf.int32)
-    if seed.shape.rank == 0:
-        return tf.stack([seed, tf.zeros_like(seed)])
-    if seed.shape.as_list() != [2]:
-        raise ValueError(
-            f"A seed is an integer, or an integer tensor of shape () or (2,). Received: shape={seed.shape}"
-        )
-    return seed
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        return tf.stack([_word(int(seed)), _word(max(int(seed), 0) >> 32)])
+    given, seed = seed, tf.convert_to_tensor(seed)
+    if not seed.dtype.is_integer or seed.shape.as_list() not in ([], [2]):
+        raise ValueError(f"A seed is an integer, or an integer tensor of shape () or (2,). Received: seed={given!r}")
+    seed = tf.cast(seed, tf.int32)
+    return seed if seed.shape.rank else tf.stack([seed, tf.zeros_like(seed)])
+
+
+def _word(number):
+    """Return the lowest 32 bits of an integer as an int32."""
+    low = number & 0xFFFFFFFF
+    return tf.constant(low - (1 << 32) if low >= 1 << 31 else low, tf.int32)
 
 
 def uniform(shape, seed):

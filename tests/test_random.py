@@ -213,5 +213,16 @@ def test_as_seed():
     np.testing.assert_array_equal(random.as_seed(tf.constant([5, 6])), [5, 6])
     for large in (2**31, 2**32 - 1, -1, 2**40 + 3):
         assert random.as_seed(large).dtype == tf.int32
-    with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"):
+    with pytest.raises(ValueError, match=r"Received: seed=.*shape=\(3,\)"):
         random.as_seed(tf.constant([1, 2, 3]))
+
+
+@pytest.mark.parametrize("seed", [1.5, True, "1", np.float32(2.0), [1, 2, 3]])
+def test_a_seed_is_an_integer(seed):
+    with pytest.raises(ValueError, match=r"A seed is an integer.*Received: seed="):
+        random.as_seed(seed)
+
+
+def test_all_bits_of_a_seed_count():
+    seeds = [tuple(random.as_seed(seed).numpy()) for seed in (0, -1, 2**31, 2**32, 2**40, np.int64(2**40))]
+    assert seeds == [(0, 0), (-1, 0), (-(2**31), 0), (0, 1), (0, 256), (0, 256)]

@@ -203,7 +203,7 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
             # One for all examples, and one for each head, are masks of Keras too.
             choices = ((batch, heads, *attended), attended)
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
-                check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S)")
+                check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)
