@@ -17,16 +17,15 @@ class FunctionByMarks:
     Args:
         model: A `keras.Model`.
         name: One of `NAMES`.
-        plain: The function of the model without marks, or `None`: it is made when a thread without marks calls.
+        plain: The function of the model without marks, or `None` to make it.
     """
 
     def __init__(self, model, name, plain):
         self.model, self.name, self.layers = model, name, stochastic_layers(model)
-        self.functions = {} if plain is None else {(None,) * len(self.layers): plain}
-
-    @property
-    def plain(self):
-        return self.functions.get((None,) * len(self.layers))
+        # There from the start: Keras makes a function and calls what the model has a moment later, when another thread
+        # may have left the context and put this one back.
+        self.plain = self._make() if plain is None else plain
+        self.functions = {(None,) * len(self.layers): self.plain}
 
     def forget(self, marks):
         """Drop the functions that drew under any of these marks."""

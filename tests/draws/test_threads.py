@@ -191,6 +191,33 @@ def test_compile_inside():
     assert has_nothing_of_ours(model)
 
 
+@pytest.mark.parametrize("name", compiled_functions.NAMES)
+def test_a_function_that_keras_made_inside_is_there_after_the_context_is_left(name):
+    """Between making and calling it, in `predict`, `evaluate` or `fit`, another thread may leave the context."""
+    model = latent_model()
+    model.compile("sgd", "mse")
+    with posterior_draws(model):
+        getattr(model, f"make_{name}")()
+    function = getattr(model, name)
+    assert callable(function)
+    getattr(model, f"make_{name}")()
+    assert getattr(model, name) is function
+    assert has_nothing_of_ours(model)
+
+
+def test_a_context_is_left_between_the_making_of_a_function_and_its_call():
+    class Leaves(keras.callbacks.Callback):
+        def on_predict_begin(self, logs=None):
+            context.__exit__(None, None, None)
+
+    model = latent_model()
+    mean, context = np.asarray(model(X)), posterior_draws(model, 1)
+    context.__enter__()
+    predicted = elsewhere(lambda: model.predict(X, verbose=0, callbacks=[Leaves()]))
+    np.testing.assert_allclose(predicted, mean, rtol=1e-5)
+    assert has_nothing_of_ours(model)
+
+
 @pytest.mark.parametrize("trained_inside", [False, True])
 def test_a_compile_inside_holds_for_training_afterwards(trained_inside):
     """With a rate of 0 nothing is learned, whatever the optimiser of before would have done."""

@@ -111,6 +111,14 @@ FAULTS = [
         "compile_inside or holds_for_training",
     ),
     Fault(
+        "draws: leaving takes away a function that Keras is about to call",
+        "draws/compiled_functions.py",
+        "self.plain = self._make() if plain is None else plain",
+        "self.plain = plain",
+        (THREADS,),
+        "keras_made_inside or between_the_making",
+    ),
+    Fault(
         "predictive: two calls patch at once",
         "draws/model_noise.py",
         "            stack.enter_context(PATCHING)\n",
