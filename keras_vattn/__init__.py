@@ -37,6 +37,7 @@ from keras_vattn.layers import (  # noqa: E402
     GaussianAttention,
     GaussianLatent,
     MultiHeadAttention,
+    StochasticLayer,
     WordDropout,
     divergences,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "SegmentKeys",
     "SequenceCrossentropy",
     "Softmax",
+    "StochasticLayer",
     "TokenLogLikelihood",
     "Weibull",
     "WeightedSum",

@@ -9,7 +9,7 @@ import pytest
 
 import keras_vattn
 
-BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder")
+BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder", "StochasticLayer")
 ROOT = pathlib.Path(keras_vattn.__file__).parent.parent
 
 

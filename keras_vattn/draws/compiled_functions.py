@@ -3,7 +3,7 @@
 import contextlib
 import weakref
 
-from keras_vattn.draws.marks import LOCK
+from keras_vattn.draws.marks import LOCK, sees_marks
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 NAMES = ("train_function", "test_function", "predict_function")
@@ -21,7 +21,8 @@ class FunctionByMarks:
     """
 
     def __init__(self, model, name, plain):
-        self.model, self.name, self.layers = model, name, stochastic_layers(model)
+        self.model, self.name = model, name
+        self.layers = [layer for layer in stochastic_layers(model) if sees_marks(layer)]
         # There from the start: Keras makes a function and calls what the model has a moment later, when another thread
         # may have left the context and put this one back.
         self.plain = self._make() if plain is None else plain

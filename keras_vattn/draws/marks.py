@@ -41,6 +41,11 @@ class InnermostDraws:
         return next((mark for mark in reversed(marks) if mark.thread is thread), None)
 
 
+def sees_marks(layer):
+    """Return whether `layer.draws` is the mark of a layer, which may be any of Keras."""
+    return isinstance(getattr(type(layer), "draws", None), InnermostDraws) and "draws" not in vars(layer)
+
+
 @contextlib.contextmanager
 def marked(draws):
     """Mark layers, and take away these marks, and no others, at the end.

@@ -14,7 +14,7 @@ from keras import layers
 from keras_vattn import random
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.seed_stacks import KERAS_DROPOUTS, is_of_keras, takes_stacks
-from keras_vattn.draws.stochastic_layers import is_stochastic
+from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
 RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
@@ -31,14 +31,14 @@ class ModelNoise:
         dropout: Whether layers drop.
 
     Raises:
-        ValueError: If nothing in the model would be random.
+        ValueError: If nothing in the model would be random, or a layer cannot see that it is to draw.
     """
 
     def __init__(self, model, dropout):
         self.model = model
         self.layers = keras_private.flatten_layers(model)
         self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
-        self.is_stochastic = any(is_stochastic(layer) for layer in self.layers)
+        self.is_stochastic = bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
                 "`posterior_predictive` needs a model with a stochastic layer, or with dropout and dropout=True. "

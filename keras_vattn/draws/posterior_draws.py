@@ -7,7 +7,7 @@ import keras
 from keras_vattn import random
 from keras_vattn.draws.compiled_functions import functions_by_marks
 from keras_vattn.draws.marks import Draws, marked
-from keras_vattn.draws.stochastic_layers import is_stochastic, stochastic_layers
+from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
 
@@ -38,7 +38,7 @@ def posterior_draws(model, seed=None, temperature=None):
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:
-        ValueError: If the model has no stochastic layer.
+        ValueError: If the model has no stochastic layer, or one of your own that is no `keras_vattn.StochasticLayer`.
 
     Example:
 
@@ -49,7 +49,7 @@ def posterior_draws(model, seed=None, temperature=None):
     >>> bool(keras.ops.all(first == second)), bool(keras.ops.all(first == layer(x)))
     (True, False)
     """
-    layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
+    layers = drawing_layers(model)
     if not layers:
         raise ValueError(f"`posterior_draws` needs a model with a stochastic layer. Received: model={model}")
     base_seed = None if seed is None else random.as_seed(seed)

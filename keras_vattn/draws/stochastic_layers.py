@@ -1,5 +1,6 @@
 """Which layers of a model draw."""
 
+from keras_vattn.draws.marks import sees_marks
 from keras_vattn.support import keras_private
 
 
@@ -32,3 +33,20 @@ def stochastic_layers(model):
 def is_stochastic(layer):
     """Return whether a layer, which may be any of Keras, draws from a posterior."""
     return getattr(layer, "is_stochastic", False)
+
+
+def drawing_layers(model):
+    """Return the layers of a model that draw from a posterior.
+
+    Raises:
+        ValueError: If one of them cannot see that it is to draw.
+    """
+    layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
+    blind = [layer for layer in layers if not sees_marks(layer)]
+    if blind:
+        raise ValueError(
+            "A layer whose `is_stochastic` is True must inherit the attribute `draws` of keras_vattn.StochasticLayer, "
+            "which says whether to draw at inference, and must not set it: make it a subclass, and ask `noise_seed`. "
+            f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in blind)}"
+        )
+    return layers

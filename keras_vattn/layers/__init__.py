@@ -9,6 +9,7 @@ from keras_vattn.layers.divergences import divergences
 from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
+from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.layers.word_dropout import WordDropout
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianAttention",
     "GaussianLatent",
     "MultiHeadAttention",
+    "StochasticLayer",
     "WordDropout",
     "divergences",
 ]

@@ -16,10 +16,11 @@ REDUCTIONS = ("sum", "query_mean", "mean")
 
 
 class StochasticLayer(keras.layers.Layer):
-    """What every layer with noise or a KL shares: the seed, the weight of the KL and its annealing, the KL in the log.
+    """Base class of the layers with noise or a KL: the seed, the weight of the KL and its annealing, the KL in the log.
 
     A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call; `noise_seed` says
-    whether, and from which seed, a call draws.
+    whether, and from which seed, a call draws: in training, and under `keras_vattn.posterior_draws`, which takes layers
+    of your own that are subclasses of this one. `stochastic_config` is their part of `get_config`.
 
     Args:
         kl_weight: Constant factor on the KL in the loss (Bahuleyan's gamma_a). Defaults to 1.0.
@@ -31,6 +32,34 @@ class StochasticLayer(keras.layers.Layer):
         seed: Integer or `None`. Defaults to `None`.
         draws_noise: Whether the layer draws noise. One that does not has no seed generator, whose state is a variable.
             Defaults to `True`.
+
+    Example:
+
+    >>> @keras.saving.register_keras_serializable(package="mine")
+    ... class Channel(keras_vattn.StochasticLayer):
+    ...     def __init__(self, sigma=0.5, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         self.sigma = sigma
+    ...         self.track_divergence()
+    ...     def call(self, x, training=None):
+    ...         # q = N(x, sigma^2) is held to p = N(0, 1).
+    ...         by_dimension = (self.sigma**2 + x**2 - 1.0) / 2.0 - keras.ops.log(self.sigma)
+    ...         divergence = keras.ops.sum(by_dimension, axis=-1)
+    ...         self.add_divergence(divergence, entries=x.shape[-1], training=training)
+    ...         seed = self.noise_seed(training)
+    ...         if seed is None:
+    ...             return x
+    ...         sigma = self.sigma * self.draw_temperature(training, 1.0)
+    ...         return x + sigma * keras_vattn.random.normal(keras.ops.shape(x), seed)
+    ...     def get_config(self):
+    ...         return {**super().get_config(), **self.stochastic_config(), "sigma": self.sigma}
+    >>> layer, x = Channel(kl_weight=0.1), keras.ops.ones((2, 3))
+    >>> with keras_vattn.posterior_draws(layer, seed=1):
+    ...     drawn = layer(x)
+    >>> bool(keras.ops.all(layer(x) == x)), bool(keras.ops.any(drawn == x))
+    (True, False)
+    >>> round(float(layer.losses[0]), 3)  # 0.1 times the KL in nats
+    0.245
     """
 
     # What `keras_vattn.posterior_draws` asks of this layer, in this thread.
@@ -148,7 +177,15 @@ class StochasticLayer(keras.layers.Layer):
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
+
+        Raises:
+            ValueError: If the layer has not called `track_divergence`.
         """
+        if self.kl_tracker is None:
+            raise ValueError(
+                "A layer with a KL must call `track_divergence` in its `__init__`. "
+                f"Received: {type(self).__name__}(name={self.name!r}) without"
+            )
         if valid is not None:
             valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))
         batch_size = ops.cast(ops.shape(divergence)[0], "float32")

@@ -2,6 +2,7 @@ from faults.fault import Fault
 
 PREDICTIVE = "tests/draws"
 THREADS = "tests/draws/test_threads.py"
+OWN = "tests/draws/test_layers_of_ones_own.py"
 
 FAULTS = [
     Fault(
@@ -117,6 +118,30 @@ FAULTS = [
         "self.plain = plain",
         (THREADS,),
         "keras_made_inside or between_the_making",
+    ),
+    Fault(
+        "draws: a layer that cannot see its mark is taken",
+        "draws/stochastic_layers.py",
+        "    if blind:\n",
+        "    if False:\n",
+        (OWN,),
+        "cannot_see",
+    ),
+    Fault(
+        "draws: an attribute of the layer hides its mark",
+        "draws/marks.py",
+        ' and "draws" not in vars(layer)',
+        "",
+        (OWN,),
+        "cannot_see",
+    ),
+    Fault(
+        "draws: every layer with a tracker is asked for its mark",
+        "draws/compiled_functions.py",
+        "stochastic_layers(model) if sees_marks(layer)]",
+        "stochastic_layers(model)]",
+        (OWN,),
+        "tracker_of_its_own",
     ),
     Fault(
         "predictive: two calls patch at once",

@@ -1,0 +1,133 @@
+"""Layers that draw and are none of the library's."""
+
+import keras
+import numpy as np
+import pytest
+from predictive_cases import D, X, predict, sequence_model
+
+import keras_vattn
+from keras_vattn import posterior_draws, posterior_predictive
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Shifted(keras_vattn.StochasticLayer):
+    """x + s e with e ~ N(0, 1), and the KL of N(x, s^2) to N(x, 1)."""
+
+    def __init__(self, scale=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale
+        self.track_divergence()
+
+    def call(self, x, training=None):
+        divergence = (self.scale**2 - 1.0) / 2.0 - np.log(self.scale) + 0.0 * keras.ops.sum(x, axis=-1)
+        self.add_divergence(divergence, training=training)
+        seed = self.noise_seed(training)
+        if seed is None:
+            return x
+        scale = self.scale * self.draw_temperature(training, 1.0)
+        return x + scale * keras_vattn.random.normal(keras.ops.shape(x), seed)
+
+    def get_config(self):
+        return {**super().get_config(), **self.stochastic_config(), "scale": self.scale}
+
+
+class Blind(keras.layers.Layer):
+    is_stochastic = True
+
+    def call(self, x):
+        return x
+
+
+class Unmarked(Blind):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.draws = None
+
+
+class Overwritten(keras_vattn.StochasticLayer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.draws = 100
+
+    def call(self, x):
+        return x
+
+
+def test_a_subclass_draws_and_has_its_divergence():
+    model = sequence_model(Shifted(kl_weight=2.0, seed=1, name="shifted"))
+    np.testing.assert_array_equal(predict(model), X)
+    with posterior_draws(model, seed=3):
+        first, second = predict(model), predict(model)
+    with posterior_draws(model, seed=3, temperature=2.0):
+        np.testing.assert_allclose(predict(model) - X, 2.0 * (first - X), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(first, second)
+    assert np.all(first != X)
+    draws = posterior_predictive(model, X, 200, seed=1)
+    # 12 000 draws: 5 standard errors.
+    assert abs((draws - X).std() - 0.5) < 5 * 0.5 / np.sqrt(2 * draws.size)
+    divergence = X.shape[1] * (-0.375 + np.log(2.0))
+    model.compile("sgd", lambda y, x: 0.0 * keras.ops.sum(x, axis=(1, 2)))
+    logs = model.evaluate(X, X, verbose=0, return_dict=True)
+    assert logs["loss"] == pytest.approx(2.0 * divergence, rel=1e-5)
+    assert logs["shifted_kl"] == pytest.approx(divergence, rel=1e-5)
+
+
+def test_a_subclass_survives_its_configuration_and_its_file(tmp_path):
+    layer = Shifted(
+        scale=0.25,
+        kl_weight=0.5,
+        kl_annealing=keras_vattn.LinearAnnealing(10),
+        kl_reduction="mean",
+        seed=7,
+        name="shifted",
+    )
+    again = Shifted.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    assert (again.scale, again.kl_weight, again.kl_reduction, again.seed) == (0.25, 0.5, "mean", 7)
+    assert isinstance(again.kl_annealing, keras_vattn.LinearAnnealing)
+    model = sequence_model(layer)
+    model(X, training=True)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert int(loaded.get_layer("shifted").training_calls) == int(layer.training_calls) == 1
+    with posterior_draws(model, seed=1), posterior_draws(loaded, seed=1):
+        np.testing.assert_array_equal(predict(loaded), predict(model))
+
+
+@pytest.mark.parametrize("layer", [Blind, Unmarked, Overwritten])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_layer_that_cannot_see_its_mark_is_refused(layer, inside):
+    own = layer(name="own")
+    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(own(x)))
+    outer = keras.Sequential([keras.Input((None, D)), model]) if inside else model
+    message = rf"keras_vattn.StochasticLayer.*Received: {layer.__name__}\(name='own'\)"
+    with pytest.raises(ValueError, match=message), posterior_draws(outer):
+        pass
+    with pytest.raises(ValueError, match=message):
+        posterior_predictive(outer, X, 2)
+    assert "make_predict_function" not in vars(outer)
+
+
+def test_a_layer_with_a_tracker_of_its_own_draws_nothing_and_is_taken():
+    class Tracks(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.kl_tracker = keras.metrics.Mean(name="kl")
+
+        def call(self, x):
+            return 1.0 * x
+
+    model = sequence_model(lambda x: keras_vattn.GaussianLatent(2)(Tracks()(x)))
+    mean = predict(model)
+    with posterior_draws(model):
+        assert np.any(predict(model) != mean)
+
+
+def test_a_divergence_that_nothing_tracks():
+    class Untracked(keras_vattn.StochasticLayer):
+        def call(self, x):
+            self.add_divergence(keras.ops.sum(x, axis=-1))
+            return x
+
+    with pytest.raises(ValueError, match=r"call `track_divergence`.*Received: Untracked\(name='own'\)"):
+        Untracked(name="own")(X)
