@@ -69,7 +69,7 @@ def test_best_last_and_averaged_weights(trained):
         load_run(options.out, "first")
 
 
-def test_evaluate_crosses_inferences(trained, tmp_path):
+def test_evaluate_crosses_inferences(trained, eagerly):
     options, _ = trained
     status, out, err = call(
         "evaluate", "--run", options.out, "--inference", "exact", "kmax:2", "soft", "--k-curve", 3, "--weights", "last"
@@ -82,7 +82,7 @@ def test_evaluate_crosses_inferences(trained, tmp_path):
     assert "kmax:2: perplexity (K-max 2)" in out
 
 
-def test_evaluate_on_other_files(trained, tmp_path):
+def test_evaluate_on_other_files(trained, tmp_path, eagerly):
     options, _ = trained
     folder = write_pairs(tmp_path / "other", PAIRS[3:6], ("a", "b"))
     (folder / "links").write_text("0-0\n1-1 2-2\n5-3\n")
@@ -130,7 +130,7 @@ def test_generate_is_what_the_export_gives(trained, tmp_path):
     assert len(out.splitlines()) == len(SENTENCES)
 
 
-def test_resume_repeats_the_uninterrupted_run(tmp_path, monkeypatch):
+def test_resume_repeats_the_uninterrupted_run(tmp_path, monkeypatch, eagerly):
     """Stopped after the first epoch and resumed: the same history and weights."""
     whole = small_options(tmp_path, row="marginal", epochs=2, out=str(tmp_path / "whole"), export=False)
     parts = dataclasses.replace(whole, out=str(tmp_path / "parts"))
@@ -147,7 +147,7 @@ def test_resume_repeats_the_uninterrupted_run(tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_finished_run_reports_again(trained, tmp_path):
+def test_a_finished_run_reports_again(trained, tmp_path, eagerly):
     """What is missing of it is written, and it trains no more."""
     options, _ = trained
     folder = tmp_path / "run"
@@ -251,7 +251,7 @@ def test_a_comparison_reads_what_was_asked_for(trained, tmp_path):
         comparison.history(damaged, ["loss"])
 
 
-def test_compare(tmp_path, monkeypatch):
+def test_compare(tmp_path, monkeypatch, eagerly):
     """Rows, one started from another, crossed with inferences: every table, and the pictures."""
 
     def in_this_process(self, name, arguments):
@@ -260,7 +260,7 @@ def test_compare(tmp_path, monkeypatch):
     monkeypatch.setattr(Comparison, "run", in_this_process)
     given = {name: value for name, value in SMALL.items() if name != "epochs"}
     write_pairs(tmp_path / "data")
-    values = {**given, "data": str(tmp_path / "data"), "epochs": 2}
+    values = {**given, "data": str(tmp_path / "data"), "epochs": 2, "export": False}
     (tmp_path / "options.yaml").write_text(yaml.safe_dump(values))
     rows = ("soft", "variational_sample@soft")
     words = ["--out", tmp_path / "out", "--options", tmp_path / "options.yaml", "--seeds", 1, "--split", "valid"]

@@ -46,7 +46,7 @@ def test_all_rows_of_deng_have_the_same_generative_parameters():
 
 
 @every_row
-def test_no_word_is_predicted_from_a_later_one(row):
+def test_no_word_is_predicted_from_a_later_one(row, eagerly):
     translator, _ = translator_of(row)
     target = np.array([[5, 9, 7, 11, 6, 3]], "int32")
     source = INPUTS["source"][:1]
@@ -64,7 +64,7 @@ def test_no_word_is_predicted_from_a_later_one(row):
 
 
 @pytest.mark.parametrize("row", ["soft", "marginal", "variational_enum"])
-def test_the_inferences_agree_where_they_must(row):
+def test_the_inferences_agree_where_they_must(row, eagerly):
     """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
     posterior."""
     models, options = made(row)
@@ -124,7 +124,7 @@ def test_the_beam_scores_what_teacher_forcing_does(row):
         np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)
 
 
-def test_the_posterior_that_the_emission_implies():
+def test_the_posterior_that_the_emission_implies(eagerly):
     """p(z | y) is p(z) p(y | z) divided by the exact p(y)."""
     translator, _ = translator_of("variational_sample")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]

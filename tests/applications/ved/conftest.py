@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
 from ved_cases import SOURCES, TARGETS, arguments_of, small_options
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -178,22 +177,3 @@ def succeeded(future):
     status, output, errors = future.result()
     assert status == 0, errors
     return output
-
-
-@pytest.fixture
-def eagerly():
-    """Runs every tf.function step by step: at these sizes much faster than to trace it."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "eagerly" in getattr(item, "fixturenames", ()):
-            # Datasets stay graphs where everything else is run step by step.
-            item.add_marker(
-                pytest.mark.filterwarnings(
-                    "ignore:Even though the `tf.config.experimental_run_functions_eagerly`:UserWarning"
-                )
-            )
