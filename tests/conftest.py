@@ -67,6 +67,14 @@ def restored_dtype_policy():
     keras.config.set_dtype_policy(policy)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def frozen():
+    """What a file leaves behind stays: TensorFlow never forgets a traced function. No later collection looks at it."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def two_replicas():
     """The one MirroredStrategy of a test run: a second one reuses the first one's collective keys, and fails."""
