@@ -7,8 +7,10 @@ Every fault is a textual patch on a copy of the library in a temporary folder. P
 is 1 if a fault survives its tests or if the tests fail without one.
 """
 
+import concurrent.futures
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
@@ -44,6 +46,7 @@ def run(folder, arguments):
 
 
 def apply(fault, folder):
+    """Return the file of the fault, and its text without."""
     path = folder / "keras_vattn" / fault.file
     text = path.read_text(encoding="utf-8")
     if text.count(fault.old) != 1:
@@ -54,26 +57,49 @@ def apply(fault, folder):
     return path, text
 
 
+def outcomes(faults, folders):
+    """Yield what `run` returns of each fault, in their order; every copy of the project holds one fault at a time."""
+    free = queue.SimpleQueue()
+    for folder in folders:
+        free.put(folder)
+
+    def outcome(fault):
+        folder = free.get()
+        try:
+            path, text = apply(fault, folder)
+            result = run(folder, ["-x", *fault.tests, "-k", fault.keyword])
+            path.write_text(text, encoding="utf-8")
+            return result
+        finally:
+            free.put(folder)
+
+    executor = concurrent.futures.ThreadPoolExecutor(len(folders))
+    try:
+        yield from executor.map(outcome, faults)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
 def main(words):
     faults = [fault for fault in FAULTS if all(word in fault.name for word in words)]
     if not faults:
         raise SystemExit(f"No fault has all of these words in its name. Received: {' '.join(words)}")
     survivors = 0
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name).resolve()
-        copy_project(folder)
+        processes = min(2, os.cpu_count(), len(faults))
+        folders = [pathlib.Path(name).resolve() / str(index) for index in range(processes)]
+        for folder in folders:
+            copy_project(folder)
         origin = run_python(folder, ["-c", "import keras_vattn; print(keras_vattn.__file__)"]).stdout.strip()
         if not origin.startswith(str(folder)):
             raise SystemExit(f"The tests would not import the copy. Received: {origin}")
         files = sorted({file for fault in faults for file in fault.tests})
-        passed, failed = run(folder, [*files, "-k", " or ".join(f"({fault.keyword})" for fault in faults)])
+        workers = ["-n", str(processes)] if processes > 1 else []
+        passed, failed = run(folder, [*workers, *files, "-k", " or ".join(f"({fault.keyword})" for fault in faults)])
         if not passed:
             raise SystemExit("The tests fail without a fault: " + ", ".join(failed))
         print("| fault | first failing test |", "|---|---|", sep="\n", flush=True)
-        for fault in faults:
-            path, text = apply(fault, folder)
-            passed, failed = run(folder, ["-x", *fault.tests, "-k", fault.keyword])
-            path.write_text(text, encoding="utf-8")
+        for fault, (passed, failed) in zip(faults, outcomes(faults, folders), strict=True):
             survivors += passed
             print(f"| {fault.name} | {'**survived**' if passed else f'`{failed[0]}`'} |", flush=True)
     print(f"\n{len(faults) - survivors} of {len(faults)} faults found.")
