@@ -81,9 +81,11 @@ class ModelNoise:
 
 
 def has_dropout(layer):
-    """Return whether the layer itself, or the cell that it runs, drops in training."""
+    """Return whether the layer itself, the cell that it runs or a part of a recurrent decoder drops in training."""
     owners = [layer, getattr(layer, "cell", None)]
     owners = [x for x in owners if isinstance(x, keras.Layer) and keras_private.seed_generators(x)]
+    if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
+        owners += layer.parts()
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]
     return any(isinstance(rate, numbers.Real) and rate > 0 for rate in rates)
 
@@ -127,9 +129,22 @@ def with_dropout_noise(draw_noise):
         noise = draw_noise(*args, **kwargs)
         arguments = inspect.signature(draw_noise).bind(*args, **kwargs).arguments
         in_training = draw_noise(**{**arguments, "training": True})
-        return {**noise, "dropout": in_training["dropout"]} if "dropout" in in_training else noise
+        return with_masks(noise, in_training)
 
     return dropping
+
+
+def with_masks(noise, in_training):
+    """Return a dictionary of noise, nested or not, with the masks of dropout of another one."""
+    together = dict(noise)
+    for name, entry in in_training.items():
+        if isinstance(entry, dict):
+            inner = with_masks(noise.get(name, {}), entry)
+            if inner or name in noise:
+                together[name] = inner
+        elif name == "dropout" or name.endswith("_dropout"):
+            together[name] = entry
+    return together
 
 
 def part_by_part(call, generator):

@@ -1,6 +1,7 @@
 from faults.fault import Fault
 
 PREDICTIVE = "tests/draws"
+DECODERS = "tests/draws/test_dropout_of_decoders.py"
 THREADS = "tests/draws/test_threads.py"
 OWN = "tests/draws/test_layers_of_ones_own.py"
 
@@ -32,10 +33,42 @@ FAULTS = [
     Fault(
         "predictive: an attention with dropout runs as in training",
         "draws/model_noise.py",
-        'return {**noise, "dropout": in_training["dropout"]} if "dropout" in in_training else noise',
+        "return with_masks(noise, in_training)",
         "return in_training",
         (PREDICTIVE,),
         "attention_with_dropout",
+    ),
+    Fault(
+        "predictive: dropout of a part with another name is off",
+        "draws/model_noise.py",
+        ' or name.endswith("_dropout")',
+        "",
+        (DECODERS,),
+        "name_of_its_own",
+    ),
+    Fault(
+        "predictive: dropout inside an entry of the noise is off",
+        "draws/model_noise.py",
+        "inner = with_masks(noise.get(name, {}), entry)",
+        "inner = noise.get(name, {})",
+        (DECODERS,),
+        "inside_an_entry",
+    ),
+    Fault(
+        "predictive: an entry whose name ends in dropout is as in training",
+        "draws/model_noise.py",
+        "        if isinstance(entry, dict):",
+        '        if isinstance(entry, dict) and not name.endswith("_dropout"):',
+        (DECODERS,),
+        "inside_an_entry",
+    ),
+    Fault(
+        "predictive: the parts of a decoder are not asked whether they drop",
+        "draws/model_noise.py",
+        "        owners += layer.parts()\n",
+        "        pass\n",
+        (DECODERS,),
+        "name_of_its_own",
     ),
     Fault(
         "predictive: normalisation inside a dropping layer trains",

@@ -1,0 +1,103 @@
+"""Draws of dropout where a decoder drops, in whichever of its parts."""
+
+import keras
+import numpy as np
+import pytest
+from predictive_cases import D, T, X, predict, sequence_model
+
+import keras_vattn
+from keras_vattn import posterior_predictive, recurrent
+
+
+def draw(model, num_samples):
+    return posterior_predictive(model, X, num_samples, dropout=True, seed=1)
+
+
+class Stacked(recurrent.RecurrentDecoder):
+    """Two cells whose dropout stands in a part of another name, and attention with what they say."""
+
+    gives = ("lower_hidden", "context", "weights")
+
+    def __init__(self, attention, rate):
+        super().__init__()
+        self.attention, self.rate_below = attention, rate
+        self.cells = [keras_vattn.GRUCell(3), keras_vattn.GRUCell(3)]
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def build(self, inputs_shape, memory_shape):
+        self.attention.build((None, None, 3), memory_shape)
+        for cell, width in zip(self.cells, (inputs_shape[-1], 3), strict=True):
+            cell.build((None, None, width))
+
+    def parts(self):
+        cells = recurrent.CellsPart(
+            self.cells, dropout=self.rate_below, seed_generator=self.seed_generator, name="lower"
+        )
+        query = lambda given, state: given["lower_hidden"]  # noqa: E731
+        return [cells, recurrent.AttentionPart(self.attention, query)]
+
+
+def model_of(decoder):
+    inputs = keras.Input((T, D))
+    given = decoder(inputs, inputs)
+    return keras.Model(inputs, [given[name] for name in decoder.gives])
+
+
+def test_a_part_with_a_name_of_its_own():
+    model = model_of(Stacked(keras_vattn.Attention("bilinear", alignment="weibull"), 0.5))
+    hidden = draw(model, 30)[0]
+    assert hidden.std(axis=0).min() > 1e-3
+    np.testing.assert_array_equal(draw(model, 30)[0], hidden)
+    without = posterior_predictive(model, X, 2, seed=1)[0]
+    np.testing.assert_allclose(without, np.broadcast_to(predict(model)[0], without.shape), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_the_attention_drops_its_weights_and_does_not_draw_as_in_training(rate):
+    attention = keras_vattn.GaussianAttention(score="bilinear", temperature=0.0, dropout=0.5)
+    hidden, contexts, weights = draw(model_of(Stacked(attention, rate)), 20)
+    assert (hidden.std(axis=0).max() > 1e-3) == (rate > 0)
+    # No noise but the dropout: each of 3 positions is dropped or doubled.
+    masks = np.array(np.meshgrid([0, 2], [0, 2], [0, 2])).reshape(3, 8).T
+    possible = np.einsum("knts,ms,nsd->mkntd", weights, masks, X)
+    assert np.abs(contexts - possible).max(axis=-1).min(axis=0).max() < 1e-5
+    assert contexts.std(axis=0).min() > 0
+
+
+class Masks(recurrent.Part):
+    """Drops, and adds in training what is no dropout, all of it inside of entries of its own."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def prepare_inputs(self, inputs):
+        return {"x": inputs["inputs"]}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        if not training:
+            return {}
+        seed = keras_vattn.random.draw_seed(self.generator)
+        uniform = keras_vattn.random.uniform((batch_size, num_steps, 1), seed)
+        dropped = {"dropout": 2.0 * keras.ops.cast(uniform >= 0.5, "float32"), "added": 100.0 * uniform}
+        return {"own_dropout": dropped, "more": {"added": uniform}}
+
+    def step(self, given, state, memory, noise, training):
+        own = noise.get("own_dropout", {})
+        hidden = own.get("dropout", 1.0) * given["x"] + own.get("added", 0.0)
+        return {"hidden": hidden + 1.0 if "more" in noise else hidden}, {}
+
+
+def test_dropout_inside_an_entry_of_the_noise():
+    class Dropping(recurrent.RecurrentDecoder):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.seed_generator = 0.5, keras.random.SeedGenerator(1)
+
+        def parts(self):
+            return [Masks(self.seed_generator)]
+
+    draws = draw(sequence_model(lambda x: Dropping()(x)["hidden"]), 40)
+    kept = np.any(draws != 0, axis=-1, keepdims=True)
+    np.testing.assert_allclose(draws, 2 * X * kept, rtol=1e-6)
+    # 600 masks: 4 standard errors.
+    assert abs(kept.mean() - 0.5) < 4 * 0.5 / np.sqrt(kept.size)
