@@ -305,6 +305,9 @@ class LatentPart(Part):
         inputs = self.posterior(given, state)
         if inputs is not None:
             parameters = gives[self.name + "_posterior"] = self.latent.parameters(inputs)
+        if parameters is None:
+            zeros = ops.zeros((_batch_size(given, state), self.latent.units), "float32")
+            parameters = {"mean": zeros, "log_scale": zeros}
         gives[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
         return gives, {}
 
@@ -341,6 +344,11 @@ class Carry(Part):
 
     def step(self, given, state, memory, noise, training):
         return {}, {self.name: given[self.name]}
+
+
+def _batch_size(given, state):
+    # Every entry is (B, ...).
+    return ops.shape(tree.flatten((given, state))[0])[0]
 
 
 def _prefix(name, usual):

@@ -53,6 +53,14 @@ FAULTS = [
         "those_of_numpy or step_equals",
     ),
     Fault(
+        "a latent without a prior draws from the wrong spread",
+        "recurrent/parts.py",
+        '            parameters = {"mean": zeros, "log_scale": zeros}\n',
+        '            parameters = {"mean": zeros, "log_scale": zeros - 1.0}\n',
+        OWN,
+        "standard_normal",
+    ),
+    Fault(
         "the KL of a latent in masked steps",
         "recurrent/parts.py",
         'self.latent.account(given[self.name + "_posterior"], mask, training',

@@ -210,6 +210,29 @@ def test_without_a_posterior_it_draws_from_the_prior():
     assert np.all(drawn["latent"] != drawn["latent_prior"]["mean"])
 
 
+class Standard(LatentDecoder):
+    """Without a posterior and without a network of the prior."""
+
+    def parts(self):
+        attention, _, cells = super().parts()
+        return [attention, recurrent.LatentPart(self.latent, lambda given, state: None), cells]
+
+
+def test_without_a_posterior_and_a_prior_it_draws_from_the_standard_normal(monkeypatch):
+    decoder = Standard(UNITS, WIDTH, seed=1)
+    decoder.gives = ("hidden", "latent")
+    np.testing.assert_array_equal(decoder(INPUTS, MEMORY)["latent"], np.zeros((BATCH, STEPS, WIDTH)))
+    noise = GENERATOR.normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
+    monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.constant(noise))
+    np.testing.assert_array_equal(decoder(INPUTS, MEMORY, training=True)["latent"], noise)
+    assert decoder.losses == []
+    # Where nothing else is given, the batch is that of the state.
+    part = recurrent.LatentPart(decoder.latent, lambda given, state: None)
+    state = {"cells": [tf.zeros((BATCH, UNITS))]}
+    gives, _ = part.step({}, state, {}, {"latent": {"latent": noise[:, 0]}}, training=True)
+    np.testing.assert_array_equal(gives["latent"], noise[:, 0])
+
+
 def test_two_parts_of_one_name():
     class Twice(LatentDecoder):
         def parts(self):
