@@ -30,7 +30,8 @@ class RecurrentCell(keras.layers.Layer):
         The output (B, units), and the list of the new states.
 
     Raises:
-        ValueError: If `units` is not positive.
+        ValueError: If `units` is not positive, and for a context where the cell was built without one, or none where it
+            was built with one.
 
     Example:
 
@@ -89,14 +90,25 @@ class RecurrentCell(keras.layers.Layer):
 
     def add_context(self, projected, context, kernels):
         """Return the projected inputs with the context, (B, Dc) or `None`, added to the gates that it enters."""
+        self.check_context(context)
         if context is None:
             return projected
         share = product(context, kernels["context"])
-        start, stop = self._context_columns()
-        if stop - start == projected.shape[-1]:
+        if self._context_enters_all:
             return projected + share
+        start, stop = self._context_columns()
         before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]
         return ops.concatenate([before, entered + share, after], axis=-1)
+
+    def check_context(self, context):
+        """Raise ValueError unless there is a context exactly where the cell was built with one."""
+        if (context is None) != (self.context_kernel is None):
+            built = None if self.context_kernel is None else (None, self.context_kernel.shape[0])
+            raise ValueError(
+                "A cell that was built with a context is called with one, and one that was built without is called "
+                "without: give `build` the shape of the context that `step` gets. "
+                f"Received: context.shape={None if context is None else tuple(context.shape)}, context_shape={built}"
+            )
 
     def gates(self, projected, context, hidden, kernels):
         """Return the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
@@ -143,6 +155,10 @@ class RecurrentCell(keras.layers.Layer):
         gates = range(self.num_gates)[self.context_gates]
         return gates[0] * self.units, (gates[-1] + 1) * self.units
 
+    @property
+    def _context_enters_all(self):
+        return self._context_columns() == (0, self.num_gates * self.units)
+
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTMCell(RecurrentCell):
@@ -184,15 +200,22 @@ class LSTMCell(RecurrentCell):
         return ops.concatenate([zeros, ones, zeros, zeros], axis=0)
 
     def loop_kernels(self):
+        if self.context_kernel is None or not self._context_enters_all:
+            return super().loop_kernels()
         # One product is faster than two.
-        kernels = [kernel for kernel in (self.context_kernel, self.recurrent_kernel) if kernel is not None]
-        return {"joined": ops.cast(ops.concatenate(kernels, axis=0), self.compute_dtype)}
+        kernels = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
+        return {"joined": ops.cast(kernels, self.compute_dtype)}
+
+    def gates(self, projected, context, hidden, kernels):
+        if "joined" not in kernels:
+            return super().gates(projected, context, hidden, kernels)
+        self.check_context(context)
+        summed = projected + product(ops.concatenate([context, hidden], axis=-1), kernels["joined"])
+        return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
         hidden, cell = states
-        recurrent = hidden if context is None else ops.concatenate([context, hidden], axis=-1)
-        gates = projected + product(recurrent, kernels["joined"])
-        input_gate, forget_gate, candidate, output_gate = ops.split(gates, 4, axis=-1)
+        input_gate, forget_gate, candidate, output_gate = self.gates(projected, context, hidden, kernels)
         cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
         hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
         return hidden, [hidden, cell]

@@ -86,6 +86,22 @@ FAULTS = [
         "context_enters or candidate",
     ),
     Fault(
+        "a context of one gate joined to the kernel of all gates",
+        "recurrent/cells.py",
+        "if self.context_kernel is None or not self._context_enters_all:",
+        "if self.context_kernel is None:",
+        ("tests/recurrent/test_cells.py",),
+        "one_gate",
+    ),
+    Fault(
+        "a cell that was built with a context goes without",
+        "recurrent/cells.py",
+        "        if (context is None) != (self.context_kernel is None):\n",
+        "        if context is not None and self.context_kernel is None:\n",
+        ("tests/recurrent/test_cells.py",),
+        "built_with_one",
+    ),
+    Fault(
         "the states of a symbolic call are one tensor",
         "recurrent/attention_decoder.py",
         "[keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]",

@@ -69,6 +69,45 @@ def test_the_gates_that_a_context_enters(gates):
     np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("base", [LSTMCell, GRUCell])
+def test_a_context_that_enters_one_gate_of_a_named_cell(base):
+    """Att2in's slice on the named cells: as if the rest of the context kernel were 0."""
+
+    class One(base):
+        context_gates = slice(2, 3)
+
+    context = tf.constant(GENERATOR.normal(size=(3, 5)), tf.float32)
+    one, full = One(UNITS), base(UNITS)
+    states = [tf.constant(GENERATOR.normal(size=(3, UNITS)), tf.float32) for _ in range(base.num_states)]
+    for cell in (one, full):
+        cell.build((None, 4), (None, 5))
+    assert one.context_kernel.shape == (5, UNITS)
+    kernel, context_kernel, *others = one.get_weights()
+    padded = np.zeros((5, base.num_gates * UNITS), "float32")
+    padded[:, 2 * UNITS : 3 * UNITS] = context_kernel
+    full.set_weights([kernel, padded, *others])
+    results = [cell(INPUTS[:, 0], context=context, states=states) for cell in (one, full)]
+    for given, expected in zip(*(keras.tree.flatten(x) for x in results), strict=True):
+        np.testing.assert_allclose(given, expected, atol=1e-6)
+
+
+class Candidate(LSTMCell):
+    context_gates = slice(2, 3)
+
+
+@pytest.mark.parametrize("make", [LSTMCell, GRUCell, Candidate])
+def test_a_context_is_there_where_the_cell_was_built_with_one(make):
+    context = tf.zeros((3, 5))
+    cell = make(2)
+    cell.build((None, 4), (None, 5))
+    with pytest.raises(ValueError, match=r"Received: context.shape=None, context_shape=\(None, 5\)"):
+        cell(INPUTS[:, 0])
+    cell = make(2)
+    cell.build((None, 4))
+    with pytest.raises(ValueError, match=r"Received: context.shape=\(3, 5\), context_shape=None"):
+        cell(INPUTS[:, 0], context=context)
+
+
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name):
     make = {"lstm": LSTMCell, "gru": GRUCell}[name]
