@@ -9,6 +9,7 @@ from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.support.masks import both
 from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.validation import positive_integer
 
 
 class AlignedHeads(AlignedLayer):
@@ -47,6 +48,9 @@ class AlignedHeads(AlignedLayer):
     """
 
     def __init__(self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, **kwargs):
+        num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)
+        if "value_dim" in kwargs:
+            kwargs["value_dim"] = positive_integer("value_dim", kwargs["value_dim"], optional=True)
         alignment = alignments.get(alignment)
         is_softmax = type(alignment) is alignments.Softmax
         super().__init__(num_heads=num_heads, key_dim=key_dim, draws_noise=not is_softmax, **kwargs)

@@ -184,4 +184,12 @@ FAULTS = [
         ("tests/layers/test_stochastic_layer.py",),
         "no_key_at_all",
     ),
+    Fault(
+        "the sizes of the heads as NumPy gave them",
+        "layers/aligned_heads.py",
+        '        num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)\n',
+        "",
+        ("tests/layers/test_multi_head_attention.py",),
+        "numbers_of_numpy",
+    ),
 ]

@@ -149,6 +149,13 @@ def test_config_is_that_of_keras_and_more():
     assert (copy.alignment.k, copy.prior.num_heads, copy.per_head_prior, copy.kl_weight) == (4.0, 2, True, 0.3)
 
 
+def test_numbers_of_numpy():
+    numbers = {"num_heads": 2, "key_dim": 3, "value_dim": 5}
+    layer = MultiHeadAttention(**{name: np.int64(x) for name, x in numbers.items()})
+    config = json.loads(json.dumps(layer.get_config()))
+    assert {name: config[name] for name in numbers} == numbers
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
