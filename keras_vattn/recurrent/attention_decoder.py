@@ -9,7 +9,7 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.masks import check_mask
 from keras_vattn.support.parts import adopt, require_dtype, serialize_part
-from keras_vattn.support.validation import fraction, one_of, positive_integer
+from keras_vattn.support.validation import boolean, fraction, integer, one_of, positive_integer
 
 QUERIES = ("current", "previous")
 
@@ -42,9 +42,10 @@ class AttentionDecoder(RecurrentDecoder):
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
         residual: Whether layers after the first are residual. Defaults to `False`.
         dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
-        kernel_initializer: Initializer of what the cells multiply inputs and context by. Defaults to
-            `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what they multiply their state by. Defaults to `"orthogonal"`.
+        kernel_initializer: Initializer of what the cells multiply inputs and context by, where `cell` is a name or a
+            class; an instance or a config has its own. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what they multiply their state by, where `cell` is a name or a class; an
+            instance or a config has its own. Defaults to `"orthogonal"`.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
@@ -103,12 +104,12 @@ class AttentionDecoder(RecurrentDecoder):
         # The names stay in the config, where they were given.
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = feedings.get(feeding)
-        self.residual = residual
+        self.residual = boolean("residual", residual)
         self.dropout = fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed = integer("seed", seed, optional=True)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._cell_name = cell if isinstance(cell, str) else None
         self.cells = self._make_cells(cell)
 

@@ -102,6 +102,14 @@ FAULTS = [
         "built_with_one",
     ),
     Fault(
+        "a seed of NumPy in the config of a decoder",
+        "recurrent/attention_decoder.py",
+        '        self.seed = integer("seed", seed, optional=True)\n',
+        "        self.seed = seed\n",
+        ("tests/recurrent/test_attention_decoder.py",),
+        "numbers_of_numpy",
+    ),
+    Fault(
         "the states of a symbolic call are one tensor",
         "recurrent/attention_decoder.py",
         "[keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]",

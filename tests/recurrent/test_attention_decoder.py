@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -275,7 +277,23 @@ def test_state_of_unknown_lengths_in_a_graph():
     np.testing.assert_allclose(decode(INPUTS[:2, :3], MEMORY[:2, :4]), short, atol=1e-5)
 
 
+def test_numbers_of_numpy():
+    options = {"num_layers": np.int64(2), "residual": np.bool_(True), "dropout": np.float32(0.25), "seed": np.int64(7)}
+    decoder = AttentionDecoder(np.int64(UNITS), **options)
+    config = json.loads(json.dumps(decoder.get_config()))
+    assert {name: config[name] for name in options} == {"num_layers": 2, "residual": True, "dropout": 0.25, "seed": 7}
+    noise, expected = (
+        x.draw_noise(2, 3, {}, training=True)["dropout"][0]
+        for x in (decoder, AttentionDecoder(UNITS, num_layers=2, dropout=0.25, seed=7))
+    )
+    np.testing.assert_array_equal(noise, expected)
+
+
 def test_errors():
+    with pytest.raises(ValueError, match=r"`residual` must be True or False\. Received: residual='yes'"):
+        AttentionDecoder(UNITS, residual="yes")
+    with pytest.raises(ValueError, match=r"`seed` must be an integer or None\. Received: seed=1\.5"):
+        AttentionDecoder(UNITS, seed=1.5)
     with pytest.raises(ValueError, match="Received: attention="):
         AttentionDecoder(UNITS, DeterministicAttention())(INPUTS)
     with pytest.raises(ValueError, match="Received: attention=None"):
