@@ -4,7 +4,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.support import tfp
 from keras_vattn.support.special import (
-    expm1_minus,
+    gap_of_expm1,
     log_gamma_bent,
     log_gamma_curvature,
     log_gamma_slope,
@@ -57,7 +57,7 @@ def _entries(a, b, prior, row):
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a
     ratio = log_ratio(a, b, relative)
-    leading = b * _gap(total_quotient / quotient - 1.0, total_ratio - ratio)
+    leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
         # B / A - b / a, by what has the more digits.
@@ -78,13 +78,7 @@ def _remainder(a, b_bent, relative, ratio):
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
     far_value = b_bent - log_gamma_bent(a) - (slope + 0.5) * ratio
-    return ops.where(near, near_value, far_value) - slope * _gap(relative, ratio)
-
-
-def _gap(expm1, x):
-    """Return exp(x) - 1 - x from exp(x) - 1 and x."""
-    near = ops.abs(x) < 0.5
-    return ops.where(near, expm1_minus(ops.where(near, x, 0.0)), expm1 - x)
+    return ops.where(near, near_value, far_value) - slope * gap_of_expm1(relative, ratio)
 
 
 def _total(concentration, keys):

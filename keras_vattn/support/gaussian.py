@@ -1,9 +1,9 @@
 """Diagonal Gaussians parameterised by mean and log sigma, in float32; shared by GaussianContext and GaussianLatent."""
 
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support import tfp
+from keras_vattn.support.special import exponential_gap
 
 # sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
 MAX_LOG_SCALE = 8.0
@@ -40,22 +40,9 @@ def elementwise_gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_
     if prior_log_scale is not None:
         distance = distance * ops.exp(-prior_log_scale)
         log_scale = log_scale - prior_log_scale
-    return 0.5 * (ops.square(distance) + _exponential_gap(2.0 * log_scale))
+    return 0.5 * (ops.square(distance) + exponential_gap(2.0 * log_scale))
 
 
 def gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_scale=None):
     """Return the KL summed over the last axis, float32."""
     return ops.sum(elementwise_gaussian_divergence(mean, log_scale, prior_mean, prior_log_scale), axis=-1)
-
-
-@tf.custom_gradient
-def _exponential_gap(x):
-    """Return exp(x) - 1 - x, at least 0, without cancellation.
-
-    The function of `special` bounds the exponential, which two clipped log sigmas do not need, and costs a training
-    step of a decoder a tenth of its time; here the gradient is what the value has computed already.
-    """
-    growth = tf.math.expm1(x)
-    near = tf.abs(x) < 0.05
-    series = tf.square(x) * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x / 120.0)))
-    return tf.where(near, series, growth - x), lambda upstream: upstream * growth

@@ -18,6 +18,9 @@ _CURVATURE = (
     *(-0.043978282, 0.00147056183, 0.0151342902, -0.0059383468),
 )
 
+# exp(x) - 1 - x = x^2 (1 / 2! + x / 3! + ...), to float32 for |x| up to 1.
+_EXPM1_MINUS = tuple(1.0 / math.factorial(power) for power in range(2, 10))
+
 
 def polynomial(x, coefficients):
     """Return sum_k coefficients[k] x^k."""
@@ -47,21 +50,28 @@ def bounded_square(x, largest=1e14):
 
 def expm1_minus(x):
     """Return exp(x) - 1 - x for |x| up to 1, without cancellation."""
-    series = 1.0 / 9.0
-    for divisor in range(8, 2, -1):
-        series = (1.0 + x * series) / divisor
-    return 0.5 * ops.square(x) * (1.0 + x * series)
+    return ops.square(x) * polynomial(x, _EXPM1_MINUS)
 
 
+def gap_of_expm1(expm1, x):
+    """Return exp(x) - 1 - x from exp(x) - 1 and x, without cancellation."""
+    return ops.where(ops.abs(x) < 0.5, expm1_minus(x), expm1 - x)
+
+
+@tf.custom_gradient
 def exponential_gap(x):
-    """Return exp(x) - 1 - x, at least 0, without cancellation; exp is the bounded one."""
-    near = ops.abs(x) < 1.0
-    far = ops.where(near, 1.0, x)
-    return ops.where(near, expm1_minus(ops.where(near, x, 0.0)), bounded_exp(far) - 1.0 - far)
+    """Return exp(x) - 1 - x, at least 0, without cancellation; exp is the bounded one.
+
+    The gradient is what the value has computed already: without it a training step of a decoder takes a tenth longer.
+    """
+    inside = ops.minimum(x, LARGEST_EXPONENT)
+    growth = ops.expm1(inside)
+    return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
 
 
 def scaled_exponential_gap(log_scale, x):
     """Return s (exp(x) - 1 - x), at least 0, for s = exp(log_scale); exp is the bounded one."""
+    # Not s times `exponential_gap`: s may be small where exp(x) is beyond a float32, and large where s exp(x) is.
     near = ops.abs(x) < 1.0
     scale = bounded_exp(log_scale)
     near_value = scale * expm1_minus(ops.where(near, x, 0.0))

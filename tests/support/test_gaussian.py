@@ -44,6 +44,15 @@ def test_close_to_the_prior_nothing_cancels(distance):
     np.testing.assert_allclose(standard, np.full(50, expected), rtol=1e-5)
 
 
+def test_at_every_distance_from_the_prior():
+    """Where a series ends and the exponential begins no digit is lost."""
+    log_scale = np.linspace(-0.6, 0.6, 2401).astype("float32")
+    apart = 2.0 * np.float64(log_scale)
+    gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 25))
+    divergence = elementwise_gaussian_divergence(np.zeros_like(log_scale), log_scale)
+    np.testing.assert_allclose(divergence, 0.5 * gap, rtol=1e-6)
+
+
 def test_finite_up_to_the_limits_of_log_sigma():
     limits = np.array([-MAX_LOG_SCALE, 0.0, MAX_LOG_SCALE], "float32")
     means = np.array([-65504.0, 0.0, 65504.0], "float32")

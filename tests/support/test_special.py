@@ -37,6 +37,19 @@ def test_exponential_gap_does_not_cancel():
         np.testing.assert_allclose(values, np.exp(log_scale) * expected, rtol=1e-5)
 
 
+def test_gradient_of_the_exponential_gap():
+    x = tf.constant([-1e4, -3.0, -0.5, -1e-4, 0.0, 1e-4, 0.5, 3.0, 59.0, 100.0, 1e4])
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            gap = special.exponential_gap(x)
+        gradient = tape.gradient(gap, x)
+    np.testing.assert_allclose(gradient, np.expm1(np.minimum(np.float64(x), 60.0)), rtol=1e-5)
+    np.testing.assert_allclose(gap[-2:], np.exp(60.0) * np.array([41.0, 1e4 - 59.0]), rtol=1e-5)
+    np.testing.assert_allclose(outer.gradient(gradient, x)[:9], np.exp(np.float64(x[:9])), rtol=1e-5, atol=1e-30)
+
+
 def test_log_gamma_remainder():
     log_x = np.linspace(-40.0, 40.0, 201).astype("float32").astype("float64")
     x = np.exp(log_x)
