@@ -8,7 +8,7 @@ from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood, mixture_log_probabilities
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits
-from keras_vattn.support.validation import integer, positive_integer
+from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
 # Logits of a chunk by default: 256 MB in float32 with targets, where what does not fit is computed twice, and 32 MB in
 # a prediction, where larger chunks gain nothing.
@@ -202,11 +202,8 @@ class TokenLogLikelihood(keras.layers.Layer):
                 f"{weights}; `targets[:, None]` has a step axis, and `inputs[:, 0]` has none. "
                 f"Received: targets.shape={tuple(targets.shape)}"
             )
-        if self.ignore_class is not None and len(targets.shape) > len(axes):
-            raise ValueError(
-                "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
-                f"Received: targets.shape={tuple(targets.shape)}, ignore_class={self.ignore_class}"
-            )
+        if len(targets.shape) > len(axes):
+            refuse_ignore_class("targets", targets, self.ignore_class)
 
     def compute_output_shape(self, inputs_shape, targets_shape=None, log_weights_shape=None):
         if targets_shape is not None:

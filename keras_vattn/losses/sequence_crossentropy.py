@@ -4,7 +4,7 @@ from keras import ops
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import fits
-from keras_vattn.support.validation import fraction, integer
+from keras_vattn.support.validation import fraction, integer, refuse_ignore_class
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -150,11 +150,8 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
             "predictions of shape (batch, time, vocabulary). "
             f"Received: y_true.shape={tuple(targets.shape)}, y_pred.shape={tuple(y_pred.shape)}"
         )
-    if has_weights and ignore_class is not None:
-        raise ValueError(
-            "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
-            f"Received: y_true.shape={tuple(targets.shape)}, ignore_class={ignore_class}"
-        )
+    if has_weights:
+        refuse_ignore_class("y_true", targets, ignore_class)
     if mask is None:
         mask = ops.ones_like(y_pred[..., 0])
     valid = ops.cast(ops.convert_to_tensor(mask), "bool")

@@ -1,6 +1,8 @@
 import keras
 from keras import ops
 
+from keras_vattn.support.masks import fits
+
 
 class SequenceLoss(keras.losses.Loss):
     """Base class of the losses of whole sequences: summed over time, reduced over the batch.
@@ -47,11 +49,8 @@ class _PerSequence(keras.losses.Loss):
 
 def _check_step_weight(sample_weight, log_likelihood):
     expected, received = tuple(log_likelihood.shape), tuple(sample_weight.shape)
-    fits = len(received) == len(expected) and all(
-        a is None or b is None or a == b or (axis == 1 and b == 1)
-        for axis, (a, b) in enumerate(zip(expected, received, strict=True))
-    )
-    if not fits:
+    of_every_step = (*expected[:1], *(1 for _ in expected[1:]))
+    if not (fits(received, expected) or fits(received, of_every_step)):
         raise ValueError(
             "`sample_weight` must be a scalar, (batch,), or (batch, time) beside losses of steps. "
             f"Received: sample_weight.shape={received} for losses of shape {expected}"

@@ -86,6 +86,15 @@ def one_of(name, value, known):
     return value
 
 
+def refuse_ignore_class(name, weights, ignore_class):
+    """Raise ValueError for a class to ignore, unless it is `None`, beside targets that weigh all words."""
+    if ignore_class is not None:
+        raise ValueError(
+            "Weights of all words have no class to ignore: give 0 to the words that do not count, or mask them. "
+            f"Received: {name}.shape={tuple(weights.shape)}, ignore_class={ignore_class}"
+        )
+
+
 def refuse(layer, arguments, names):
     """Raise ValueError for arguments of the base class that a named layer has decided already."""
     for name in names:
