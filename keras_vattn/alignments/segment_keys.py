@@ -62,7 +62,7 @@ class SegmentKeys(Keys):
 
     def one_hot(self, x):
         x = self.mask_out(x)
-        is_largest = ops.logical_and(x == self.spread(self.max(x)), ops.ones_like(x, "bool"))
+        is_largest = ops.equal(x, self.spread(self.max(x)))
         position = ops.broadcast_to(ops.arange(ops.shape(x)[-1], dtype="int32"), ops.shape(x))
         first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, ops.shape(x)[-1]))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
