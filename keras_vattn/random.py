@@ -62,7 +62,20 @@ def draw_seed(seed_generator):
 
 
 def fold_in_replica(seed):
-    """Return the seed with the id of this replica folded in, unchanged where there is one replica."""
+    """Return the seed with the id of this replica folded in, unchanged where there is one replica.
+
+    Args:
+        seed: int32 tensor of shape (2,), or a stack (K, 2).
+
+    Returns:
+        An int32 tensor of the shape of `seed`.
+
+    Example:
+
+    >>> seed = keras_vattn.random.as_seed(7)
+    >>> bool(keras.ops.all(keras_vattn.random.fold_in_replica(seed) == seed))
+    True
+    """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
@@ -264,6 +277,13 @@ def log_gamma(concentration, noise):
 
     Returns:
         A float32 tensor of the shape of `concentration`.
+
+    Example:
+
+    >>> noise = keras_vattn.random.gamma_noise((10_000,), keras_vattn.random.as_seed(7))
+    >>> log_draws = keras_vattn.random.log_gamma(keras.ops.full((10_000,), 2.0), noise)
+    >>> abs(float(keras.ops.mean(log_draws)) - 0.4228) < 0.05  # digamma(2)
+    True
     """
     normals, first, second = noise
     c = concentration + 2.0

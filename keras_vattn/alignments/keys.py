@@ -20,6 +20,15 @@ class Keys:
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
             everywhere.
+
+    Example:
+
+    >>> def entropy(keys, logits):  # of each query, whatever its keys are
+    ...     return -keys.sum(keys.softmax(logits) * keys.log_softmax(logits))
+    >>> entropy(keras_vattn.DenseKeys(), keras.ops.zeros((2, 3, 4))).shape
+    TensorShape([2, 3])
+    >>> entropy(keras_vattn.SegmentKeys(row_ids=[0, 1, 0], num_rows=2), keras.ops.zeros((3,))).shape
+    TensorShape([2])
     """
 
     valid = None
