@@ -9,7 +9,7 @@ import pytest
 
 import keras_vattn
 
-BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder", "StochasticLayer")
+BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder", "StochasticLayer", "AlignedHeads")
 ROOT = pathlib.Path(keras_vattn.__file__).parent.parent
 
 

@@ -57,8 +57,8 @@ FAULTS = [
     Fault(
         "a drawn KL at the mean",
         "alignments/variational_alignment.py",
-        "drawn = self.alignment.noise(ops.shape(logits), random.as_seed(0))",
-        "drawn = ops.zeros(ops.shape(logits))",
+        "drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))",
+        "drawn = ops.zeros((EVALUATION_DRAWS, *ops.shape(logits)))",
         (VARIATIONAL, SEGMENTS),
         "fixed_draw or mean_is",
     ),

@@ -190,8 +190,8 @@ FAULTS = [
     Fault(
         "votes: an ignored class is taken beside them",
         "latent_alignment/token_log_likelihood.py",
-        "self.ignore_class is not None and len(targets.shape) > len(axes)",
-        "False",
+        'refuse_ignore_class("targets", targets, self.ignore_class)',
+        "pass",
         (VOTES,),
         "errors",
     ),
