@@ -126,7 +126,7 @@ def test_inputs_must_be_arrays_of_one_length():
             draw(model, bad, 2)
     with pytest.raises(ValueError, match="Received: an empty dataset"):
         draw(model, tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), 2)
-    with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"):
+    with pytest.raises(ValueError, match=r"Received: seed=\[1, 2, 3\]"):
         draw(model, X, 2, seed=[1, 2, 3])
 
 

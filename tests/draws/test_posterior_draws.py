@@ -147,7 +147,7 @@ def test_contexts_nest():
 def test_errors():
     with pytest.raises(ValueError, match=r"stochastic layer\. Received"), posterior_draws(keras.layers.Dense(2)):
         pass
-    with pytest.raises(ValueError, match=r"Received: shape=\(3,\)"), posterior_draws(GaussianLatent(2), [1, 2, 3]):
+    with pytest.raises(ValueError, match=r"Received: seed=\[1, 2, 3\]"), posterior_draws(GaussianLatent(2), [1, 2, 3]):
         pass
 
 
