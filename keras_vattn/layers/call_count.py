@@ -23,8 +23,6 @@ class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTracka
                 aggregation="only_first_replica",
                 name="training_calls",
             )
-        # What a checkpoint of TensorFlow looks at.
-        self.training_calls = self.variable.value
 
     def _obj_type(self):
         # Keras has no word for such an object; it leaves out what a loss has.

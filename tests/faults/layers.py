@@ -195,8 +195,8 @@ FAULTS = [
     Fault(
         "count: not in a checkpoint of TensorFlow",
         "layers/call_count.py",
-        "        self.training_calls = self.variable.value\n",
-        "",
+        "class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTrackable):",
+        "class CallCount(keras_private.KerasSaveable):",
         (FILES,),
         "checkpoint_of_tensorflow",
     ),
