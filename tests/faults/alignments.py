@@ -60,7 +60,7 @@ FAULTS = [
         "drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))",
         "drawn = ops.zeros((EVALUATION_DRAWS, *ops.shape(logits)))",
         (VARIATIONAL, SEGMENTS),
-        "fixed_draw or mean_is",
+        "fixed_draws or mean_is",
     ),
     Fault(
         "segments: a row is normalised with its neighbours",
