@@ -1,4 +1,4 @@
-"""The code of every page of docs/ runs as it stands, top to bottom."""
+"""The code of the pages of docs/ runs as it stands, top to bottom."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("page", sorted(page for page in BLOCKS if page.startswith("your_own")))
+@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md"}))
 def test_page(page):
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
