@@ -22,7 +22,8 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
         sum_s b gap(log(a B / (b A))) + sum_s D(a, b) - D(A, B),
         D(a, b) = R(log b) - R(log a) - r R'(log a),
 
-    where D is between 1/2 and 1 of gap(log b / a). Nothing large is subtracted from its like.
+    where D is between 1/2 and 1 of gap(log b / a). In the value nothing large is subtracted from its like. The gradient
+    by b is a difference of a key and its row: for a key that holds nearly all of its row it has two or three digits.
 
     Args:
         concentration: a, positive, (B, T, S).

@@ -4,7 +4,7 @@ from keras import ops
 from keras_vattn.losses.sequence_loss import SequenceLoss
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import check_shape
-from keras_vattn.support.validation import integer
+from keras_vattn.support.validation import integer, refuse_ignore_class
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -34,7 +34,7 @@ class NegativeBound(SequenceLoss):
         A float32 scalar in nats under every dtype policy; (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not fit, or for votes beside `ignore_class`.
 
     Example:
 
@@ -60,6 +60,8 @@ class NegativeBound(SequenceLoss):
         check_shape("mask", valid, tuple(bound.shape), meaning)
         if self.ignore_class is not None:
             labels = ops.convert_to_tensor(y_true)
+            if len(labels.shape) > len(bound.shape) and keras.backend.is_float_dtype(labels.dtype):
+                refuse_ignore_class("y_true", labels, self.ignore_class)
             check_shape("y_true", labels, tuple(bound.shape), meaning)
             valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int32"), self.ignore_class))
         return ops.where(valid, bound, 0.0), valid

@@ -78,7 +78,7 @@ class RecurrentDecoder(keras.layers.Layer):
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary of all that the parts give, (B, ...), and the next state.
+            A dictionary of all that the parts give, tensors (B, ...) or dictionaries of such, and the next state.
         """
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}

@@ -108,6 +108,13 @@ def test_an_ignored_class_of_one_bound_an_example():
         NegativeBound()(labels, bound, np.ones((4, 1)))
 
 
+def test_votes_have_no_class_to_ignore():
+    votes = np.ones((4, 7), "float32")
+    np.testing.assert_allclose(NegativeBound()(votes, BOUND[:, 0]), -BOUND[:, 0].mean(), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"no class to ignore.*y_true\.shape=\(4, 7\), ignore_class=0"):
+        NegativeBound(ignore_class=0)(votes, BOUND[:, 0])
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"Received: y_pred.shape=\(4, 4, 1\)"):
         NegativeBound()(LABELS, BOUND[..., None])
