@@ -6,7 +6,12 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.support import tfp
-from keras_vattn.support.special import bounded_exp, exponential_gap, log_gamma_remainder, scaled_exponential_gap
+from keras_vattn.support.special import (
+    bounded_exp,
+    bounded_exponential_gap,
+    log_gamma_remainder,
+    scaled_exponential_gap,
+)
 from keras_vattn.support.validation import one_of, positive_number
 
 KL_ESTIMATORS = ("analytic", "sampled")
@@ -81,7 +86,7 @@ class Weibull(Alignment):
         distance = self.k * (self._log_mean(logits, keys) - self._log_mean(prior_logits, keys))
         log_draw = self._log_draw(noise)
         if log_draw is None:
-            return keys.sum(exponential_gap(distance))
+            return keys.sum(bounded_exponential_gap(distance))
         return keys.sum(bounded_exp(distance + log_draw) - ops.exp(log_draw) - distance)
 
     def _log_draw(self, noise):

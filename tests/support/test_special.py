@@ -31,22 +31,26 @@ def test_exponential_gap_does_not_cancel():
     x = np.array([-1e4, -50.0, -1.0, -0.999, -0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.5, 0.999, 1.0, 20.0])
     x = x.astype("float32").astype("float64")
     expected = np.where(np.abs(x) < 1e-2, x**2 / 2 + x**3 / 6 + x**4 / 24, np.expm1(x) - x)
-    np.testing.assert_allclose(special.exponential_gap(tf.constant(x, tf.float32)), expected, rtol=2e-6)
+    for gap in (special.exponential_gap, special.bounded_exponential_gap):
+        np.testing.assert_allclose(gap(tf.constant(x, tf.float32)), expected, rtol=2e-6)
     for log_scale in (-34.5, 0.0, 34.5):
         values = special.scaled_exponential_gap(tf.constant(log_scale, tf.float32), tf.constant(x, tf.float32))
         np.testing.assert_allclose(values, np.exp(log_scale) * expected, rtol=1e-5)
 
 
-def test_gradient_of_the_exponential_gap():
-    x = tf.constant([-1e4, -3.0, -0.5, -1e-4, 0.0, 1e-4, 0.5, 3.0, 59.0, 100.0, 1e4])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_gradient_of_the_exponential_gap(bounded):
+    x = tf.constant([-1e4, -3.0, -0.5, -1e-4, 0.0, 1e-4, 0.5, 3.0, 59.0] + bounded * [100.0, 1e4])
+    function = special.bounded_exponential_gap if bounded else special.exponential_gap
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            gap = special.exponential_gap(x)
+            gap = function(x)
         gradient = tape.gradient(gap, x)
     np.testing.assert_allclose(gradient, np.expm1(np.minimum(np.float64(x), 60.0)), rtol=1e-5)
-    np.testing.assert_allclose(gap[-2:], np.exp(60.0) * np.array([41.0, 1e4 - 59.0]), rtol=1e-5)
+    if bounded:
+        np.testing.assert_allclose(gap[-2:], np.exp(60.0) * np.array([41.0, 1e4 - 59.0]), rtol=1e-5)
     np.testing.assert_allclose(outer.gradient(gradient, x)[:9], np.exp(np.float64(x[:9])), rtol=1e-5, atol=1e-30)
 
 
