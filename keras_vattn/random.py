@@ -17,6 +17,10 @@ from keras import ops
 
 from keras_vattn.support.special import derivative, polynomial
 
+_PHILOX = tf.random.Algorithm.PHILOX.value
+# The upper words of the counters of draws (either branch of a condition) and of seeds.
+_DRAWN, _ALSO_DRAWN, _FOLDED = range(3)
+
 # The ends of `uniform`.
 SMALLEST, LARGEST = 2.0**-24, 1.0 - 2.0**-24
 
@@ -98,14 +102,22 @@ def fold_in(seed, number):
     >>> bool(keras.ops.all(keras_vattn.random.fold_in(seed, 0) == keras_vattn.random.fold_in(seed, 1)))
     False
     """
-    number = tf.cast(number, tf.int32)
     if _is_stack(seed):
         return tf.map_fn(lambda one: fold_in(one, number), seed)
-    return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
+    number = tf.cast(number, tf.uint64) if tf.is_tensor(number) else int(number) % 2**64
+    return _philox((2,), seed, (number, _FOLDED), tf.int32)
 
 
 def _is_stack(seed):
-    return len(ops.shape(seed)) == 2
+    return len(seed.shape) == 2
+
+
+def _philox(shape, seed, counter, dtype):
+    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a seed (2,) from a counter of two 64-bit words on."""
+    # TensorFlow's own functions of a seed scramble it first, by some forty operations in every graph: Philox needs not.
+    key = tf.bitcast(tf.reshape(seed, (1, 2)), tf.uint64)
+    counter = tf.convert_to_tensor(counter, tf.uint64)
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
 
 def as_seed(seed):
@@ -168,14 +180,15 @@ def _bits(shape, seed):
     size = _size(shape)
     num_pairs = (size + 1) // 2
 
-    def draw(seed):
+    def draw(word):
         # int64 hold the bits of two int32, and XLA makes them on a CPU in half the time.
-        pairs = tf.random.stateless_uniform((num_pairs,), seed, minval=None, maxval=None, dtype=tf.int64, alg="philox")
-        return tf.reshape(tf.reshape(tf.bitcast(pairs, tf.int32), (-1,))[:size], shape)
+        return tf.bitcast(_philox((num_pairs,), seed, (0, word), tf.int64), tf.int32)
 
     # XLA would fuse the generator into everything that uses the bits, and run it once for each of them (1.26 instead of
     # 1.11 of a softmax attention). It does not fuse across a condition that it cannot decide; both branches draw.
-    return tf.cond(seed[0] == seed[1], lambda: draw(seed + 1), lambda: draw(seed))
+    undecided = tf.reduce_all(seed == 0)
+    bits = tf.reshape(tf.cond(undecided, lambda: draw(_ALSO_DRAWN), lambda: draw(_DRAWN)), (-1,))
+    return tf.reshape(bits if isinstance(size, int) and size % 2 == 0 else bits[:size], shape)
 
 
 def _of_each_seed(draw, shape, seeds):

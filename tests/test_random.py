@@ -21,11 +21,7 @@ def test_uniforms_lie_inside_the_open_interval():
 def test_the_ends_of_the_interval(monkeypatch):
     """All bits 0 and all bits 1 give 2**-24 and 1 - 2**-24, whose logarithms are finite."""
     for bits, expected in ((0, 2.0**-24), (-1, 1 - 2.0**-24)):
-        monkeypatch.setattr(
-            tf.random,
-            "stateless_uniform",
-            lambda shape, *_, bits=bits, **__: tf.fill(shape, tf.constant(bits, tf.int64)),
-        )
+        monkeypatch.setattr(random, "_philox", lambda shape, *_, bits=bits: tf.fill(shape, tf.constant(bits, tf.int64)))
         assert float(random.uniform((1,), SEED)[0]) == pytest.approx(expected, rel=1e-7)
         assert abs(float(random.normal((1,), SEED)[0])) < 6.6
         assert -2.9 < float(random.gumbel((1,), SEED)[0]) < 16.7
@@ -184,7 +180,26 @@ def test_fold_in_gives_unrelated_draws():
     streams = np.stack([random.normal((1_000,), random.fold_in(SEED, number)) for number in range(50)])
     correlations = np.corrcoef(streams)[np.triu_indices(50, 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(1_000)
-    np.testing.assert_array_equal(random.fold_in(SEED, 1), random.fold_in(SEED, tf.constant(1, tf.int64)))
+    for number in (0, 1, -1, 2**31 - 1):
+        for dtype in (tf.int32, tf.int64):
+            np.testing.assert_array_equal(
+                random.fold_in(SEED, number), random.fold_in(SEED, tf.constant(number, dtype))
+            )
+
+
+def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
+    """What a seed generator gives one after the other: of 50 seeds, the draws and those of a seed folded in."""
+    seeds = [random.as_seed(number) for number in range(25)] + [tf.constant([3, number]) for number in range(1, 26)]
+    streams = [random.normal((1_000,), seed) for seed in seeds]
+    streams += [random.normal((1_000,), random.fold_in(seed, 0)) for seed in seeds]
+    correlations = np.corrcoef(np.stack(streams))[np.triu_indices(100, 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(1_000)
+
+
+def test_no_bits_are_those_of_a_folded_seed():
+    """A seed may draw and give seeds: its draws are other blocks of Philox than those."""
+    bits = set(random._bits((1_000,), SEED).numpy().tolist())
+    assert not bits & {int(x) for number in range(100) for x in random.fold_in(SEED, number)}
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
