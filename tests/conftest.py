@@ -19,8 +19,13 @@ if os.environ["KERAS_BACKEND"] != "tensorflow":
         f"keras_vattn needs the TensorFlow backend. Received: KERAS_BACKEND={os.environ['KERAS_BACKEND']!r}"
     )
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # XLA's own passes stay; LLVM's would be a third of the time of a small function.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.ops import gradient_registry
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
@@ -28,6 +33,9 @@ tf.config.set_logical_device_configuration(
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A core each.
     tf.config.threading.set_intra_op_parallelism_threads(1)
+
+# Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
+gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
 
 # The same examples in every run, however long one takes.
 hypothesis.settings.register_profile(
@@ -68,9 +76,14 @@ def restored_dtype_policy():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def frozen():
-    """What a file leaves behind stays: TensorFlow never forgets a traced function. No later collection looks at it."""
+def traces_forgotten():
+    """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
+    end of a file. What else a file leaves behind no later collection looks at."""
+    registered = gradient_registry._registry
+    before = set(registered)
     yield
+    for name in registered.keys() - before:
+        del registered[name]
     gc.collect()
     gc.freeze()
 
