@@ -39,6 +39,8 @@ def scan(step, state, inputs, length):
         A tuple of the stacked outputs, (B, T, ...), and the last state.
     """
     flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
+    if tf.executing_eagerly() and length:
+        return _scan_eagerly(step, state, inputs, [tf.unstack(x, length, axis=1) for x in flat_inputs], int(length))
     inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(_swap_batch_and_time(x)) for x in flat_inputs]
     inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
@@ -53,8 +55,7 @@ def scan(step, state, inputs, length):
         outputs, new_state = step(inputs_of(time), tree.pack_sequence_as(state, flat_state))
         tree.assert_same_structure(output_structure, outputs)
         arrays = [array.write(time, x) for array, x in zip(arrays, tree.flatten(outputs), strict=True)]
-        new_state = [tf.ensure_shape(x, old.shape) for x, old in zip(tree.flatten(new_state), flat_state, strict=True)]
-        return time + 1, arrays, new_state
+        return time + 1, arrays, [_like(*pair) for pair in zip(tree.flatten(new_state), flat_state, strict=True)]
 
     _, arrays, flat_state = tf.while_loop(
         lambda time, *_: time < length,
@@ -64,6 +65,20 @@ def scan(step, state, inputs, length):
     )
     stacked = [_swap_batch_and_time(array.stack()) for array in arrays]
     return tree.pack_sequence_as(output_structure, stacked), tree.pack_sequence_as(state, flat_state)
+
+
+def _scan_eagerly(step, state, inputs, inputs_by_time, length):
+    """A step is what it is: no trace is needed to know its outputs, and what it prints is seen."""
+    state, of_steps = tree.map_structure(tf.convert_to_tensor, state), []
+    for time in range(length):
+        outputs, new_state = step(tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time]), state)
+        state = tree.map_structure(_like, new_state, state)
+        of_steps.append(outputs)
+    return tree.map_structure(lambda *outputs: tf.stack(outputs, axis=1), *of_steps), state
+
+
+def _like(new, old):
+    return tf.ensure_shape(new, old.shape)
 
 
 def _swap_batch_and_time(x):
