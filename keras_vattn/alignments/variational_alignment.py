@@ -104,18 +104,18 @@ class VariationalAlignment:
         return {"prior": self.alignment.prior_parameters(self.prior, log_psi), "log_psi": log_psi}
 
     def draw_noise(self, shape, seed, step, training=False):
-        """Return the noise of a call.
+        """Return the noise of a call that draws.
 
         Args:
             shape: That of the logits.
-            seed: int32 tensor of shape (2,), or `None` where the call does not draw.
+            seed: int32 tensor of shape (2,).
             step: Number of training calls so far.
             training: The call's `training`.
         """
         noise = {}
         if training and self.warm_start:
             noise["warm"] = ops.broadcast_to(step < self.warm_start, (*shape[:-1], 1))
-        drawn = None if seed is None else self.alignment.noise(shape, random.fold_in(seed, 0))
+        drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
         if drawn is not None:
             at_step = self.alignment.at_step(step)
             changing = {name: ops.broadcast_to(x, (*shape[:-1], 1)) for name, x in at_step.items()}
@@ -126,7 +126,10 @@ class VariationalAlignment:
         """Return the logits of q."""
         if scored.posterior_logits is None:
             return scored.logits
-        posterior_logits = as_finite_float32(scored.posterior_logits)
+        posterior_logits = ops.cast(scored.posterior_logits, "float32")
+        # Half precision may have made large ones infinite.
+        ends = ops.sign(posterior_logits) * LARGEST
+        posterior_logits = ops.where(ops.isinf(posterior_logits), ends, posterior_logits)
         return ops.where(noise["warm"], scored.logits, posterior_logits) if "warm" in noise else posterior_logits
 
     def weights(self, scored, noise):
@@ -189,7 +192,7 @@ class VariationalAlignment:
             num_samples: Number of draws for the standard deviation.
             seed: int32 tensor of shape (2,).
         """
-        keys, expected = scored.keys, self._weights(self.logits_of_q(scored, {}), None, scored.keys)
+        keys, expected = scored.keys, self.weights(scored, {})
         statistics = {"posterior_entropy": _entropy(expected, keys)}
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
@@ -229,12 +232,6 @@ class VariationalAlignment:
                 "keras_vattn.CategoricalAttention. "
                 f"Received: alignment={type(self.alignment).__name__}"
             )
-
-
-def as_finite_float32(logits):
-    """Return logits in float32, infinite ones at the ends of float16, where half precision may have made them so."""
-    logits = ops.cast(logits, "float32")
-    return ops.where(ops.isinf(logits), ops.sign(logits) * LARGEST, logits)
 
 
 def _names_contextual(prior):

@@ -158,10 +158,10 @@ class Attention(AlignedLayer):
         """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors, empty where the call does not
         draw."""
         seed = self.noise_seed(training)
+        if seed is None:
+            return {}
         value = memory["value"]
         noise = self.draw_alignment((batch_size, num_queries, ops.shape(value)[1]), seed, training)
-        if seed is None:
-            return noise
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
         if context_noise is not None:
             any_valid = memory["keys"].any_valid()

@@ -3,7 +3,6 @@
 from keras import ops, tree
 
 from keras_vattn import random
-from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.recurrent.feeding import NoFeeding
 from keras_vattn.support.gaussian import clip_log_scale
 
@@ -204,7 +203,7 @@ class AttentionPart(Part):
         name = self.prefix + "posterior_logits"
         if self.leaves_loop or inputs.get(name) is None:
             return {}
-        return {name: as_finite_float32(inputs[name])}
+        return {name: inputs[name]}
 
     def draw_noise(self, batch_size, num_steps, memory, training):
         return {self.name: self.attention.draw_noise(batch_size, num_steps, memory[self.name], training)}

@@ -41,7 +41,7 @@ FAULTS = [
     Fault(
         "statistics: a softmax in place of the weights",
         "alignments/variational_alignment.py",
-        "keys, expected = scored.keys, self._weights(self.logits_of_q(scored, {}), None, scored.keys)",
+        "keys, expected = scored.keys, self.weights(scored, {})",
         "keys, expected = scored.keys, scored.keys.softmax(self.logits_of_q(scored, {}))",
         (VARIATIONAL,),
         "statistics",

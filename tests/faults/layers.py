@@ -99,8 +99,8 @@ FAULTS = [
     Fault(
         "alignment: the posterior's row shifted by one",
         "alignments/variational_alignment.py",
-        "posterior_logits = as_finite_float32(scored.posterior_logits)",
-        "posterior_logits = ops.roll(as_finite_float32(scored.posterior_logits), 1, axis=1)",
+        'posterior_logits = ops.cast(scored.posterior_logits, "float32")',
+        'posterior_logits = ops.roll(ops.cast(scored.posterior_logits, "float32"), 1, axis=1)',
         (STOCHASTIC,),
         "posterior_logits",
     ),
