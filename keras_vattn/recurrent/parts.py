@@ -128,17 +128,12 @@ class CellsPart(Part):
         """Raise ValueError unless the state, where it is not `None`, is a list of (B, units) for each state."""
         if initial_state is None:
             return
-        units = self.cells[0].units
-        if len(initial_state) != self.num_states:
+        units, shapes = self.cells[0].units, [tuple(x.shape) for x in initial_state]
+        if len(shapes) != self.num_states or any(len(shape) != 2 or shape[-1] != units for shape in shapes):
             raise ValueError(
                 f"`initial_state` must be a list of {self.num_states} tensors of shape (B, {units}). "
-                f"Received: {len(initial_state)} tensors"
+                f"Received: {len(shapes)} tensors of shapes {shapes}"
             )
-        for x in initial_state:
-            if len(x.shape) != 2 or x.shape[-1] != units:
-                raise ValueError(
-                    f"`initial_state` must hold tensors of shape (B, {units}). Received: shape={tuple(x.shape)}"
-                )
 
     def step(self, given, state, memory, noise, training):
         projected, hidden, new_states = given[self.prefix + "projected"], None, []
@@ -220,10 +215,12 @@ class AttentionPart(Part):
         gives, new_state = {self.prefix + "query": query}, {}
         if self.leaves_loop:
             return gives, new_state
-        one_step = {name: given[name][:, None] for name in (self.prefix + "posterior_logits",) if name in given}
-        one_step[self.prefix + "query"] = query[:, None]
+        posterior_logits = given.get(self.prefix + "posterior_logits")
+        posterior_logits = None if posterior_logits is None else posterior_logits[:, None]
         noise = tree.map_structure(lambda x: x[:, None], noise.get(self.name, {}))
-        attended = self._attend(one_step, memory, noise, training, state.get(score))
+        attended = self.attention.attend(
+            query[:, None], memory[self.name], noise, training, posterior_logits, state.get(score)
+        )
         attended = tree.map_structure(lambda x: x[:, 0], attended)
         if self.feeding.feeds:
             gives[self.prefix + "fed"] = self.feeding.context(attended, self.attention, memory[self.name])
@@ -232,7 +229,9 @@ class AttentionPart(Part):
         return {**gives, **self._named(attended)}, new_state
 
     def after(self, given, memory, noise, training):
-        return self._named(self._attend(given, memory, noise.get(self.name, {}), training))
+        query, posterior_logits = given[self.prefix + "query"], given.get(self.prefix + "posterior_logits")
+        noise = noise.get(self.name, {})
+        return self._named(self.attention.attend(query, memory[self.name], noise, training, posterior_logits))
 
     def kept(self, inputs):
         kept = ["query"] if self.leaves_loop else []
@@ -248,10 +247,6 @@ class AttentionPart(Part):
         posterior_logits = given.get(self.prefix + "posterior_logits")
         noise = noise.get(self.name, {})
         self.attention.account(attended, memory[self.name], noise, mask, training, posterior_logits)
-
-    def _attend(self, given, memory, noise, training, state=None):
-        query, posterior_logits = given[self.prefix + "query"], given.get(self.prefix + "posterior_logits")
-        return self.attention.attend(query, memory[self.name], noise, training, posterior_logits, state)
 
     def _named(self, attended):
         return {self.prefix + name: x for name, x in attended.items()}
