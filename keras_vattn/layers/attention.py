@@ -264,18 +264,14 @@ class Attention(AlignedLayer):
         return attended["context"]
 
     def _check(self, query, value, key, query_mask, posterior_logits):
-        self.require_stateless_score()
-        check_sequences(query.shape, value.shape, (value if key is None else key).shape)
-        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
-        check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
-
-    def require_stateless_score(self):
-        """Raise ValueError for a score that keeps a state, which only a decoder carries from step to step."""
         if self.score.keeps_state:
             raise ValueError(
                 "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
                 f"Received: score={type(self.score).__name__}"
             )
+        check_sequences(query.shape, value.shape, (value if key is None else key).shape)
+        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
+        check_mask("query_mask", query_mask, (query.shape[0], query.shape[1]), "(B, T)")
 
     def check_posterior_logits(self, posterior_logits, expected):
         """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
@@ -308,12 +304,11 @@ class Attention(AlignedLayer):
 
     def _at_the_mean(self, arguments, options):
         """Return the memory, the result of `attend` without noise, and the posterior logits of a call."""
-        self.require_stateless_score()
         given = self._bind(arguments, options)
-        query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
-        self.check_posterior_logits(posterior_logits, (query.shape[0], query.shape[1], value.shape[1]))
+        query, value, key, posterior_logits = (given[name] for name in ("query", "value", "key", "posterior_logits"))
+        self._check(query, value, key, given["query_mask"], posterior_logits)
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
-        memory = self.prepare_memory(value, given["key"], combine_masks(query, value, *masks))
+        memory = self.prepare_memory(value, key, combine_masks(query, value, *masks))
         return memory, self.attend(query, memory, {}, posterior_logits=posterior_logits), posterior_logits
 
     @property
