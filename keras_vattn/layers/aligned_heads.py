@@ -6,7 +6,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import DenseKeys, Scored
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.attention_axes import AttentionAxes
-from keras_vattn.support.masks import both
+from keras_vattn.support.masks import both, fits
 from keras_vattn.support.parts import adopt, serialize_part
 from keras_vattn.support.validation import positive_integer
 
@@ -130,11 +130,28 @@ class AlignedHeads(AlignedLayer):
     def _scored(self, arguments, options):
         # A `call` of a subclass may have other arguments: what it has of these counts.
         given = self._bind(arguments, options)
-        query, value, key = given["query"], given["value"], given.get("key")
+        query, value = given["query"], given["value"]
+        key, posterior_logits = given.get("key"), given.get("posterior_logits")
+        self.check_posterior_logits(posterior_logits, query, value)
         names = ("value_mask", "key_mask", "attention_mask", "use_causal_mask")
         mask = self.joined_mask(query, value, *(given.get(name) for name in names))
         projected = self.query_dense(query), self.key_dense(value if key is None else key)
-        return self.score_heads(*projected, mask, given.get("posterior_logits"))[1]
+        return self.score_heads(*projected, mask, posterior_logits)[1]
+
+    def check_posterior_logits(self, posterior_logits, query, value):
+        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
+        if posterior_logits is None:
+            return
+        self.variational.require_place_for_posterior_logits(posterior_logits)
+        axes = AttentionAxes(self.attention_axes, len(query.shape))
+        shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
+        before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
+        choices = (expected, (*before, 1, *after), (*before, *after))
+        if not any(fits(shape, choice) for choice in choices):
+            raise ValueError(
+                f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
+                f"all heads. Received: posterior_logits.shape={shape}"
+            )
 
     def _by_head(self, posterior_logits, axes, shape):
         if posterior_logits is None:

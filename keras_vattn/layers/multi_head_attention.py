@@ -205,26 +205,6 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
 
-    def _scored(self, arguments, options):
-        given = self._bind(arguments, options)
-        self.check_posterior_logits(given["posterior_logits"], given["query"], given["value"])
-        return super()._scored(arguments, options)
-
-    def check_posterior_logits(self, posterior_logits, query, value):
-        """Raise ValueError if posterior logits, unless they are `None`, have no place here or another shape."""
-        if posterior_logits is None:
-            return
-        self.variational.require_place_for_posterior_logits(posterior_logits)
-        axes = AttentionAxes(self.attention_axes, len(query.shape))
-        shape, expected = tuple(posterior_logits.shape), axes.logits_shape(self.num_heads, query.shape, value.shape)
-        before, after = expected[: len(axes.others)], expected[len(axes.others) + 1 :]
-        choices = (expected, (*before, 1, *after), (*before, *after))
-        if not any(fits(shape, choice) for choice in choices):
-            raise ValueError(
-                f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
-                f"all heads. Received: posterior_logits.shape={shape}"
-            )
-
     def compute_output_spec(
         self,
         query,
