@@ -96,8 +96,12 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        pair = self._pair(log_likelihood, log_prior, log_posterior, training)
-        self._check_masks(log_likelihood, log_likelihood_mask, log_prior_mask)
+        self._check(log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
+        pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
+        expected = list(log_prior.shape)
+        if expected[-1] is not None:
+            expected[-1] += self.objective.has_baseline_entry(pair, training)
+        check_shape("log_likelihood", log_likelihood, tuple(expected), f"{_meaning(log_prior)} of {pair}")
         mask = both(log_likelihood_mask, log_prior_mask)
         log_likelihood, log_prior, log_posterior = (
             None if x is None else ops.cast(x, "float32") for x in (log_likelihood, log_prior, log_posterior)
@@ -146,19 +150,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         # A batch of nothing but padding changes nothing.
         self.average.assign(ops.where(number > 0, decay * self.average + (1.0 - decay) * new, self.average))
 
-    def _pair(self, log_likelihood, log_prior, log_posterior, training):
-        """Return the pair that the call computes, after a look at what it was given."""
-        self._check_prior(log_prior)
-        pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
-        if log_posterior is not None:
-            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
-        expected = list(log_prior.shape)
-        if expected[-1] is not None:
-            expected[-1] += self.objective.has_baseline_entry(pair, training)
-        check_shape("log_likelihood", log_likelihood, tuple(expected), f"{_meaning(log_prior)} of {pair}")
-        return pair
-
-    def _check_prior(self, log_prior):
+    def _check(self, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
@@ -169,13 +161,13 @@ class LatentLogLikelihood(keras.layers.Layer):
                 "CategoricalAttention and LatentLogLikelihood must have the same objective. "
                 f"Received: {made_for} there, {self.objective} here"
             )
+        if log_posterior is not None:
+            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
+        for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
+            check_mask(name, mask, tuple(log_prior.shape[:-1]), _meaning(log_prior).replace(", K", ""))
 
     def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
         return tuple(log_likelihood_shape[:-1])
-
-    def _check_masks(self, log_likelihood, log_likelihood_mask, log_prior_mask):
-        for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
-            check_mask(name, mask, tuple(log_likelihood.shape[:-1]), _meaning(log_likelihood).replace(", K", ""))
 
     def compute_output_spec(
         self,
@@ -186,10 +178,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        self._check_prior(log_prior)
-        self._check_masks(log_likelihood, log_likelihood_mask, log_prior_mask)
-        if log_posterior is not None:
-            check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
+        self._check(log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
         # Training may have one candidate more, that of the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
