@@ -124,12 +124,12 @@ class TokenLogLikelihood(keras.layers.Layer):
     def call(self, inputs, targets=None, log_weights=None, inputs_mask=None, candidates_mask=None):
         self._check(inputs, targets, log_weights, inputs_mask, candidates_mask)
         inputs = ops.cast(inputs, self.compute_dtype)
-        mask, counted = None, None if inputs_mask is None else ops.cast(inputs_mask, "bool")
+        counted = None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
-            targets = ops.cast(targets, "float32" if len(targets.shape) == len(inputs.shape) - 1 else "int32")
+            weighs_words = len(targets.shape) == len(inputs.shape) - 1
+            targets = ops.cast(targets, "float32" if weighs_words else "int32")
             if self.ignore_class is not None:
                 counted = both(counted, ops.not_equal(targets, self.ignore_class))
-            mask = counted
         visible = None if counted is None else counted[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
@@ -156,20 +156,19 @@ class TokenLogLikelihood(keras.layers.Layer):
             return ops.reshape(result, (*axes, self.vocabulary_size))
         rows = ops.reshape(rows, (num_candidates * num_words, width))
         if counted is not None:
-            counted = ops.broadcast_to(counted, axes)
-            targets = ops.where(counted if len(targets.shape) == len(axes) else counted[..., None], targets, 0)
+            targets = ops.where(counted[..., None] if weighs_words else counted, targets, 0)
         if visible is not None:
             visible = ops.broadcast_to(visible, (*axes, num_candidates))
             visible = ops.reshape(ops.transpose(ops.reshape(visible, (num_words, num_candidates))), (-1,))
-        if len(targets.shape) == len(axes):
-            targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
-        else:
+        if weighs_words:
             targets = ops.reshape(targets, (num_words, self.vocabulary_size))
+        else:
+            targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
         result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, visible, num_parts)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
-        if mask is not None:
+        if counted is not None:
             # `compute_mask` does not see the targets.
-            keras_private.set_mask(result, mask)
+            keras_private.set_mask(result, counted)
         return result
 
     def _weights(self):

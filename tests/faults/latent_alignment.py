@@ -182,8 +182,8 @@ FAULTS = [
     Fault(
         "votes: what stands at masked words counts",
         "latent_alignment/token_log_likelihood.py",
-        "targets = ops.where(counted if len(targets.shape) == len(axes) else counted[..., None], targets, 0)",
-        "targets = ops.where(counted, targets, 0) if len(targets.shape) == len(axes) else targets",
+        "targets = ops.where(counted[..., None] if weighs_words else counted, targets, 0)",
+        "targets = targets if weighs_words else ops.where(counted, targets, 0)",
         (VOTES,),
         "under_masks",
     ),
