@@ -41,7 +41,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
         index = most_probable(log_prior, objective.top_k)
     else:
         index = draw(source, objective.num_samples, seed)
-    candidates, chosen_prior = values_at(value, index), at(log_prior, index)
+    candidates, chosen_prior = tf.gather(value, index, batch_dims=1), at(log_prior, index)
     if keys.valid is not None:
         candidates = ops.where(is_possible(chosen_prior)[..., None], candidates, ops.zeros_like(candidates))
     if with_baseline:
@@ -79,13 +79,7 @@ def mixture(weights, value):
 
 def all_values(value, mask, shape):
     """Return the values of all keys, (B, T, S, D), zeros at masked ones."""
+    value = value[:, None]
     if mask is not None and mask.shape[1] != 1:
-        value = ops.where(mask[..., None], value[:, None], ops.zeros_like(value[:, None]))
-    else:
-        value = value[:, None]
+        value = ops.where(mask[..., None], value, ops.zeros_like(value))
     return ops.broadcast_to(value, (*shape, value.shape[-1]))
-
-
-def values_at(value, index):
-    """Return the values (B, T, K, D) of the keys at index (B, T, K)."""
-    return tf.gather(value, index, batch_dims=1)

@@ -60,7 +60,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         def backward(upstream):
             upstream = tf.where(wanted, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
-            totals = output.no_gradients()
+            totals = tuple(tf.zeros_like(x) for x in (inputs, kernel, bias))
             for part, probabilities in zip(parts, first_probabilities, strict=True):
                 totals = output.add_part(totals, chunks[0][part], probabilities, first[part])
             return output.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
@@ -171,14 +171,6 @@ class _Output:
             needed,
             lambda: self.chosen_and_probabilities(rows),
             lambda: (tf.zeros_like(rows, tf.float32), tf.zeros(shape, self.inputs.dtype)),
-        )
-
-    def no_gradients(self):
-        """Return zeros: the gradients by inputs, kernel and bias before any row."""
-        return (
-            tf.zeros_like(self.inputs),
-            tf.zeros_like(self.kernel, tf.float32),
-            tf.zeros_like(self.bias, tf.float32),
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):

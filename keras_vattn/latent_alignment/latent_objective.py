@@ -3,6 +3,7 @@ import typing
 
 import keras
 
+from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.validation import boolean, fraction, positive_integer, positive_number
 
 # The first estimator of each objective is the one it has by default.
@@ -217,19 +218,9 @@ class LatentObjective:
 
 def resolve_objective(identifier):
     """Return the `LatentObjective` that a pair of words ("elbo/sample"), a configuration or an instance stands for."""
-    if isinstance(identifier, LatentObjective):
-        return identifier
-    resolved = identifier
-    if isinstance(identifier, dict):
-        resolved = keras.saving.deserialize_keras_object(identifier)
-    elif isinstance(identifier, str):
-        resolved = LatentObjective(identifier)
-    if not isinstance(resolved, LatentObjective):
-        raise ValueError(
-            '`objective` must be a keras_vattn.LatentObjective or words such as "elbo/sample". '
-            f"Received: objective={identifier!r}"
-        )
-    return resolved
+    if isinstance(identifier, str):
+        return LatentObjective(identifier)
+    return resolve(identifier, {}, LatentObjective, "objective")
 
 
 def _legal_pair(name, objective, estimator=None):
