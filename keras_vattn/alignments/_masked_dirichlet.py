@@ -97,6 +97,7 @@ class MaskedDirichlet(tfp.Distribution):
 
     def __init__(self, concentration, keys):
         parameters = dict(locals())
+        keys.require_dense()
         self.concentration = tf.convert_to_tensor(concentration)
         self.keys = keys
         super().__init__(

@@ -81,11 +81,9 @@ class Dirichlet(Alignment):
         return dirichlet_divergence(concentration, self._concentration(prior_logits), keys)
 
     def distribution(self, logits, keys):
-        keys.require_dense()
         return MaskedDirichlet(self._concentration(logits), keys)
 
     def prior_distribution(self, p, logits, keys):
-        keys.require_dense()
         return MaskedDirichlet(self._concentration(p["log_alpha"] + ops.zeros_like(logits)), keys)
 
     def _concentration(self, logits):

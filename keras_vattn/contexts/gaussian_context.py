@@ -55,7 +55,7 @@ class GaussianContext(Context):
         super().__init__(**kwargs)
         self.prior = one_of("prior", prior, PRIORS)
         self.hidden_units = positive_integer("hidden_units", hidden_units, optional=True)
-        self.temperature = float(nonnegative_number("temperature", temperature))
+        self.temperature = nonnegative_number("temperature", temperature)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, weights_shape, value_shape):

@@ -68,7 +68,7 @@ class GaussianLatent(StochasticLayer):
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
         self.units = positive_integer("units", units)
-        self.temperature = float(nonnegative_number("temperature", temperature))
+        self.temperature = nonnegative_number("temperature", temperature)
         self.free_bits = nonnegative_number("free_bits", free_bits)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True

@@ -250,9 +250,7 @@ class StochasticLayer(keras.layers.Layer):
         """Return the arguments of this class, for `get_config`."""
         return {
             "kl_weight": self.kl_weight,
-            "kl_annealing": None
-            if self.kl_annealing is None
-            else keras.saving.serialize_keras_object(self.kl_annealing),
+            "kl_annealing": keras.saving.serialize_keras_object(self.kl_annealing),
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }

@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_vattn.losses.sequence_crossentropy import token_log_likelihood
-from keras_vattn.support.validation import integer
+from keras_vattn.support.validation import integer, one_of
 
-_KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
+KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -55,8 +55,7 @@ class Perplexity(keras.metrics.Metric):
     """
 
     def __init__(self, kind="plug-in", from_logits=True, ignore_class=None, name=None, dtype=None):
-        if kind not in _KINDS:
-            raise ValueError(f"`kind` must be one of {', '.join(map(repr, _KINDS))}. Received: kind={kind!r}")
+        kind = one_of("kind", kind, KINDS)
         super().__init__(name=name or f"{kind.replace('-', '_')}_perplexity", dtype=dtype or "float32")
         self.kind = kind
         self.from_logits = from_logits

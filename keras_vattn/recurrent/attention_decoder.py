@@ -1,8 +1,8 @@
 import keras
 
 from keras_vattn.layers.attention import Attention
-from keras_vattn.recurrent import feeding as feedings
 from keras_vattn.recurrent.cells import CELLS, RecurrentCell
+from keras_vattn.recurrent.feeding import FEEDINGS, Feeding
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.support import keras_private
@@ -103,7 +103,7 @@ class AttentionDecoder(RecurrentDecoder):
         self.query = one_of("query", query, QUERIES)
         # The names stay in the config, where they were given.
         self._feeding_name = feeding if isinstance(feeding, str) else None
-        self._feeding = feedings.get(feeding)
+        self._feeding = resolve(feeding, FEEDINGS, Feeding, "feeding")
         self.residual = boolean("residual", residual)
         self.dropout = fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

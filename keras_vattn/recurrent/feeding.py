@@ -1,7 +1,5 @@
 import keras
 
-from keras_vattn.support.identifiers import resolve
-
 
 class Feeding:
     """Base class of the feedings: what of a step's attention enters the cell, and the state of a score that keeps one.
@@ -95,8 +93,3 @@ class ExpectedFeeding(Feeding):
 
 
 FEEDINGS = {"off": NoFeeding, "sampled": SampledFeeding, "expected": ExpectedFeeding}
-
-
-def get(identifier):
-    """Return the `Feeding` that a name, a class, a config dictionary or an instance stands for."""
-    return resolve(identifier, FEEDINGS, Feeding, "feeding")

@@ -11,7 +11,6 @@ from tensorflow_probability.python.distributions import (
     RelaxedOneHotCategorical,
     VectorDeterministic,
     Weibull,
-    kl_divergence,
 )
 from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
 from tensorflow_probability.python.internal.samplers import split_seed
@@ -28,6 +27,5 @@ __all__ = [
     "RelaxedOneHotCategorical",
     "VectorDeterministic",
     "Weibull",
-    "kl_divergence",
     "split_seed",
 ]
