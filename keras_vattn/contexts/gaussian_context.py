@@ -4,6 +4,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.contexts.context import Context
 from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal, gaussian_divergence, gaussian_sample
+from keras_vattn.support.loop import product
 from keras_vattn.support.validation import nonnegative_number, one_of, positive_integer
 
 PRIORS = ("standard", "mean")
@@ -74,15 +75,11 @@ class GaussianContext(Context):
         return random.normal(shape, seed)
 
     def posterior_parameters(self, mean):
-        # Of rank 2: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
-        width = mean.shape[-1]
-        rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, width))
-        hidden = ops.tanh(self._affine(rows, self.hidden_kernel, self.hidden_bias))
-        log_scale = self._affine(hidden, self.log_scale_kernel, self.log_scale_bias)
-        return {"log_scale": ops.reshape(clip_log_scale(log_scale), (*ops.shape(mean)[:-1], width))}
-
-    def _affine(self, rows, kernel, bias):
-        return ops.matmul(rows, ops.cast(kernel, self.compute_dtype)) + ops.cast(bias, self.compute_dtype)
+        # Rows, so that nothing between the products has to change its shape.
+        rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, mean.shape[-1]))
+        hidden = ops.tanh(product(rows, self.hidden_kernel) + ops.cast(self.hidden_bias, rows.dtype))
+        log_scale = product(hidden, self.log_scale_kernel) + ops.cast(self.log_scale_bias, rows.dtype)
+        return {"log_scale": ops.reshape(clip_log_scale(log_scale), ops.shape(mean))}
 
     def prior_parameters(self, value, keys):
         return None if self.prior == "standard" else keys.average(value)
