@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from keras_vattn.support.loop import trace
+from keras_vattn.decoding.decode import trace_kept
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
 # In place of -inf, which would make NaN: the log probability of a beam that no sentence is in.
@@ -98,12 +98,13 @@ def beam_search(
     rows = tf.range(batch_size)[:, None] * num_beams  # (B, 1), the first row of each sentence
     state = tree.map_structure(lambda x: tf.repeat(tf.convert_to_tensor(x), num_beams, axis=0), state)
     flat_state = tree.flatten(state)
-    kept_structure, kept_specs = trace(
-        lambda ids, state: step(ids, state, tf.constant(0))[2],
-        tf.TensorSpec((None if static_size is None else static_size * num_beams,), tf.int32),
-        tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
-    )
-    _check_kept(kept_structure, coverage_penalty)
+    num_rows = None if static_size is None else static_size * num_beams
+    kept_structure, kept_specs = trace_kept(step, (num_rows,), state, RESULTS)
+    if coverage_penalty and "weights" not in kept_structure:
+        raise ValueError(
+            'A coverage penalty needs a step that keeps the alignment "weights" (N, S). '
+            f"Received: coverage_penalty={coverage_penalty}, a step that keeps {sorted(kept_structure)}"
+        )
 
     def body(position, beams, arrays, flat_state):
         logits, new_state, kept = step(
@@ -197,17 +198,6 @@ class _Scoring:
         # No word adds to a log-probability, and the coverage comes to 0 at most.
         bound = beams["penalised"] / self.of_length(self.max_length)
         return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["penalised"] > 0.5 * DEAD))
-
-
-def _check_kept(structure, coverage_penalty):
-    taken = set(RESULTS) & set(structure)
-    if taken:
-        raise ValueError(f"`step` cannot keep what `beam_search` returns itself. Received: {', '.join(sorted(taken))}")
-    if coverage_penalty and "weights" not in structure:
-        raise ValueError(
-            'A coverage penalty needs a step that keeps the alignment "weights" (N, S). '
-            f"Received: coverage_penalty={coverage_penalty}, a step that keeps {sorted(structure)}"
-        )
 
 
 def _first_beams(start_ids, num_beams, scoring):

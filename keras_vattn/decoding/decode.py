@@ -40,15 +40,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
     if not tf.is_tensor(max_length):
         max_length = positive_integer("max_length", max_length)
     start_ids = tf.cast(start_ids, tf.int32)
-    flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
-    kept_structure, kept_specs = trace(
-        lambda ids, state: step(ids, state, tf.constant(0))[2],
-        tf.TensorSpec(start_ids.shape, tf.int32),
-        tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]),
-    )
-    taken = {"ids", "lengths", "log_probabilities"} & set(kept_structure)
-    if taken:
-        raise ValueError(f"`step` cannot keep what `decode` returns itself. Received: {', '.join(sorted(taken))}")
+    state = tree.map_structure(tf.convert_to_tensor, state)
+    kept_structure, kept_specs = trace_kept(step, start_ids.shape, state, ("ids", "lengths", "log_probabilities"))
     arrays = {
         "ids": tf.TensorArray(tf.int32, max_length, element_shape=start_ids.shape),
         "kept": [tf.TensorArray(spec.dtype, max_length, element_shape=spec.shape) for spec in kept_specs],
@@ -76,7 +69,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
         tf.zeros_like(start_ids),
         tf.zeros_like(start_ids, tf.float32),
         arrays,
-        flat_state,
+        tree.flatten(state),
     )
     position, _, _, lengths, log_probabilities, arrays, _ = tf.while_loop(
         lambda position, ids, finished, *_: ~tf.reduce_all(finished),
@@ -123,6 +116,20 @@ def sample(step, state, start_ids, end_id, max_length, seed, temperature=1.0, to
     [[2, 3, 0, 0]]
     """
     return decode(step, state, start_ids, end_id, max_length, RandomSampler(seed, temperature, top_k, top_p), pad_id)
+
+
+def trace_kept(step, ids_shape, state, results):
+    """Return the structure of what a step keeps, and a TensorSpec for each entry; ValueError if it keeps something
+    under one of the names of the results."""
+    structure, specs = trace(
+        lambda ids, state: step(ids, state, tf.constant(0))[2],
+        tf.TensorSpec(ids_shape, tf.int32),
+        tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
+    )
+    taken = set(results) & set(structure)
+    if taken:
+        raise ValueError(f"`step` cannot keep what decoding returns itself. Received: {', '.join(sorted(taken))}")
+    return structure, specs
 
 
 def _keep_reached(stacked, reached):
