@@ -45,9 +45,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
     if unknown:
         raise ValueError(f"No history has these metrics; they have {known}. Received: {unknown}")
 
-    across = min(len(metrics), 4 if len(metrics) in (4, 7, 8) else 3)
-    if len(metrics) == 4:
-        across = 2
+    across = 2 if len(metrics) == 4 else min(len(metrics), 4 if len(metrics) in (7, 8) else 3)
     down = -(-len(metrics) // across)
     labels = {name: name if len(runs) == 1 else f"{name} (mean ± sd, {len(runs)} seeds)" for name, runs in rows.items()}
     num_columns = legend_columns(4.2 * across, labels.values())
