@@ -84,10 +84,7 @@ class SegmentKeys(Keys):
 
     def _reduce(self, segment_reduction, x):
         """Reduce the last axis, which a segment operation expects first."""
-        rank = len(x.shape)
-        x = x if rank == 1 else ops.moveaxis(x, -1, 0)
-        x = segment_reduction(x, self.row_ids, self.num_rows)
-        return x if rank == 1 else ops.moveaxis(x, 0, -1)
+        return ops.moveaxis(segment_reduction(ops.moveaxis(x, -1, 0), self.row_ids, self.num_rows), 0, -1)
 
 
 def _ids(name, ids):

@@ -1,6 +1,6 @@
 import numpy as np
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
 
 from keras_vattn.decoding.decode import trace_kept
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
@@ -304,7 +304,7 @@ def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, 
         (tf.constant(0), order, ids_out, kept_out),
         maximum_iterations=max_length,
     )
-    by_sentence = lambda x: tf.transpose(x, [1, 2, 0, *range(3, x.shape.rank)])  # noqa: E731
+    by_sentence = lambda x: ops.moveaxis(x, 0, 2)  # noqa: E731
     nothing = lambda x: tf.where(dead, float("-inf"), x)  # noqa: E731
     return {
         "ids": by_sentence(ids_out.stack()),

@@ -1,5 +1,5 @@
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
 
 from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
 from keras_vattn.support.loop import trace
@@ -134,5 +134,4 @@ def trace_kept(step, ids_shape, state, results):
 
 def _keep_reached(stacked, reached):
     shape = [-1] + [1] * (stacked.shape.rank - 1)
-    stacked = tf.where(tf.reshape(reached, shape), stacked, tf.zeros_like(stacked))
-    return tf.transpose(stacked, [1, 0, *range(2, stacked.shape.rank)])
+    return ops.swapaxes(tf.where(tf.reshape(reached, shape), stacked, tf.zeros_like(stacked)), 0, 1)

@@ -41,7 +41,7 @@ def scan(step, state, inputs, length):
     flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, [tf.unstack(x, length, axis=1) for x in flat_inputs], int(length))
-    inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(_swap_batch_and_time(x)) for x in flat_inputs]
+    inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(ops.swapaxes(x, 0, 1)) for x in flat_inputs]
     inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
     output_structure, output_specs = trace(
@@ -63,7 +63,7 @@ def scan(step, state, inputs, length):
         (tf.constant(0), arrays, flat_state),
         maximum_iterations=length,
     )
-    stacked = [_swap_batch_and_time(array.stack()) for array in arrays]
+    stacked = [ops.swapaxes(array.stack(), 0, 1) for array in arrays]
     return tree.pack_sequence_as(output_structure, stacked), tree.pack_sequence_as(state, flat_state)
 
 
@@ -79,10 +79,6 @@ def _scan_eagerly(step, state, inputs, inputs_by_time, length):
 
 def _like(new, old):
     return tf.ensure_shape(new, old.shape)
-
-
-def _swap_batch_and_time(x):
-    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
 def trace(function, *arguments):
