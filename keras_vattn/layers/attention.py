@@ -82,8 +82,9 @@ class Attention(AlignedLayer):
     (TensorShape([2, 3, 8]), TensorShape([2, 3, 5]), 1)
     """
 
-    # The arguments that a named form has decided, and neither takes nor returns.
+    # The arguments that a named form has decided, and neither takes nor returns, and those that it has of its own.
     decided = ()
+    own_arguments = ()
     takes_seed_stacks = True
 
     def __init__(
@@ -352,6 +353,7 @@ class Attention(AlignedLayer):
             "prior": serialize_part(self.alignment_prior),
             "dropout": self.dropout,
             "warm_start": self.warm_start,
+            **{name: getattr(self, name) for name in self.own_arguments},
         }
         return {name: value for name, value in config.items() if name not in self.decided}
 

@@ -50,6 +50,7 @@ class BayesianAttention(Attention):
     """
 
     decided = ("alignment", "context")
+    own_arguments = ("distribution", "k", "sigma", "parameterization", "kl_estimator")
 
     def __init__(
         self,
@@ -85,7 +86,3 @@ class BayesianAttention(Attention):
         self.distribution = distribution
         self.k, self.sigma = weibull.k, log_normal.sigma
         self.parameterization, self.kl_estimator = parameterization, kl_estimator
-
-    def get_config(self):
-        names = ("distribution", "k", "sigma", "parameterization", "kl_estimator")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -44,6 +44,7 @@ class DirichletAttention(Attention):
     """
 
     decided = ("alignment", "context")
+    own_arguments = ("min_log_concentration", "max_log_concentration")
 
     def __init__(
         self,
@@ -80,7 +81,3 @@ class DirichletAttention(Attention):
     @property
     def max_log_concentration(self):
         return self.alignment.max_log_concentration
-
-    def get_config(self):
-        names = ("min_log_concentration", "max_log_concentration")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

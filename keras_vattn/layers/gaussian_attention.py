@@ -41,6 +41,7 @@ class GaussianAttention(Attention):
     """
 
     decided = ("alignment", "context", "warm_start")
+    own_arguments = ("prior", "hidden_units", "temperature")
 
     def __init__(
         self,
@@ -81,11 +82,3 @@ class GaussianAttention(Attention):
     @property
     def temperature(self):
         return self.context.temperature
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "prior": self.prior,
-            "hidden_units": self.hidden_units,
-            "temperature": self.temperature,
-        }
