@@ -7,7 +7,7 @@ from keras_vattn import random
 from keras_vattn.alignments._masked_dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.support.special import soft_clamp
-from keras_vattn.support.validation import finite_number
+from keras_vattn.support.validation import number
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -42,8 +42,8 @@ class Dirichlet(Alignment):
     takes_seed_stacks = True
 
     def __init__(self, min_log_concentration=-10.0, max_log_concentration=10.0):
-        self.min_log_concentration = finite_number("min_log_concentration", min_log_concentration)
-        self.max_log_concentration = finite_number("max_log_concentration", max_log_concentration)
+        self.min_log_concentration = number("min_log_concentration", min_log_concentration)
+        self.max_log_concentration = number("max_log_concentration", max_log_concentration)
         if not self.min_log_concentration < self.max_log_concentration:
             raise ValueError(
                 "`min_log_concentration` must be below `max_log_concentration`. Received: "

@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vattn.support.validation import finite_number, one_of, positive_integer, positive_number
+from keras_vattn.support.validation import number, one_of, positive_integer, positive_number
 
 SCALES = ("rate", "paper")
 
@@ -72,7 +72,7 @@ class FixedPrior(Prior):
         super().__init__(**kwargs)
         self.alpha = positive_number("alpha", alpha)
         self.beta = positive_number("beta", beta)
-        self.mean = finite_number("mean", mean)
+        self.mean = number("mean", mean)
         self.sigma = positive_number("sigma", sigma)
 
     def build(self, key_shape):

@@ -147,8 +147,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return layer_call
 
     def compute_mask(self, inputs, previous_mask=None):
-        mask = first_mask(previous_mask)
-        return dict.fromkeys(self.gives, mask)
+        return dict.fromkeys(self.gives, first_mask(previous_mask))
 
 
 def _take_step(parts, given, state, memory, noise, training):

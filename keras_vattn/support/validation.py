@@ -63,11 +63,6 @@ def positive_number(name, value):
     return number(name, value, above=0)
 
 
-def finite_number(name, value):
-    """Return a finite number; ValueError otherwise."""
-    return number(name, value)
-
-
 def nonnegative_number(name, value):
     """Return a finite number of at least 0; ValueError otherwise."""
     return number(name, value, minimum=0)

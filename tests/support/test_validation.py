@@ -22,7 +22,6 @@ def test_numbers_become_floats_of_python(kind):
     checks = (
         validation.number,
         validation.positive_number,
-        validation.finite_number,
         validation.nonnegative_number,
     )
     for check in checks:
@@ -41,10 +40,10 @@ def test_numbers_become_floats_of_python(kind):
         (validation.positive_integer, 0, "a positive integer"),
         (validation.positive_integer, None, "a positive integer"),
         (validation.whole_number, -1, "an integer of at least 0"),
-        (validation.finite_number, math.inf, "a finite number"),
-        (validation.finite_number, np.float64("nan"), "a finite number"),
-        (validation.finite_number, "1", "a finite number"),
-        (validation.finite_number, True, "a finite number"),
+        (validation.number, math.inf, "a finite number"),
+        (validation.number, np.float64("nan"), "a finite number"),
+        (validation.number, "1", "a finite number"),
+        (validation.number, True, "a finite number"),
         (validation.positive_number, 0.0, "a finite number above 0"),
         (validation.nonnegative_number, -0.1, "a finite number of at least 0"),
         (validation.fraction, 1.0, "a finite number of at least 0 and below 1"),
