@@ -163,23 +163,20 @@ class AttentionDecoder(RecurrentDecoder):
             self.attention.build(below, memory_shape)
 
     def parts(self):
-        entering = None
-        if self._feeds:
-            entering = (lambda given, state: state["fed"]) if self._is_current else (lambda given, state: given["fed"])
-        cells = CellsPart(self.cells, entering, self.dropout, self.residual, self.seed_generator)
+        is_current = self.query == "current"
+        if is_current:
+            query, fed = (lambda given, state: given["hidden"]), (lambda given, state: state["fed"])
+        else:
+            query, fed = (lambda given, state: state["cells"][0]), (lambda given, state: given["fed"])
+        cells = CellsPart(self.cells, fed if self._feeds else None, self.dropout, self.residual, self.seed_generator)
         if self.attention is None:
             return [cells]
-        query = _hidden if self._is_current else _first_state
         leaves_loop = not (self._feeds or self.attention.score.keeps_state)
         attention = AttentionPart(self.attention, query, self._feeding, leaves_loop)
-        if not self._is_current:
+        if not is_current:
             return [attention, cells]
         carry = [Carry("fed", self._fed_width, self.compute_dtype)] if self._feeds else []
         return [cells, attention, *carry]
-
-    @property
-    def _is_current(self):
-        return self.query == "current"
 
     def step(self, inputs, state, memory, noise=None):
         """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
@@ -293,11 +290,3 @@ class AttentionDecoder(RecurrentDecoder):
             "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
             "seed": self.seed,
         }
-
-
-def _hidden(given, state):
-    return given["hidden"]
-
-
-def _first_state(given, state):
-    return state["cells"][0]
