@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
+from keras_vattn.support.loop import product
 from keras_vattn.support.validation import positive_integer
 
 
@@ -56,10 +57,8 @@ class Additive(Score):
         return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
 
     def score(self, query, projected_keys):
-        # einsum: the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown.
-        projected_query = ops.einsum("btd,du->btu", query, ops.cast(self.query_kernel, query.dtype))
-        hidden = ops.tanh(projected_query[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
-        return ops.einsum("btsu,uo->btso", hidden, ops.cast(self.scale, query.dtype))[..., 0]
+        hidden = ops.tanh(product(query, self.query_kernel)[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
+        return product(hidden, self.scale)[..., 0]
 
     def get_config(self):
         return {
