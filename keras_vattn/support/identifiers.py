@@ -21,8 +21,7 @@ def resolve(identifier, known, base_class, kind, **kwargs):
     Raises:
         ValueError: If the name is unknown (the known ones are listed) or the object is of another kind.
     """
-    if isinstance(identifier, base_class):
-        return identifier
+    resolved = identifier
     if isinstance(identifier, dict):
         resolved = keras.saving.deserialize_keras_object(identifier)
     elif isinstance(identifier, str) and known:
@@ -32,8 +31,6 @@ def resolve(identifier, known, base_class, kind, **kwargs):
         return known[identifier](**kwargs)
     elif inspect.isclass(identifier) and issubclass(identifier, base_class):
         return identifier(**kwargs)
-    else:
-        resolved = identifier
     if not isinstance(resolved, base_class):
         names = "".join(f'"{name}", ' for name in known)
         raise ValueError(
