@@ -171,9 +171,7 @@ class _Scoring:
         return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
 
     def end_penalty(self, position):
-        """Return what the end-of-sentence token costs as word `position`, (B, 1), or 0."""
-        if not self.eos_normalization:
-            return 0.0
+        """Return what the end-of-sentence token costs as word `position`, (B, 1)."""
         return self.eos_normalization * self.source_length / tf.cast(position + 1, tf.float32)
 
     def cover(self, beams, kept):

@@ -300,7 +300,9 @@ class LatentPart(Part):
         if inputs is not None:
             parameters = gives[self.name + "_posterior"] = self.latent.parameters(inputs)
         if parameters is None:
-            zeros = ops.zeros((_batch_size(given, state), self.latent.units), "float32")
+            # Every entry is (B, ...).
+            batch_size = ops.shape(tree.flatten((given, state))[0])[0]
+            zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}
         gives[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
         return gives, {}
@@ -338,11 +340,6 @@ class Carry(Part):
 
     def step(self, given, state, memory, noise, training):
         return {}, {self.name: given[self.name]}
-
-
-def _batch_size(given, state):
-    # Every entry is (B, ...).
-    return ops.shape(tree.flatten((given, state))[0])[0]
 
 
 def _prefix(name, usual):
