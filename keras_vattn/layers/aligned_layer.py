@@ -2,7 +2,6 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.support import keras_private
 
 
 class AlignedLayer(StochasticLayer):
@@ -82,9 +81,6 @@ class AlignedLayer(StochasticLayer):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
         given = self.bind_call(arguments, options)
-        for name in {f"{name}_mask" for name in ("query", "value", "key")} & set(given):
-            # As a call of the layer finds it.
-            given[name] = keras_private.mask_of(given[name[:-5]]) if given[name] is None else given[name]
         for name in {"query", "value", "key", "posterior_logits"} & set(given):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given

@@ -10,6 +10,7 @@ from keras_vattn import random
 from keras_vattn.annealing import final_value
 from keras_vattn.draws.marks import InnermostDraws
 from keras_vattn.layers.call_count import CallCount
+from keras_vattn.support import keras_private
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
 
 REDUCTIONS = ("sum", "query_mean", "mean")
@@ -141,10 +142,15 @@ class StochasticLayer(keras.layers.Layer):
             )
 
     def bind_call(self, arguments, options):
-        """Return the arguments of a call by name, the defaults of those that are not given among them."""
+        """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks."""
         bound = inspect.signature(self.call).bind(*arguments, **options)
         bound.apply_defaults()
-        return dict(bound.arguments)
+        given = dict(bound.arguments)
+        for name, x in bound.arguments.items():
+            mask = f"{name}_mask"
+            if mask in given and given[mask] is None:
+                given[mask] = keras_private.mask_of(x)
+        return given
 
     def noise_seed(self, training):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""

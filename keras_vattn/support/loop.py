@@ -40,7 +40,7 @@ def scan(step, state, inputs, length):
     """
     flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
     if tf.executing_eagerly() and length:
-        return _scan_eagerly(step, state, inputs, [tf.unstack(x, length, axis=1) for x in flat_inputs], int(length))
+        return _scan_eagerly(step, state, inputs, [tf.unstack(x, axis=1) for x in flat_inputs], int(length))
     inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(ops.swapaxes(x, 0, 1)) for x in flat_inputs]
     inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
     flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]

@@ -87,6 +87,22 @@ def test_scores_on_request():
     assert symbolic["weights"].shape == (None, 3, SOURCE)
 
 
+def test_distributions_have_the_masks_of_keras():
+    memory = tf.constant(MASKED["memory"])
+    memory._keras_mask = tf.constant(MASKED["memory_mask"])
+    layer = CategoricalAttention(objective="elbo/sample")
+    options = {"posterior_logits": MASKED["posterior_logits"]}
+    latent = layer(MASKED["query"], memory, return_attention_scores=True, **options)
+    for name, distribution in (
+        ("weights", layer.prior_distribution(MASKED["query"], memory, **options)),
+        ("posterior_weights", layer.posterior_distribution(MASKED["query"], memory, **options)),
+    ):
+        # A row without a key has weights of 0 and no distribution.
+        rows = MASKED["memory_mask"].any(axis=-1)
+        assert 0 < rows.sum() < MASKED["memory_mask"].sum()
+        np.testing.assert_allclose(latent[name][rows], distribution.probs_parameter()[rows], rtol=1e-5)
+
+
 def test_k_max_at_evaluation():
     """`top_k` makes the prediction K-max, whatever the training."""
     for objective in (LatentObjective("elbo", top_k=3), LatentObjective("marginal", top_k=3)):
