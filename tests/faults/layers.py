@@ -216,4 +216,12 @@ FAULTS = [
         ("tests/layers/test_aligned_heads.py",),
         "causal",
     ),
+    Fault(
+        "distributions: Keras's masks not looked at",
+        "layers/stochastic_layer.py",
+        "                given[mask] = keras_private.mask_of(x)\n",
+        "                pass\n",
+        ("tests/latent_alignment/test_categorical_attention.py", "tests/layers/test_attention.py"),
+        "masks_of_keras",
+    ),
 ]
