@@ -19,7 +19,8 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
     use it alone for the deterministic rows and beside the posterior for the others).
 
     Draws of the attention weights are draws of a model whose output holds them: `keras.Model(model.inputs,
-    [model.output, weights])`.
+    [model.output, weights])`, where the model has called its attention with `return_attention_scores=True` from the
+    beginning. (A second call for them alone fails in Keras 3.15, "Output with path ... is not connected".)
 
     `dropout=True` is not `training=True`. The model runs as at inference, batch normalisation with its moving
     averages; only the layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout` or `dropout_rate`

@@ -45,6 +45,9 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
+    Ask for the same entries in every call of a functional model (`return_attention_scores`): Keras 3.15 takes the
+    number of a layer's outputs from its first call.
+
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable ones, of `num_samples`
     draws from q (from p for `"hard"`, and where `keras_vattn.posterior_draws` asks for draws and there are no posterior
     logits), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
@@ -267,23 +270,16 @@ class CategoricalAttention(StochasticLayer):
             calls.add((False, self.objective.in_training))
         if has_posterior or not self.objective.in_training.needs_posterior:
             calls.add((True, self.objective.in_training))
-        num_candidates = {self._num_entries(pair, num_keys) for _, pair in calls}
-        num_contexts = {
-            self._num_entries(pair, num_keys, self.objective.has_baseline_entry(pair, training))
-            for training, pair in calls
-        }
+        num_candidates, num_contexts = set(), set()
+        for training, pair in calls:
+            number = self.objective.num_candidates(pair, num_keys)
+            num_candidates.add(number)
+            num_contexts.add(None if number is None else number + self.objective.has_baseline_entry(pair, training))
         # Unknown where calls differ.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}
         return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
-
-    def _num_entries(self, pair, num_keys, has_baseline_entry=False):
-        if pair.estimator == "enumerate":
-            return num_keys
-        if pair.estimator == "top_k":
-            return None if num_keys is None else min(self.objective.top_k, num_keys)
-        return (self.objective.num_samples if pair.estimator == "sample" else 1) + has_baseline_entry
 
     def compute_output_spec(self, *arguments, **options):
         given = self.bind_call(arguments, options)

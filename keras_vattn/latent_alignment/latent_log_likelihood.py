@@ -21,7 +21,8 @@ class LatentLogLikelihood(keras.layers.Layer):
     gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. A KL
     is no part of it: `keras_vattn.CategoricalAttention` adds that one to the losses.
 
-    Where an example has one query there may be no axis of steps: (B, K) gives (B,).
+    Where an example has one query there may be no axis of steps: (B, K) gives (B,). What the attention returned, (B, 1,
+    K), is taken as it is.
 
     Args:
         objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` whose candidates these
@@ -29,8 +30,10 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     Call arguments:
         log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
-            1) with the soft baseline in training. Or (B, K), and then all that follows is without the axis T.
-        log_prior: (B, T, K) of the `CategoricalAttention`.
+            1) with the soft baseline in training. Or (B, K), and then all that follows is without the axis T, or with
+            T = 1.
+        log_prior: (B, T, K) of the `CategoricalAttention`, as it returned it: a slice does not say which objective made
+            it, so that only the number of candidates is checked.
         log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal, and q is
             p where `keras_vattn.posterior_draws` makes the attention draw.
         log_likelihood_mask: Boolean (B, T), and
@@ -96,8 +99,12 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        self._check(log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
+        log_prior, log_posterior, log_prior_mask = self._checked(
+            log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask
+        )
         pair = self.objective.pair(training, self.draws is not None, log_posterior is not None)
+        num_candidates = self.objective.num_candidates(pair, log_prior.shape[-1])
+        check_shape("log_prior", log_prior, (*log_prior.shape[:-1], num_candidates), f"{_meaning(log_prior)} of {pair}")
         expected = list(log_prior.shape)
         if expected[-1] is not None:
             expected[-1] += self.objective.has_baseline_entry(pair, training)
@@ -150,7 +157,8 @@ class LatentLogLikelihood(keras.layers.Layer):
         # A batch of nothing but padding changes nothing.
         self.average.assign(ops.where(number > 0, decay * self.average + (1.0 - decay) * new, self.average))
 
-    def _check(self, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
+    def _checked(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
+        """Return what the attention gave, without an axis of steps where the log-likelihood has none."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
@@ -161,10 +169,14 @@ class LatentLogLikelihood(keras.layers.Layer):
                 "CategoricalAttention and LatentLogLikelihood must have the same objective. "
                 f"Received: {made_for} there, {self.objective} here"
             )
+        if len(log_likelihood.shape) == 2 and len(log_prior.shape) == 3 and log_prior.shape[1] == 1:
+            given = (log_prior, log_posterior, log_prior_mask)
+            log_prior, log_posterior, log_prior_mask = (None if x is None else x[:, 0] for x in given)
         if log_posterior is not None:
             check_shape("log_posterior", log_posterior, tuple(log_prior.shape), _meaning(log_prior))
         for name, mask in (("log_likelihood_mask", log_likelihood_mask), ("log_prior_mask", log_prior_mask)):
-            check_mask(name, mask, tuple(log_prior.shape[:-1]), _meaning(log_prior).replace(", K", ""))
+            check_mask(name, mask, tuple(log_likelihood.shape[:-1]), _meaning(log_likelihood).replace(", K", ""))
+        return log_prior, log_posterior, log_prior_mask
 
     def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
         return tuple(log_likelihood_shape[:-1])
@@ -178,7 +190,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_prior_mask=None,
         training=None,
     ):
-        self._check(log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
+        log_prior, _, _ = self._checked(log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
         # Training may have one candidate more, that of the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}

@@ -3,7 +3,6 @@ import typing
 
 import keras
 
-from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.validation import boolean, fraction, positive_integer, positive_number
 
 # The first estimator of each objective is the one it has by default.
@@ -201,6 +200,15 @@ class LatentObjective:
         """Return whether the candidates of a pair have one entry more, that of the soft baseline: in training only."""
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
+    def num_candidates(self, pair, num_keys):
+        """Return how many candidates a pair has of this many keys, `None` where that is not known, without the entry of
+        the soft baseline."""
+        if pair.estimator == "enumerate":
+            return num_keys
+        if pair.estimator == "top_k":
+            return None if num_keys is None else min(self.top_k, num_keys)
+        return self.num_samples if pair.estimator == "sample" else 1
+
     def is_equivalent(self, other):
         """Return whether another objective says the same, a baseline function of the same code included."""
         return self == other or self.get_config() == other.get_config()
@@ -218,9 +226,17 @@ class LatentObjective:
 
 def resolve_objective(identifier):
     """Return the `LatentObjective` that a pair of words ("elbo/sample"), a configuration or an instance stands for."""
-    if isinstance(identifier, str):
-        return LatentObjective(identifier)
-    return resolve(identifier, {}, LatentObjective, "objective")
+    resolved = identifier
+    if isinstance(identifier, dict):
+        resolved = keras.saving.deserialize_keras_object(identifier)
+    elif isinstance(identifier, str):
+        resolved = LatentObjective(identifier)
+    if not isinstance(resolved, LatentObjective):
+        raise ValueError(
+            '`objective` must be a keras_vattn.LatentObjective or words such as "elbo/sample". '
+            f"Received: objective={identifier!r}"
+        )
+    return resolved
 
 
 def _legal_pair(name, objective, estimator=None):

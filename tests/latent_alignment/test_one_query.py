@@ -1,0 +1,67 @@
+"""One query an example (a question about an image): no axis of steps behind the attention."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective
+
+QUESTION = np.random.default_rng(3).normal(size=(4, 1, 6)).astype("float32")
+REGIONS = np.random.default_rng(4).normal(size=(4, 5, 6)).astype("float32")
+POSTERIOR = np.random.default_rng(5).normal(size=(4, 1, 5)).astype("float32")
+
+
+def one_query(objective, other=None, sliced=False):
+    """The bound of one question an example about five regions, with two layers' objectives."""
+    attention = CategoricalAttention("dot_product", objective, seed=1)
+    options = {"posterior_logits": POSTERIOR} if attention.objective.in_training.needs_posterior else {}
+    latent = attention(QUESTION, REGIONS, training=True, **options)
+    log_likelihood = tf.reduce_sum(latent["candidates"][:, 0], axis=-1)
+    found = (latent["log_prior"], latent["log_posterior"])
+    layer = LatentLogLikelihood(other or objective)
+    return layer, log_likelihood, [x[:, 0] for x in found] if sliced else found
+
+
+@pytest.mark.parametrize(
+    "objective", ["soft", "marginal", "marginal/top_k", "elbo", "elbo/enumerate", "hard", "wake_sleep"]
+)
+def test_what_the_attention_returned_is_taken_as_it_is(objective):
+    """Beside log-likelihoods without an axis of steps: the value of the sliced ones, (B,)."""
+    options = {"marginal/top_k": {"top_k": 2}, "wake_sleep": {"num_samples": 3}}.get(objective, {})
+    objective = LatentObjective(objective, **options)
+    layer, log_likelihood, found = one_query(objective)
+    value = layer(log_likelihood, *found, training=True)
+    assert value.shape == (4,)
+    sliced = layer(log_likelihood, *(x[:, 0] for x in found), training=True)
+    np.testing.assert_array_equal(value, sliced)
+    with_axis = layer(log_likelihood[:, None], *found, training=True)
+    np.testing.assert_array_equal(value, with_axis[:, 0])
+
+
+@pytest.mark.parametrize("other", ["soft", "elbo/enumerate", "hard"])
+def test_another_objective_is_refused_beside_one_query(other):
+    layer, log_likelihood, found = one_query("marginal", other)
+    with pytest.raises(ValueError, match="must have the same objective"):
+        layer(log_likelihood, *found, training=True)
+
+
+@pytest.mark.parametrize("other", ["soft", "hard", LatentObjective("marginal/top_k", top_k=3)])
+def test_another_number_of_candidates_is_refused(other):
+    """All that is known of a slice."""
+    layer, log_likelihood, found = one_query("marginal", other, sliced=True)
+    with pytest.raises(ValueError, match=r"`log_prior` must have shape.*Received: log_prior.shape=\(4, 5\)"):
+        layer(log_likelihood, *found, training=True)
+
+
+def test_a_functional_model_of_one_query():
+    question, regions = keras.Input((6,)), keras.Input((5, 6))
+    latent = CategoricalAttention("dot_product", "marginal")(question[:, None], regions)
+    log_likelihood = keras.ops.sum(latent["candidates"][:, 0], axis=-1)
+    bound = LatentLogLikelihood("marginal")(log_likelihood, latent["log_prior"], latent["log_posterior"])
+    assert bound.shape == (None,)
+    model = keras.Model([question, regions], bound)
+    layer, log_likelihood, found = one_query("marginal")
+    np.testing.assert_allclose(model([QUESTION[:, 0], REGIONS]), layer(log_likelihood, *found), rtol=1e-5)
+    with pytest.raises(ValueError, match="must have the same objective"):
+        LatentLogLikelihood("soft")(log_likelihood, latent["log_prior"])
