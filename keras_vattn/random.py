@@ -102,9 +102,10 @@ def fold_in(seed, number):
     >>> bool(keras.ops.all(keras_vattn.random.fold_in(seed, 0) == keras_vattn.random.fold_in(seed, 1)))
     False
     """
+    seed = tf.cast(seed, tf.int32)
     if _is_stack(seed):
         return tf.map_fn(lambda one: fold_in(one, number), seed)
-    number = tf.cast(number, tf.uint64) if tf.is_tensor(number) else int(number) % 2**64
+    number = int(number) % 2**64 if isinstance(number, numbers.Integral) else tf.cast(number, tf.uint64)
     return _philox((2,), seed, (number, _FOLDED), tf.int32)
 
 
@@ -174,6 +175,7 @@ def uniform(shape, seed):
 
 
 def _bits(shape, seed):
+    seed = tf.cast(seed, tf.int32)
     if _is_stack(seed):
         return _of_each_seed(_bits, shape, seed)
 
@@ -217,6 +219,7 @@ def normal(shape, seed):
     >>> abs(float(keras.ops.std(draw)) - 1) < 0.05
     True
     """
+    seed = tf.cast(seed, tf.int32)
     if _is_stack(seed):
         return _of_each_seed(normal, shape, seed)
 

@@ -196,10 +196,27 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
     assert np.abs(correlations).max() < 5 / np.sqrt(1_000)
 
 
-def test_no_bits_are_those_of_a_folded_seed():
+@pytest.mark.parametrize("seed", [SEED, tf.zeros(2, tf.int32)])
+def test_no_bits_are_those_of_a_folded_seed(seed):
     """A seed may draw and give seeds: its draws are other blocks of Philox than those."""
-    bits = set(random._bits((1_000,), SEED).numpy().tolist())
-    assert not bits & {int(x) for number in range(100) for x in random.fold_in(SEED, number)}
+    bits = set(random._bits((1_000,), seed).numpy().tolist())
+    assert not bits & {int(x) for number in range(100) for x in random.fold_in(seed, number)}
+
+
+@pytest.mark.parametrize(
+    "seed", [[3, 4], np.array([3, 4]), tf.constant([3, 4], tf.int64), tf.constant([3, 4], tf.uint32)]
+)
+def test_seeds_of_other_types(seed):
+    """NumPy's integers, and what Keras's own generators give."""
+    for function in (random.uniform, random.normal, random.gumbel):
+        np.testing.assert_array_equal(function((3,), seed), function((3,), SEED))
+    np.testing.assert_array_equal(random.fold_in(seed, 7), random.fold_in(SEED, 7))
+
+
+@pytest.mark.parametrize("number", ["3", None])
+def test_a_number_that_is_none(number):
+    with pytest.raises((ValueError, TypeError, tf.errors.UnimplementedError)):
+        random.fold_in(SEED, number)
 
 
 @pytest.mark.parametrize("in_graph", [False, True])

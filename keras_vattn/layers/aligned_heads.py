@@ -159,7 +159,7 @@ class AlignedHeads(AlignedLayer):
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
-        return axes.fold(ops.broadcast_to(posterior_logits, shape))
+        return axes.fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
 
     def draw_noise(self, shape, training=False):
         """Return the noise of a call, a dictionary, empty where the call does not draw.

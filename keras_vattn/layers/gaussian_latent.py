@@ -111,7 +111,7 @@ class GaussianLatent(StochasticLayer):
         """Add the KL of all draws: one `add_loss` a call.
 
         Args:
-            parameters: Those of q, (B, ..., units).
+            parameters: Those of q, (B, ..., units), log sigma from -8 to 8, as `parameters` returns it.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
             prior: Parameters of p, as those of q, or `None` for N(0, I).

@@ -60,7 +60,8 @@ class NegativeBound(SequenceLoss):
         check_shape("mask", valid, tuple(bound.shape), meaning)
         if self.ignore_class is not None:
             labels = ops.convert_to_tensor(y_true)
-            if len(labels.shape) > len(bound.shape) and keras.backend.is_float_dtype(labels.dtype):
+            is_float = keras.backend.is_float_dtype(labels.dtype)
+            if is_float and len(labels.shape) > len(bound.shape) and labels.shape[-1] != 1:
                 refuse_ignore_class("y_true", labels, self.ignore_class)
             check_shape("y_true", labels, tuple(bound.shape), meaning)
             valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int32"), self.ignore_class))

@@ -26,7 +26,7 @@ def scan(step, state, inputs, length):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
     `keras.ops.scan` on TensorFlow drops outputs that are not shaped like the carry and does not compile under XLA,
-    hence this helper on `tf.while_loop` with `maximum_iterations`.
+    hence this helper on `tf.while_loop` with `maximum_iterations`; eagerly the steps run one by one.
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
@@ -55,7 +55,7 @@ def scan(step, state, inputs, length):
         outputs, new_state = step(inputs_of(time), tree.pack_sequence_as(state, flat_state))
         tree.assert_same_structure(output_structure, outputs)
         arrays = [array.write(time, x) for array, x in zip(arrays, tree.flatten(outputs), strict=True)]
-        return time + 1, arrays, [_like(*pair) for pair in zip(tree.flatten(new_state), flat_state, strict=True)]
+        return time + 1, arrays, _flat_like(new_state, flat_state)
 
     _, arrays, flat_state = tf.while_loop(
         lambda time, *_: time < length,
@@ -69,16 +69,18 @@ def scan(step, state, inputs, length):
 
 def _scan_eagerly(step, state, inputs, inputs_by_time, length):
     """A step is what it is: no trace is needed to know its outputs, and what it prints is seen."""
-    state, of_steps = tree.map_structure(tf.convert_to_tensor, state), []
+    flat_state, of_steps = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
     for time in range(length):
-        outputs, new_state = step(tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time]), state)
-        state = tree.map_structure(_like, new_state, state)
+        now = tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time])
+        outputs, new_state = step(now, tree.pack_sequence_as(state, flat_state))
+        flat_state = _flat_like(new_state, flat_state)
         of_steps.append(outputs)
-    return tree.map_structure(lambda *outputs: tf.stack(outputs, axis=1), *of_steps), state
+    stacked = tree.map_structure(lambda *outputs: tf.stack(outputs, axis=1), *of_steps)
+    return stacked, tree.pack_sequence_as(state, flat_state)
 
 
-def _like(new, old):
-    return tf.ensure_shape(new, old.shape)
+def _flat_like(new_state, flat_state):
+    return [tf.ensure_shape(x, old.shape) for x, old in zip(tree.flatten(new_state), flat_state, strict=True)]
 
 
 def trace(function, *arguments):

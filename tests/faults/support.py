@@ -111,8 +111,8 @@ FAULTS = [
     Fault(
         "loop: an eager step has the state of the first",
         "support/loop.py",
-        "        state = tree.map_structure(_like, new_state, state)\n",
-        "        tree.map_structure(_like, new_state, state)\n",
+        "        flat_state = _flat_like(new_state, flat_state)\n        of_steps",
+        "        of_steps",
         ("tests/support/test_loop.py",),
         "eager",
     ),

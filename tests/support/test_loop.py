@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_vattn.support.loop import scan
 
+ZEROS = tf.zeros((2, 3))
 INPUTS = np.random.default_rng(1).normal(size=(2, 4, 3)).astype("float32")
 
 
@@ -98,3 +99,13 @@ def test_a_state_of_another_shape_is_refused(eager):
     run = lambda: scan(lambda x, state: (state, state[:, :2]), tf.zeros((2, 3)), {"x": INPUTS}, 4)  # noqa: E731
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"\[2,2\]"):
         run() if eager else tf.function(run)()
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_the_state_keeps_its_structure(eager):
+    """A step may return a tuple where the state is a list."""
+    run = lambda: scan(lambda x, state: (state[1][0], (state[0], (state[1][0] + x,))), [ZEROS, [ZEROS]], INPUTS, 4)  # noqa: E731
+    _, state = run() if eager else tf.function(run)()
+    assert isinstance(state, list)
+    assert isinstance(state[1], list)
+    np.testing.assert_allclose(state[1][0], INPUTS.sum(axis=1), rtol=1e-5, atol=1e-6)
