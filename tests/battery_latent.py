@@ -166,7 +166,10 @@ LATENT_CASES = [
     ),
     LatentLogLikelihoodCase(
         "latent-log-likelihood-moving-average",
-        partial(LatentLogLikelihood, objective=LatentObjective("elbo", "sample", baseline="moving_average")),
+        partial(
+            LatentLogLikelihood,
+            objective=LatentObjective("elbo", "sample", num_samples=CANDIDATES, baseline="moving_average"),
+        ),
         {**LOG_PROBABILITIES, "log_posterior": CANDIDATES},
     ),
 ]
