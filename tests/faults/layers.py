@@ -44,7 +44,7 @@ FAULTS = [
         "layers/attention.py",
         ADD_DIVERGENCE,
         "        valid = None if valid is None else valid[:, -1:]\n"
-        + ADD_DIVERGENCE.replace("divergence, valid, entries=entries", "divergence[:, -1:], valid"),
+        + ADD_DIVERGENCE.replace("(divergences), valid, entries=entries", "(divergences)[:, -1:], valid"),
         (BATTERY,),
         "one_loss_per_call",
     ),
