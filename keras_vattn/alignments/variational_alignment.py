@@ -26,7 +26,8 @@ class Scored(NamedTuple):
         keys: Which entries form a row, a `Keys`.
         prior: Parameters of p that a prior gave, or `None`.
         log_psi: log Psi of a contextual prior, or `None`.
-        posterior_logits: Of an inference network, of the shape of the logits, or `None`.
+        posterior_logits: Of an inference network, of the shape of the logits, as `as_finite_float32` returns them, or
+            `None`.
     """
 
     logits: object
@@ -126,11 +127,8 @@ class VariationalAlignment:
         """Return the logits of q."""
         if scored.posterior_logits is None:
             return scored.logits
-        posterior_logits = ops.cast(scored.posterior_logits, "float32")
-        # Half precision may have made large ones infinite.
-        ends = ops.sign(posterior_logits) * LARGEST
-        posterior_logits = ops.where(ops.isinf(posterior_logits), ends, posterior_logits)
-        return ops.where(noise["warm"], scored.logits, posterior_logits) if "warm" in noise else posterior_logits
+        q = scored.posterior_logits
+        return ops.where(noise["warm"], scored.logits, q) if "warm" in noise else q
 
     def weights(self, scored, noise):
         """Return the weights, float32: drawn from q, or those at its mean where there is no noise."""
@@ -232,6 +230,14 @@ class VariationalAlignment:
                 "keras_vattn.CategoricalAttention. "
                 f"Received: alignment={type(self.alignment).__name__}"
             )
+
+
+def as_finite_float32(logits):
+    """Return logits in float32, infinite ones at the ends of float16, where half precision may have made them so."""
+    if logits is None:
+        return None
+    logits = ops.cast(logits, "float32")
+    return ops.where(ops.isinf(logits), ops.sign(logits) * LARGEST, logits)
 
 
 def _names_contextual(prior):

@@ -4,6 +4,7 @@ from keras import ops
 
 from keras_vattn import alignments
 from keras_vattn.alignments import DenseKeys, Scored
+from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.support.masks import both, fits
@@ -159,7 +160,7 @@ class AlignedHeads(AlignedLayer):
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.others))
         # An alignment sees logits of one shape: every head has draws of its own, also from logits that it shares.
-        return axes.fold(ops.broadcast_to(ops.cast(posterior_logits, "float32"), shape))
+        return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
     def draw_noise(self, shape, training=False):
         """Return the noise of a call, a dictionary, empty where the call does not draw.

@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn import contexts, random, scores
 from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
+from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.support.masks import (
     both,
@@ -183,7 +184,7 @@ class Attention(AlignedLayer):
             memory: Result of `prepare_memory`.
             noise: Result of `draw_noise`, or its slice for these queries.
             training: Whether the draw is one of training, at temperature 1.
-            posterior_logits: (B, T, S) or `None`.
+            posterior_logits: (B, T, S), finite float32, or `None`.
             state: State of a score that keeps one, (B, ...), or `None`.
         """
         state = {} if state is None else {"state": state}
@@ -254,6 +255,7 @@ class Attention(AlignedLayer):
         posterior_logits=None,
     ):
         self._check(query, value, key, query_mask, posterior_logits)
+        posterior_logits = as_finite_float32(posterior_logits)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -308,6 +310,7 @@ class Attention(AlignedLayer):
         given = self._bind(arguments, options)
         query, value, key, posterior_logits = (given[name] for name in ("query", "value", "key", "posterior_logits"))
         self._check(query, value, key, given["query_mask"], posterior_logits)
+        posterior_logits = as_finite_float32(posterior_logits)
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         memory = self.prepare_memory(value, key, combine_masks(query, value, *masks))
         return memory, self.attend(query, memory, {}, posterior_logits=posterior_logits), posterior_logits

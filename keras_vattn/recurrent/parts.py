@@ -3,6 +3,7 @@
 from keras import ops, tree
 
 from keras_vattn import random
+from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.recurrent.feeding import NoFeeding
 from keras_vattn.support.gaussian import clip_log_scale
 
@@ -195,10 +196,8 @@ class AttentionPart(Part):
         return {self.name: self.attention.prepare_memory(memory, mask=mask)}
 
     def prepare_inputs(self, inputs):
-        name = self.prefix + "posterior_logits"
-        if self.leaves_loop or inputs.get(name) is None:
-            return {}
-        return {name: inputs[name]}
+        posterior_logits = None if self.leaves_loop else self._posterior_logits(inputs)
+        return {} if posterior_logits is None else {self.prefix + "posterior_logits": posterior_logits}
 
     def draw_noise(self, batch_size, num_steps, memory, training):
         return {self.name: self.attention.draw_noise(batch_size, num_steps, memory[self.name], training)}
@@ -229,7 +228,7 @@ class AttentionPart(Part):
         return {**gives, **self._named(attended)}, new_state
 
     def after(self, given, memory, noise, training):
-        query, posterior_logits = given[self.prefix + "query"], given.get(self.prefix + "posterior_logits")
+        query, posterior_logits = given[self.prefix + "query"], self._posterior_logits(given)
         noise = noise.get(self.name, {})
         return self._named(self.attention.attend(query, memory[self.name], noise, training, posterior_logits))
 
@@ -244,9 +243,11 @@ class AttentionPart(Part):
     def account(self, given, memory, noise, mask, training):
         names = [name for name in ("mean", "parameters", "logits") if self.prefix + name in given]
         attended = {name: given[self.prefix + name] for name in names}
-        posterior_logits = given.get(self.prefix + "posterior_logits")
-        noise = noise.get(self.name, {})
+        posterior_logits, noise = self._posterior_logits(given), noise.get(self.name, {})
         self.attention.account(attended, memory[self.name], noise, mask, training, posterior_logits)
+
+    def _posterior_logits(self, given):
+        return as_finite_float32(given.get(self.prefix + "posterior_logits"))
 
     def _named(self, attended):
         return {self.prefix + name: x for name, x in attended.items()}

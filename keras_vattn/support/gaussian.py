@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_vattn.support import tfp
-from keras_vattn.support.special import bounded_exponential_gap, exponential_gap
+from keras_vattn.support.special import exponential_gap
 
 # sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
 MAX_LOG_SCALE = 8.0
@@ -34,13 +34,13 @@ def elementwise_gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_
         prior_mean: A tensor that broadcasts to `mean`, or `None` for 0.
         prior_log_scale: As `log_scale`, or `None` for 0.
     """
-    distance, gap = ops.cast(mean, "float32"), exponential_gap
+    distance = ops.cast(mean, "float32")
     if prior_mean is not None:
         distance = distance - ops.cast(prior_mean, "float32")
     if prior_log_scale is not None:
         distance = distance * ops.exp(-prior_log_scale)
-        log_scale, gap = log_scale - prior_log_scale, bounded_exponential_gap
-    return 0.5 * (ops.square(distance) + gap(2.0 * log_scale))
+        log_scale = log_scale - prior_log_scale
+    return 0.5 * (ops.square(distance) + exponential_gap(2.0 * log_scale))
 
 
 def gaussian_divergence(mean, log_scale, prior_mean=None, prior_log_scale=None):

@@ -99,8 +99,8 @@ FAULTS = [
     Fault(
         "alignment: the posterior's row shifted by one",
         "alignments/variational_alignment.py",
-        'posterior_logits = ops.cast(scored.posterior_logits, "float32")',
-        'posterior_logits = ops.roll(ops.cast(scored.posterior_logits, "float32"), 1, axis=1)',
+        "        q = scored.posterior_logits\n",
+        "        q = ops.roll(scored.posterior_logits, 1, axis=1)\n",
         (STOCHASTIC,),
         "posterior_logits",
     ),
