@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from applications.common.alignments import Links
+from applications.nmt.alignments import Links
 
 
 def ibm1(pairs, num_iterations=5):

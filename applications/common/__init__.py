@@ -1,1 +1,1 @@
-"""What the applications share: reading, tokenising and batching text, word vectors, metrics."""
+"""What every program is made of, whatever its task: runs, training, commands, comparisons, tables."""

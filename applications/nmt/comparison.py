@@ -9,13 +9,13 @@ from applications.common.command_line import find_preset, read_file
 from applications.common.comparison import Comparison
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder, write_json, write_text_atomically
-from applications.common.splits import check_split
 from applications.nmt.data import load_splits
 from applications.nmt.generation import Inference, default_inference
 from applications.nmt.options import PRESETS, ROWS, find_row, validate
 from applications.nmt.reporting import CURVE_LABELS, CURVES, HYPOTHESES, PICTURED, REFERENCES, ROW_PANELS
 from applications.nmt.tables import crossing_table, tables_of
 from applications.nmt.training import MAY_DIFFER
+from applications.text.splits import check_split
 
 CROSSING = "crossing"
 # What a finished run has left.

@@ -8,12 +8,12 @@ import sys
 
 import numpy as np
 
-from applications.common.alignments import check_links, read_pharaoh
 from applications.common.errors import InputError
-from applications.common.readers import ParallelText, read_lines, read_parallel, split_by_group
-from applications.common.splits import Splits
-from applications.common.subwords import words_of
-from applications.nmt.embedded import embedded_pairs
+from applications.nmt.alignments import check_links, read_pharaoh
+from applications.nmt.embedded.corpus import embedded_pairs
+from applications.nmt.subwords import words_of
+from applications.text.readers import ParallelText, read_lines, read_parallel, split_by_group
+from applications.text.splits import Splits
 
 PARTS = ("train", "valid", "test")
 # What published data sets call their parts.
@@ -26,7 +26,7 @@ class AlignedSplits(Splits):
 
     Attributes:
         links: Gold alignments of a part's pairs where they are known, a dictionary from its name to a list of
-            `applications.common.alignments.Links`.
+            `applications.nmt.alignments.Links`.
         posteriors: Alignments that training takes for q, a dictionary from "train" and "valid" to one array (n, 3) a
             pair: target word, source word, probability.
     """

@@ -6,11 +6,11 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-from applications.common.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.common.errors import InputError
 from applications.common.runs import write_text_atomically
-from applications.common.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
-from applications.common.text import END, PAD, START
+from applications.nmt.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
+from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
+from applications.text.text import END, PAD, START
 
 SEGMENTATION_DIGEST = "segmentation.sha256"
 

@@ -5,12 +5,12 @@ import sacrebleu.metrics
 import tensorflow as tf
 
 import keras_vattn
-from applications.common import alignments
 from applications.common.progress import progress
-from applications.common.subwords import CONTINUES
-from applications.common.text import END, PAD, START
+from applications.nmt import alignments
 from applications.nmt.generation import Translator
 from applications.nmt.options import find_row
+from applications.nmt.subwords import CONTINUES
+from applications.text.text import END, PAD, START
 
 BATCH = 32
 

@@ -9,9 +9,9 @@ from keras import ops
 import keras_vattn
 from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph, save_module
-from applications.common.text import END, PAD, START, UNKNOWN
 from applications.nmt.ensemble import DrawnSteps
 from applications.nmt.options import find_row
+from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.categorical import without_empty_rows
 

@@ -7,16 +7,16 @@ import sys
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.common.readers import read_lines, read_parallel, read_standard_input
 from applications.common.runs import write_json
 from applications.common.serving import export_folder, print_endpoints
-from applications.common.splits import check_split
 from applications.nmt.data import gold_links, load_splits_of
 from applications.nmt.encoding import EncodedPairs
 from applications.nmt.evaluation import evaluate_split, k_curve_report, translate
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.reporting import PICTURED, write_lines
 from applications.nmt.training import load_run
+from applications.text.readers import read_lines, read_parallel, read_standard_input
+from applications.text.splits import check_split
 
 
 @dataclasses.dataclass

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 import keras_vattn
-from applications.common.text import PAD
 from applications.nmt.options import find_row
+from applications.text.text import PAD
 
 
 @dataclasses.dataclass

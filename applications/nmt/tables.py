@@ -3,10 +3,10 @@
 import math
 
 from applications.common.markdown import interval_text, table
-from applications.common.metrics import mean_interval, paired_interval
 from applications.common.significance import NUM_RESAMPLES, compare_translations
 from applications.nmt.evaluation import translation_metrics
 from applications.nmt.options import ROWS
+from applications.text.metrics import mean_interval, paired_interval
 
 # Model, objective and expectation, as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6.
 MODELS = {

@@ -20,8 +20,6 @@ from applications.common.callbacks import (
 from applications.common.errors import InputError
 from applications.common.process import refuse_fewer_epochs, set_up
 from applications.common.runs import RunFolder, environment_record, replacing, write_json
-from applications.common.splits import DIGEST
-from applications.common.text import PAD
 from applications.nmt import model as nmt_model
 from applications.nmt.data import load_splits, load_splits_of
 from applications.nmt.encoding import Codec, EncodedPairs
@@ -29,6 +27,8 @@ from applications.nmt.evaluation import evaluate_split
 from applications.nmt.generation import Inference, Translator, default_inference, export
 from applications.nmt.options import Options, validate
 from applications.nmt.reporting import write_pictures, write_report
+from applications.text.splits import DIGEST
+from applications.text.text import PAD
 
 # What a resumed run may change: it names no property of the model or its data.
 MAY_DIFFER = (

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from applications.common.batching import bucketed_dataset, num_batches
 from applications.common.errors import InputError
-from applications.common.metrics import group_references
-from applications.common.readers import ParallelText, read_parallel, read_table, split_by_group
-from applications.common.splits import Splits
-from applications.common.text import END, SPECIAL_TOKENS, START, TextEncoder, Tokenizer, Vocabulary
+from applications.text.batching import bucketed_dataset, num_batches
+from applications.text.metrics import group_references
+from applications.text.readers import ParallelText, read_parallel, read_table, split_by_group
+from applications.text.splits import Splits
+from applications.text.text import END, SPECIAL_TOKENS, START, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.embedded import embedded_pairs
 from applications.ved.options import find_row
 

@@ -15,7 +15,7 @@ import babel.localedata
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.common.readers import ParallelText
+from applications.text.readers import ParallelText
 
 MAX_STATEMENT_TOKENS = 16
 # A question repeats the keys, so their words must be learnt; an answer is only read.

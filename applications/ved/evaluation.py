@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.metrics import bleu_table, distinct, self_bleu, unigram_entropy
 from applications.common.progress import progress
-from applications.common.text import PAD
+from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_entropy
+from applications.text.text import PAD
 from applications.ved.data import unique_sources
 from applications.ved.options import find_row
 from keras_vattn.losses import sequence_log_likelihood

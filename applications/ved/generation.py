@@ -5,7 +5,7 @@ from keras import ops
 
 import keras_vattn
 from applications.common.serving import Untracked, in_graph, save_module
-from applications.common.text import END, PAD, START, UNKNOWN
+from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.losses import sequence_log_likelihood
 

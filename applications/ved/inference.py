@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.common.readers import read_lines, read_standard_input
 from applications.common.runs import write_json
 from applications.common.serving import export_folder, print_endpoints
-from applications.common.splits import check_split
+from applications.text.readers import read_lines, read_standard_input
+from applications.text.splits import check_split
 from applications.ved.data import EncodedPairs, load_splits_of, unique_sources
 from applications.ved.evaluation import decode_all, evaluate_split, sample_report, seed_of_batch
 from applications.ved.generation import Generator, export

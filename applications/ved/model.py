@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 import keras_vattn
-from applications.common.text import PAD, START, UNKNOWN
+from applications.text.text import PAD, START, UNKNOWN
 from applications.ved.options import find_row
 
 

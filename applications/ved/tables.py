@@ -2,7 +2,7 @@
 
 from applications.common.errors import InputError
 from applications.common.markdown import interval_text, table
-from applications.common.metrics import mean_interval, paired_interval
+from applications.text.metrics import mean_interval, paired_interval
 from applications.ved.options import find_row
 
 COLUMNS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "entropy", "dist_1", "dist_2")

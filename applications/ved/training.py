@@ -7,11 +7,11 @@ import keras
 
 import keras_vattn
 from applications.common.callbacks import Checkpoint, EpochSeconds, HistoryWriter, StepProgress, StopOnNaN
-from applications.common.embeddings import load_embeddings
 from applications.common.errors import InputError
 from applications.common.process import refuse_fewer_epochs, set_up
 from applications.common.runs import RunFolder, environment_record, replacing, write_json
-from applications.common.text import PAD
+from applications.text.embeddings import load_embeddings
+from applications.text.text import PAD
 from applications.ved import model as ved_model
 from applications.ved.data import Codec, EncodedPairs, load_splits, load_splits_of, unique_sources
 from applications.ved.embedded import cldr_version

@@ -10,9 +10,9 @@ import sys
 
 from ibm1 import ibm1
 
-from applications.common.alignments import Links, alignment_scores, bootstrap_interval
-from applications.common.readers import read_parallel
+from applications.nmt.alignments import Links, alignment_scores, bootstrap_interval
 from applications.nmt.data import gold_links
+from applications.text.readers import read_parallel
 
 
 def diagonal(source, target):

@@ -27,7 +27,7 @@ from benchmarks.alignment_model import KINDS, ROWS, build
 
 import keras_vattn
 from applications.common.markdown import interval_text, table
-from applications.common.metrics import mean_interval, paired_interval
+from applications.text.metrics import mean_interval, paired_interval
 
 # The order of table 3 says that each of these is positive.
 CLAIMS = (

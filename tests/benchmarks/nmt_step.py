@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 from benchmarks.latent_emission import resident_memory
 
-from applications.common.text import START
 from applications.nmt.generation import Inference, Translator, default_inference
 from applications.nmt.model import build
 from applications.nmt.options import PAPER
 from applications.nmt.training import compile_model
+from applications.text.text import START
 
 BATCH, SOURCE, STEPS, VOCABULARY = 6, 25, 25, 14_000
 ROWS = ("soft", "bam_weibull", "variational_sample", "marginal", "variational_enum")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from benchmarks.paired import interleave, median_interval, report
 
 import keras_vattn
-from applications.common.text import TextEncoder, Tokenizer, Vocabulary
+from applications.text.text import TextEncoder, Tokenizer, Vocabulary
 from applications.ved import model as ved_model
 from applications.ved import training
 from applications.ved.data import Codec

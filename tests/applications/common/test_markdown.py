@@ -1,7 +1,7 @@
 """Tables in Markdown."""
 
 from applications.common.markdown import interval_text, table
-from applications.common.metrics import mean_interval
+from applications.text.metrics import mean_interval
 
 
 def test_a_bar_in_a_cell_is_none_of_the_table():

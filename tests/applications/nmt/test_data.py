@@ -9,12 +9,12 @@ import pytest
 from nmt_cases import PAIRS, SMALL, small_options, write_pairs
 
 from applications.common.errors import InputError
-from applications.common.readers import read_parallel
 from applications.nmt import training
 from applications.nmt.data import load_splits
 from applications.nmt.encoding import Codec, EncodedPairs, of_pieces
 from applications.nmt.evaluation import normalized
 from applications.nmt.options import Options, validate
+from applications.text.readers import read_parallel
 
 SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from applications.common.alignments import Links, check_links
 from applications.common.errors import InputError
-from applications.nmt import embedded, quantities, sentences, synchronous
+from applications.nmt.alignments import Links, check_links
+from applications.nmt.embedded import corpus, quantities, sentences, synchronous
 
 # Words that may lack a translation of their own.
 FUNCTION_WORDS = {"und", "hat", "ist", ","}, {"a", "does", "has"}
@@ -17,7 +17,7 @@ FUNCTION_WORDS = {"und", "hat", "ist", ","}, {"a", "does", "has"}
 
 @pytest.fixture(scope="module")
 def pairs():
-    return embedded.embedded_pairs(seed=0)
+    return corpus.embedded_pairs(seed=0)
 
 
 def lowered(pair):
@@ -37,7 +37,7 @@ def test_size(pairs):
     assert len({pair.source.lower() for pair in pairs}) == len(pairs)
     assert len({pair.target for pair in pairs}) > 0.98 * len(pairs)
     lengths = [len(words) for pair in pairs for words in lowered(pair)]
-    assert min(lengths) >= embedded.MIN_WORDS and max(lengths) == embedded.MAX_WORDS
+    assert min(lengths) >= corpus.MIN_WORDS and max(lengths) == corpus.MAX_WORDS
     assert min(lengths) <= 5 and 9.0 < np.mean(lengths) < 11.0
 
 
@@ -185,18 +185,18 @@ def test_sentences_by_hand(pairs):
 
 
 def test_seed_and_number(pairs):
-    assert embedded.embedded_pairs(seed=0, num_pairs=500) == pairs[:500]
-    assert embedded.embedded_pairs(seed=1, num_pairs=500) != pairs[:500]
-    assert len(embedded.embedded_pairs(num_pairs=1)) == 1
+    assert corpus.embedded_pairs(seed=0, num_pairs=500) == pairs[:500]
+    assert corpus.embedded_pairs(seed=1, num_pairs=500) != pairs[:500]
+    assert len(corpus.embedded_pairs(num_pairs=1)) == 1
     for number in (0, -3):
         with pytest.raises(InputError, match="num_pairs"):
-            embedded.embedded_pairs(num_pairs=number)
+            corpus.embedded_pairs(num_pairs=number)
 
 
 def test_more_pairs_than_there_are(monkeypatch):
-    monkeypatch.setattr(embedded, "SENTENCES", (lambda generator: synchronous.word_by_word("a b c d", "w x y z"),))
+    monkeypatch.setattr(corpus, "SENTENCES", (lambda generator: synchronous.word_by_word("a b c d", "w x y z"),))
     with pytest.raises(InputError, match="num_pairs: there are no more sentences than 1"):
-        embedded.embedded_pairs(num_pairs=2)
+        corpus.embedded_pairs(num_pairs=2)
 
 
 def test_same_data_whatever_the_hash_seed(pairs):
@@ -205,7 +205,7 @@ def test_same_data_whatever_the_hash_seed(pairs):
         return hashlib.sha256(repr(plain).encode()).hexdigest()
 
     program = (
-        "import hashlib\nfrom applications.nmt.embedded import embedded_pairs\n"
+        "import hashlib\nfrom applications.nmt.embedded.corpus import embedded_pairs\n"
         "plain = [(row.source, row.target, sorted(row.links.sure), sorted(row.links.possible))\n"
         "         for row in embedded_pairs(seed=0, num_pairs=2000)]\n"
         "print(hashlib.sha256(repr(plain).encode()).hexdigest())"

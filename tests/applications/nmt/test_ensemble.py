@@ -7,9 +7,9 @@ from keras import tree
 from nmt_cases import arrays, made, translator_of
 
 import keras_vattn
-from applications.common.text import PAD, START
 from applications.nmt.ensemble import DrawnSteps
 from applications.nmt.generation import Inference
+from applications.text.text import PAD, START
 
 SOURCE = tf.constant(arrays()["source"], tf.int32)
 ROWS = ["bam_weibull", "bam_lognormal", "relaxed"]

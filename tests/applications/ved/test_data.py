@@ -5,7 +5,7 @@ import pytest
 from ved_cases import PAIRS, PLACES, small_options, write_table
 
 from applications.common.errors import InputError
-from applications.common.text import END, START, UNKNOWN
+from applications.text.text import END, START, UNKNOWN
 from applications.ved.data import Codec, EncodedPairs, load_splits, unique_sources
 from applications.ved.options import Options
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from applications.common import metrics
 from applications.common.errors import InputError
-from applications.common.readers import split_by_group
+from applications.text import metrics
+from applications.text.readers import split_by_group
 from applications.ved import embedded
 
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from ved_cases import call, read_metrics
 
-from applications.common.metrics import distinct, unigram_entropy
-from applications.common.text import PAD
+from applications.text.metrics import distinct, unigram_entropy
+from applications.text.text import PAD
 from applications.ved.data import EncodedPairs, load_splits
 from applications.ved.evaluation import decode_all, diversity, likelihood_report, quality
 from applications.ved.generation import Generator

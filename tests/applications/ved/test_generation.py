@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from ved_cases import PAIRS, SMALL, SOURCES, TARGETS, call
 
-from applications.common.readers import ParallelText
-from applications.common.text import END, PAD, START, UNKNOWN
+from applications.text.readers import ParallelText
+from applications.text.text import END, PAD, START, UNKNOWN
 from applications.ved import model as ved_model
 from applications.ved.data import Codec
 from applications.ved.generation import Generator

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ved_cases import SMALL
 
 import keras_vattn
-from applications.common.text import PAD, START, UNKNOWN
+from applications.text.text import PAD, START, UNKNOWN
 from applications.ved import model as ved_model
 from applications.ved.options import ROWS, Options
 from applications.ved.training import compile_model

@@ -2,8 +2,8 @@
 
 import typing
 
-from applications.nmt.quantities import name_phrase
-from applications.nmt.synchronous import NOTHING, pick, rule, word_by_word
+from applications.nmt.embedded.quantities import name_phrase
+from applications.nmt.embedded.synchronous import NOTHING, pick, rule, word_by_word
 
 # Who and what. A noun is (article, article of the accusative, German, article and noun of English).
 

@@ -1,6 +1,6 @@
 """The kinds of sentence of the embedded corpus."""
 
-from applications.nmt.lexicon import (
+from applications.nmt.embedded.lexicon import (
     EVENTS,
     GOODS,
     INTENTIONS,
@@ -12,7 +12,7 @@ from applications.nmt.lexicon import (
     noun_phrase,
     scene,
 )
-from applications.nmt.quantities import (
+from applications.nmt.embedded.quantities import (
     CITIES,
     DURATIONS,
     LENGTHS,
@@ -33,7 +33,7 @@ from applications.nmt.quantities import (
     when_phrase,
     year_phrase,
 )
-from applications.nmt.synchronous import NOTHING, pick, rule
+from applications.nmt.embedded.synchronous import NOTHING, pick, rule
 
 # Sentences about what happens.
 

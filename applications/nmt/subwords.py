@@ -1,7 +1,7 @@
 """Text as subwords, as tokens that are segmented already, or as characters: to ids and back, in graph.
 
 Each encoder here is a `TextEncoder` and takes its place: `encode`, `encode_ragged`, `encode_numpy` and `decode` have
-the shapes, the padding and the special ids of `applications.common.text`. In addition it names the pieces and knows
+the shapes, the padding and the special ids of `applications.text.text`. In addition it names the pieces and knows
 which word each piece belongs to, so that the weights on subwords can be summed to weights on words.
 
 Shapes: B sentences, T pieces of the longest of them.
@@ -14,11 +14,11 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from applications.common.bpe import train_bpe, vocabulary_of
 from applications.common.errors import InputError
 from applications.common.runs import replacing
-from applications.common.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Vocabulary
-from applications.common.tokenizers import SPACE_MARK, CharacterTokenizer, SegmentTokenizer, SubwordTokenizer
+from applications.nmt.bpe import train_bpe, vocabulary_of
+from applications.nmt.tokenizers import SPACE_MARK, CharacterTokenizer, SegmentTokenizer, SubwordTokenizer
+from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Vocabulary
 
 CONTINUES = "@@"
 _SENTENCES_AT_ONCE = 4096
@@ -99,7 +99,7 @@ class SubwordEncoder(PieceEncoder):
     `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
 
     Args:
-        model: bytes, a sentencepiece model; its special ids are those of `applications.common.text`, as in what
+        model: bytes, a sentencepiece model; its special ids are those of `applications.text.text`, as in what
             `train_bpe` returns.
         lowercase: bool, default True.
         normalization: "NFKC" (default), "NFC" or None, the Unicode normal form.

@@ -8,8 +8,9 @@ import sentencepiece
 import tensorflow as tf
 from subword_cases import CORPUS, strings
 
-from applications.common import bpe, subwords, text
 from applications.common.errors import InputError
+from applications.nmt import bpe, subwords
+from applications.text import text
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

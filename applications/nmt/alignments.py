@@ -11,8 +11,8 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.common.readers import read_lines
 from applications.common.significance import bootstrap_difference, percentiles, resample
+from applications.text.readers import read_lines
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 # Pair, source word, target word, and optionally the kind and a confidence, which is not used.

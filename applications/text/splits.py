@@ -4,8 +4,8 @@ import dataclasses
 import hashlib
 
 from applications.common.errors import InputError
-from applications.common.readers import ParallelText
 from applications.common.runs import write_text_atomically
+from applications.text.readers import ParallelText
 
 # Its presence says that the folder of a run can be resumed.
 DIGEST = "data.sha256"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from applications.common import text
 from applications.common.errors import InputError
+from applications.text import text
 
 
 def tokens_of(sentence, **options):

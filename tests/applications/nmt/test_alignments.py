@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from ibm1 import ibm1
 
-from applications.common import alignments
-from applications.common.alignments import Links
 from applications.common.errors import InputError
+from applications.nmt import alignments
+from applications.nmt.alignments import Links
 
 # The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
 GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]

@@ -16,10 +16,10 @@ import typing
 
 import numpy as np
 
-from applications.common.alignments import Links
 from applications.common.errors import InputError
-from applications.nmt.sentences import SENTENCES
-from applications.nmt.synchronous import capitalised, pick
+from applications.nmt.alignments import Links
+from applications.nmt.embedded.sentences import SENTENCES
+from applications.nmt.embedded.synchronous import capitalised, pick
 
 MIN_WORDS, MAX_WORDS = 4, 16
 

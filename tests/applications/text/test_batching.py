@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from applications.common import batching
-from applications.common.batching import MAX_BUCKETS, bucket_shapes, bucketed_dataset, num_batches
+from applications.text import batching
+from applications.text.batching import MAX_BUCKETS, bucket_shapes, bucketed_dataset, num_batches
 
 START, END = 2, 3
 

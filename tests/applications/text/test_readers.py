@@ -2,8 +2,8 @@ import gzip
 
 import pytest
 
-from applications.common import readers
 from applications.common.errors import InputError
+from applications.text import readers
 
 
 def write(path, content):

@@ -7,7 +7,7 @@ import babel.dates
 import babel.numbers
 import babel.units
 
-from applications.nmt.synchronous import NOTHING, pick, rule, word_by_word
+from applications.nmt.embedded.synchronous import NOTHING, pick, rule, word_by_word
 
 # Numbers. The words of one, as a number and as a clock's hour, depend on what follows: they are not among these.
 # fmt: off

@@ -6,8 +6,8 @@ import re
 import sentencepiece
 
 from applications.common.errors import InputError
-from applications.common.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
-from applications.common.tokenizers import SPACE_MARK
+from applications.nmt.tokenizers import SPACE_MARK
+from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
 
 _PYTHON_SPACE_OR_MARK = re.compile(rf"[\s\x00-\x1f\x7f-\x9f{SPACE_MARK}]+")
 
@@ -25,7 +25,7 @@ def train_bpe(sentences, vocabulary_size, seed=0):
         seed: int, default 0, of sentencepiece's generator. Training reads every sentence in order and draws nothing.
 
     Returns:
-        bytes, a sentencepiece model with the special ids and names of `applications.common.text`.
+        bytes, a sentencepiece model with the special ids and names of `applications.text.text`.
 
     Raises:
         InputError: if there is no text, or if its characters alone are more than `vocabulary_size`.

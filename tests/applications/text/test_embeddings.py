@@ -4,9 +4,9 @@ import pickle
 import numpy as np
 import pytest
 
-from applications.common.embeddings import load_embeddings
 from applications.common.errors import InputError
-from applications.common.text import Vocabulary
+from applications.text.embeddings import load_embeddings
+from applications.text.text import Vocabulary
 
 VOCABULARY = Vocabulary(["the", "são", "absent"])
 ROWS = {"the": [0.5, -1.0, 2.0], "são": [1.0, 0.25, 0.0], "other": [9.0, 9.0, 9.0], ",": [0.0, 0.0, 1.0]}

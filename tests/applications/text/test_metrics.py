@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from applications.common import metrics
+from applications.text import metrics
 
 
 def test_distinct_by_hand():

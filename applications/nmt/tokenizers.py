@@ -6,7 +6,7 @@ Shapes: B sentences.
 import tensorflow as tf
 import tensorflow_text
 
-from applications.common.text import Tokenizer
+from applications.text.text import Tokenizer
 
 SPACE_MARK = "▁"
 NORMALIZATIONS = (None, "NFC", "NFKC")

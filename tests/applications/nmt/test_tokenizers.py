@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from subword_cases import strings
 
-from applications.common import tokenizers
+from applications.nmt import tokenizers
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 import sentencepiece
 from subword_cases import CORPUS, strings
 
-from applications.common import bpe, subwords, text
 from applications.common.errors import InputError
+from applications.nmt import bpe, subwords
+from applications.text import text
 
 
 def foreign_model(sentences=("ab ab abc abc",), **options):
