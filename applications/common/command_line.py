@@ -1,54 +1,75 @@
-"""Command lines of the applications: `python -m applications.NAME COMMAND --option value`.
+"""Command lines of the programs: `python -m applications.NAME COMMAND --option value`.
 
-Options are data classes read by tyro. Their values come from the class or a preset, then from `--config FILE` (YAML,
-the same names with underscores), then from the command line.
+The values of options come from their classes or a preset, then from `--config FILE` (YAML, the same names with
+underscores), then from the command line; those of a run that is resumed from its folder first. All of them are read,
+by tyro, and checked before TensorFlow is loaded.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import importlib
+import os
+import re
 import sys
+import tempfile
+import types
 import typing
 
 import tyro
-import yaml
 
 from applications.common.errors import InputError
+from applications.common.options import check, fields_of, read_values, with_values
+from applications.common.runs import RunFolder
+
+_COMMANDS = {
+    "train": ("training", "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
+    "evaluate": ("commands", "Report on data of a run, or on other files."),
+    "generate": ("commands", "Turn lines of text into generated lines."),
+    "predict": ("commands", "Answer the inputs of a file."),
+    "compare": ("compare", "Train models with several seeds; print tables with differences and intervals."),
+    "export": ("commands", "Write the SavedModel of a run."),
+}
+# What TensorFlow writes while it is imported and that is no error.
+_CHATTER = re.compile(r"WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:\d\d")
 
 
-def run(program, commands, arguments=None):
+def main(program, arguments=None):
     """Run the command that the first argument names, and turn an expected error into one line and an exit status.
 
-    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read.
+    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read,
+    130 for an interruption.
 
     Args:
-        program: Name for the usage line, for instance "python -m applications.ved".
-        commands: Dictionary from name to (function of an options object, options class, presets or `None`); presets are
-            a dictionary from name to an options object, the first the default.
+        program: `Program`.
         arguments: List of strings, `sys.argv[1:]` by default.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = "\n".join(
-            f"  {name:10} {function.__doc__.splitlines()[0]}" for name, (function, _, _) in commands.items()
-        )
+        lines = "\n".join(f"  {name:10} {_COMMANDS[name][1]}" for name in program.commands)
         print(
-            f"usage: {program} COMMAND [--option value ...]\n\n{lines}\n\n"
-            f"{program} COMMAND --help lists the options of a command."
+            f"usage: python -m {program.name} COMMAND [--option value ...]\n\n{lines}\n\n"
+            f"python -m {program.name} COMMAND --help lists the options of a command."
         )
         return 0
+    name, rest = arguments[0], arguments[1:]
     try:
-        name, rest = arguments[0], arguments[1:]
-        if name not in commands:
-            raise InputError(f"Unknown command {name!r}: expected one of {', '.join(commands)}.")
-        function, options_class, presets = commands[name]
-        function(read_options(f"{program} {name}", options_class, presets, rest))
+        if name not in program.commands:
+            raise InputError(f"Unknown command {name!r}: expected one of {', '.join(program.commands)}.")
+        options = read_options(program, name, rest)
+        prepare(program, name, options)
+        with quiet_start():
+            application = program.application()
+            module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
+        getattr(module, "generate" if name == "predict" else name)(application, options)
     except InputError as error:
         return _fail(error, 2)
     except FloatingPointError as error:
         return _fail(error, 3)
     except OSError as error:
         return _fail(error, 4)
+    except KeyboardInterrupt:
+        return _fail("interrupted. A run that was training goes on with train --resume", 130)
     return 0
 
 
@@ -57,70 +78,110 @@ def _fail(error, status):
     return status
 
 
-def read_options(program, options_class, presets, arguments):
-    """Return the options that the arguments describe.
+def read_options(program, name, arguments):
+    """Return the options of a command that the arguments describe.
 
     Args:
-        program: Name for the usage line.
-        options_class: A data class.
-        presets: Dictionary from name to an options object, the first the default, or `None`.
-        arguments: List of strings: `--preset NAME` where there are presets, `--config FILE`, and options.
+        program: `Program`.
+        name: Name of the command.
+        arguments: List of strings: `--preset NAME` for `train`, `--config FILE`, and options.
 
     Raises:
-        InputError: For an unknown preset, or a file that cannot be read or does not hold options of this class.
+        InputError: For an unknown preset, or a file that cannot be read or does not hold options of this command.
         SystemExit: For `--help`, and for options that are unknown, missing or of another type.
     """
+    options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
-    if presets:
-        parser.add_argument("--preset", default=next(iter(presets)))
+    if name == "train":
+        parser.add_argument("--preset")
+        parser.add_argument("--out")
+        parser.add_argument("--resume", action="store_true")
+    for old, new in program.renamed.items():
+        if any(_spelt(argument) == old for argument in arguments):
+            raise InputError(f"--{old.replace('_', '-')} is {new}")
     try:
         known, rest = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise InputError(f"{error.argument_name}: {error.message}.") from error
-    default = find_preset(presets, known.preset) if presets else _without_defaults(options_class)
+    values = {}
     if known.config is not None:
-        default = read_file("--config", known.config, default)
-    description = f"{options_class.__doc__ or ''} --config FILE reads options from YAML."
-    if presets:
-        description += f" Presets (--preset): {', '.join(presets)}."
-    return tyro.cli(options_class, prog=program, default=default, args=rest, description=description)
+        values = read_values("--config", known.config, options_class, program.renamed)
+    default = _without_defaults(options_class)
+    description = (options_class.__doc__ or "").strip() + "\n\n--config FILE reads options from YAML."
+    if name == "train":
+        description += f" Presets (--preset): {', '.join(program.presets)}."
+        if known.resume and not {"-h", "--help"} & set(rest):
+            values = {"out": known.out or values.get("out", default.run.out)} | values
+            default = program.options_of(RunFolder.load(values["out"]))
+        if known.preset is not None:
+            default = with_values(default, program.preset_values(known.preset))
+        rest += ([] if known.out is None else ["--out", known.out]) + (["--resume"] if known.resume else [])
+    default = with_values(default, values)
+    return tyro.cli(
+        options_class,
+        prog=f"python -m {program.name} {name}",
+        default=default,
+        args=_with_none(rest, fields_of(options_class)),
+        description=description,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
 
 
-def find_preset(presets, name):
-    """Return the options of that name; `InputError` lists the known ones."""
-    if name not in presets:
-        raise InputError(f"--preset: expected one of {', '.join(presets)}. Received: {name}")
-    return presets[name]
+def prepare(program, name, options):
+    """Raise `InputError` for whatever can be known to be wrong before TensorFlow is loaded."""
+    if name == "train":
+        program.check_train(options)
+        return
+    check(options)
+    if name == "compare":
+        from applications.common.compare import plan
+
+        plan(program, options)
+        return
+    folder = RunFolder.load(options.run)
+    run_options = program.options_of(folder)
+    folder.require_weights()
+    if hasattr(options, "check_run"):
+        options.check_run(run_options)
 
 
-def read_file(option, path, default):
-    """Return options with the values that a file has for them.
+@contextlib.contextmanager
+def quiet_start():
+    """Leave out what TensorFlow writes to standard error while it is imported, unless it is an error."""
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            importlib.import_module("tensorflow")
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+            file.seek(0)
+            for line in file.read().decode(errors="replace").splitlines():
+                if not _CHATTER.match(line):
+                    print(line, file=sys.stderr)
 
-    Args:
-        option: Name of the command line's option that names the file, for the errors.
-        path: YAML file, one `name: value` per option.
-        default: An options object, for what the file leaves out.
 
-    Raises:
-        InputError: If the file cannot be read, names an option that there is not, or has a value of another type.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{option}: {path} cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{option}: {path} must hold one option per line, as in `units: 64`.")
-    types = typing.get_type_hints(type(default))
-    fields = [field.name for field in dataclasses.fields(default)]
-    unknown = [str(name) for name in values if name not in fields]
-    if unknown:
-        raise InputError(
-            f"{option}: {path} names unknown options: {', '.join(unknown)}. Known: {', '.join(sorted(fields))}"
-        )
-    checked = {name: _checked(f"{option}: {path}: {name}", value, types[name]) for name, value in values.items()}
-    return dataclasses.replace(default, **checked)
+def _spelt(argument):
+    return argument.partition("=")[0].removeprefix("--").replace("-", "_") if argument.startswith("--") else None
+
+
+def _with_none(arguments, annotations):
+    """Return arguments in which `none` is written as tyro reads it, for options that may have no value."""
+    optional = {
+        name
+        for name, annotation in annotations.items()
+        if typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    }
+    found, previous = [], None
+    for argument in arguments:
+        found.append("None" if argument == "none" and _spelt(previous or "") in optional else argument)
+        previous = argument
+    return found
 
 
 def _without_defaults(options_class):
@@ -131,21 +192,3 @@ def _without_defaults(options_class):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     return options_class(**dict.fromkeys(required, tyro.MISSING))
-
-
-def _checked(place, value, annotation):
-    """Return a value of the annotated type: plain, or a union or a tuple of plain ones; `InputError` otherwise."""
-    if typing.get_origin(annotation) is tuple:
-        kind = typing.get_args(annotation)[0]
-        if not isinstance(value, list):
-            raise InputError(f"{place}: expected a list of {kind.__name__}. Received: {value!r}")
-        return tuple(_checked(place, item, kind) for item in value)
-    kinds = typing.get_args(annotation) or (annotation,)
-    if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
-        # YAML reads 1e-3, without a point, as text.
-        with contextlib.suppress(ValueError):
-            return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise InputError(f"{place}: expected {names}. Received: {value!r}")
-    return value

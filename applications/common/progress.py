@@ -1,22 +1,34 @@
-"""One line of progress on standard error, for everything that takes longer than a few seconds."""
+"""Progress of everything that takes longer than a few seconds, on standard error."""
 
 import sys
 import time
 
 
 def progress(items, title, every_seconds=5.0):
-    """Yield the items and write, at most every `every_seconds`, how many of them are done.
+    """Yield the items and write how many of them are done, and how long the rest will take.
+
+    On a terminal one line that changes; in a file a line at most every `every_seconds`.
 
     Args:
-        items: Any iterable; with a length, the line names it.
+        items: Any iterable; with a length, the line names it and the time left.
         title: First word of the line.
-        every_seconds: Seconds between lines. Nothing is written before the first have passed.
+        every_seconds: Seconds between lines of a file. Nothing is written before the first have passed.
     """
-    of_total = f"/{len(items)}" if hasattr(items, "__len__") else ""
+    total = len(items) if hasattr(items, "__len__") else None
+    on_terminal = sys.stderr.isatty()
     start = last = time.monotonic()
+    written = 0
     for done, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= every_seconds:
+        if now - last >= (0.2 if on_terminal else every_seconds):
             last = now
-            print(f"{title}: {done}{of_total}, {now - start:.0f} s", file=sys.stderr, flush=True)
+            line = f"{title}: {done}" + (f"/{total}" if total else "") + f", {now - start:.0f} s"
+            if total:
+                line += f", {(now - start) * (total - done) / done:.0f} s left"
+            print(f"\r{line:{written}}" if on_terminal else line, end="" if on_terminal else "\n", file=sys.stderr)
+            sys.stderr.flush()
+            written = len(line)
+    if on_terminal and written:
+        # What is written next begins on an empty line.
+        print(f"\r{'':{written}}\r", end="", file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import enum
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -17,6 +18,9 @@ import yaml
 from applications.common.errors import InputError
 
 _TEMPORARY = ".tmp-"
+_DATA = "data.sha256"
+# The weights that a run is reported on with; written after each epoch.
+WEIGHTS = "weights.npz"
 
 
 class RunFolder:
@@ -85,11 +89,14 @@ class RunFolder:
             differing = _differences(stored, config, may_differ)
             if differing:
                 raise InputError(
-                    f"{path} holds a run with other options. Choose another folder, or repeat its options: "
+                    f"{path} holds a run with other options. Choose another folder, or leave these options out: "
                     + "; ".join(f"{name}: {old} in the folder, {new} asked for" for name, old, new in differing)
                 )
             if not resume:
-                raise InputError(f"{path} holds a run already. Resume it, or choose another folder.")
+                raise InputError(
+                    f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
+                    "another folder."
+                )
         return stored
 
     @classmethod
@@ -116,6 +123,57 @@ class RunFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    def num_epochs(self):
+        """Number of epochs that the run's history has."""
+        history = self.path / "history.csv"
+        return max(len(history.read_bytes().splitlines()) - 1, 0) if history.exists() else 0
+
+    def require_weights(self):
+        """Raises InputError if no epoch of the run has been finished."""
+        if not (self.path / WEIGHTS).exists():
+            raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
+
+    def has_data(self):
+        """Whether the run knows its data, and so has all that it needs to be resumed."""
+        return (self.path / _DATA).exists()
+
+    def remember_data(self, digest):
+        """Writes which data the run is trained on; the last thing that is written before training."""
+        write_text_atomically(self.file(_DATA), digest + "\n")
+
+    def require_data(self, digest):
+        """Raises InputError if the files, or the installed facts, have changed since the run was trained on them."""
+        path = self.path / _DATA
+        if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
+            raise InputError(f"{self.path}: the data are not those of this run; its splits would be others.")
+
+
+def digest_of(value):
+    """Digest of a value made of dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.hexdigest()
+
+
+def _feed(digest, value):
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, set | frozenset):
+        value = sorted(value)
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype} {value.shape}\n".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    elif isinstance(value, list | tuple):
+        digest.update(f"{len(value)}\n".encode())
+        for item in value:
+            _feed(digest, item)
+    elif value is None or isinstance(value, str | bool | int | float | np.generic):
+        digest.update(f"{value!r}\n".encode())
+    else:
+        raise TypeError(f"Data are made of plain values and arrays. Received: {type(value).__name__}")
+
 
 def write_text_atomically(path, text):
     """Writes a UTF-8 file that is, at any moment, the old one or the new one.
@@ -129,6 +187,11 @@ def write_text_atomically(path, text):
     """
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
+
+
+def write_lines(path, lines):
+    """Writes a text file of so many lines, atomically."""
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_json(path, value):

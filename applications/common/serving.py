@@ -1,10 +1,6 @@
 """What an exported module is made of: functions traced once, and a folder that holds nothing else."""
 
-import pathlib
-
 import tensorflow as tf
-
-from applications.common.errors import InputError
 
 
 def in_graph(*signature):
@@ -30,20 +26,3 @@ def save_module(module, names, path):
         tf.saved_model.save(module, str(path), signatures={"serving_default": signatures[names[0]], **signatures})
     except tf.errors.OpError as error:
         raise OSError(f"{path} cannot be written: {error.message}") from error
-
-
-def export_folder(out, default):
-    """Return the path that an export is written to: `default` if `out` is `None`; `InputError` if something else is
-    there."""
-    if out is None:
-        return default
-    path = pathlib.Path(out)
-    if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
-        raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
-    return path
-
-
-def print_endpoints(path):
-    """Load what was written and say what it offers."""
-    loaded = tf.saved_model.load(str(path))
-    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

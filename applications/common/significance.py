@@ -3,6 +3,7 @@
 import typing
 
 import numpy as np
+import scipy.stats
 
 NUM_RESAMPLES = 1000
 
@@ -78,3 +79,38 @@ def compare_translations(metric, hypotheses, others, references, num_resamples=N
         return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
     return bootstrap_difference(scorer(hypotheses), scorer(others), len(references), num_resamples, seed)
+
+
+class Interval(typing.NamedTuple):
+    """A mean with its confidence interval; `low` and `high` are NaN for a single value, which supports no claim."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values, confidence=0.95):
+    """Mean of the values of several seeds, with Student's t interval.
+
+    Args:
+        values: one number per seed.
+        confidence: float, default 0.95.
+
+    Returns:
+        An `Interval`.
+    """
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"mean_interval needs one number per seed. Received: an array of shape {values.shape}")
+    mean = values.mean()
+    if values.size == 1:
+        return Interval(float(mean), float("nan"), float("nan"))
+    half = scipy.stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1) * scipy.stats.sem(values)
+    return Interval(float(mean), float(mean - half), float(mean + half))
+
+
+def paired_interval(first, second, confidence=0.95):
+    """Mean difference first - second of two rows trained with the same seeds, with Student's t interval."""
+    if len(first) != len(second):
+        raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
+    return mean_interval(np.subtract(first, second), confidence)

@@ -1,7 +1,6 @@
 """Reads parallel text and its alignments, from files or from the embedded corpus."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 import sys
@@ -12,100 +11,96 @@ from applications.common.errors import InputError
 from applications.nmt.alignments import check_links, read_pharaoh
 from applications.nmt.embedded.corpus import embedded_pairs
 from applications.nmt.subwords import words_of
+from applications.text.options import PARTS
+from applications.text.pairs import read_part
 from applications.text.readers import ParallelText, read_lines, read_parallel, split_by_group
-from applications.text.splits import Splits
 
-PARTS = ("train", "valid", "test")
 # What published data sets call their parts.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 
 
 @dataclasses.dataclass
-class AlignedSplits(Splits):
-    """`Splits` of which some have alignments.
+class AlignedText(ParallelText):
+    """A `ParallelText` of which alignments may be known.
 
-    Attributes:
-        links: Gold alignments of a part's pairs where they are known, a dictionary from its name to a list of
-            `applications.nmt.alignments.Links`.
-        posteriors: Alignments that training takes for q, a dictionary from "train" and "valid" to one array (n, 3) a
-            pair: target word, source word, probability.
+    Args:
+        links: Gold alignments, one `applications.nmt.alignments.Links` a pair, or `None`.
+        posteriors: Alignments that training takes for q, an array (n, 3) a pair: target word, source word, probability;
+            or `None`.
     """
 
-    links: dict = dataclasses.field(default_factory=dict)
-    posteriors: dict = dataclasses.field(default_factory=dict)
+    links: list | None = None
+    posteriors: list | None = None
 
-    def fingerprint(self):
-        """Return a digest of all pairs and of what their alignments are known to be."""
-        pairs = super().fingerprint()
-        if not self.links and not self.posteriors:
-            return pairs
-        digest = hashlib.sha256(pairs.encode())
-        for part, links in sorted(self.links.items()):
-            for entry in links:
-                digest.update(f"{part} {sorted(entry.sure)} {sorted(entry.possible)}\n".encode())
-        for part, posteriors in sorted(self.posteriors.items()):
-            for posterior in posteriors:
-                digest.update(f"{part} {posterior.shape}\n".encode() + posterior.tobytes())
-        return digest.hexdigest()
+    @classmethod
+    def of(cls, text):
+        """Return the same pairs, no alignment known."""
+        return cls(text.sources, text.targets, text.groups, text.skipped)
 
-
-def is_embedded(options):
-    """Return whether no data option is given."""
-    return options.data is None and options.train_source is None
+    def rows(self, rows):
+        """Return some rows, given as a slice or a list of indices."""
+        columns = {name: getattr(self, name) for name in ("sources", "targets", "groups", "links", "posteriors")}
+        picked = {
+            name: column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
+            for name, column in columns.items()
+            if column is not None
+        }
+        return dataclasses.replace(self, **picked)
 
 
-def load_splits(options):
-    """Return the `AlignedSplits` that the options describe: files, or the embedded pairs cut 80/10/10 by source."""
-    if is_embedded(options):
-        for name in (f"{part}_{side}" for part in PARTS for side in ("source", "target")):
-            if getattr(options, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')} is given without training pairs: --data or both sides.")
-        splits = _embedded_splits(options)
+def load(options):
+    """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
+    80/10/10 by source."""
+    text = options.text
+    if not text.has_training_pairs:
+        found = _embedded(text.data_seed)
     else:
-        train, valid, test = (_read(options, part) for part in PARTS)
-        if train is None:
-            raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
-        if valid is None:
-            if options.valid_links is not None:
+        found = {part: _read(text, part) for part in PARTS}
+        if found["train"] is None:
+            raise InputError(f"--data: {text.data} has no file train.{text.data_source}, plain or .gz.")
+        if found["valid"] is None:
+            if text.valid_links is not None:
                 raise InputError("--valid-links is given without valid files.")
-            train, valid = split_by_group(train, options.valid_fraction, options.data_seed)
-        splits = AlignedSplits(train, valid, test)
-    _read_links(options, splits)
-    _read_posteriors(options, splits)
-    for part, maximum in (("valid", options.max_valid_pairs), ("test", options.max_test_pairs)):
-        _keep(splits, part, slice(maximum))
-    if options.max_train_pairs is not None and options.max_train_pairs < len(splits.train):
-        order = np.random.default_rng(options.data_seed + 2).permutation(len(splits.train))
-        _keep(splits, "train", sorted(order[: options.max_train_pairs]))
-    if options.shuffle_sources:
-        order = np.random.default_rng(options.data_seed).permutation(len(splits.train))
-        splits.train = ParallelText([splits.train.sources[index] for index in order], splits.train.targets)
-        splits.links.pop("train", None)
-    return splits
+            if text.posterior_file is not None:
+                raise InputError("--valid-posterior-file is given without validation files.")
+            found["train"], found["valid"] = split_by_group(found["train"], text.valid_fraction, text.data_seed)
+        found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
+    _read_links(text, found)
+    _read_posteriors(text, found)
+    for part, maximum in (("valid", text.max_valid_pairs), ("test", text.max_test_pairs)):
+        if part in found:
+            found[part] = found[part].rows(slice(maximum))
+    if text.max_train_pairs is not None and text.max_train_pairs < len(found["train"]):
+        order = np.random.default_rng(text.data_seed + 2).permutation(len(found["train"]))
+        found["train"] = found["train"].rows(sorted(order[: text.max_train_pairs]))
+    if text.shuffle_sources:
+        train = found["train"]
+        order = np.random.default_rng(text.data_seed).permutation(len(train))
+        found["train"] = AlignedText([train.sources[index] for index in order], train.targets)
+    return found
 
 
-def _embedded_splits(options):
+def _embedded(seed):
     pairs = embedded_pairs()
-    order = np.random.default_rng(options.data_seed).permutation(len(pairs))
+    order = np.random.default_rng(seed).permutation(len(pairs))
     held = len(pairs) // 10
-    cuts = {"test": order[:held], "valid": order[held : 2 * held], "train": order[2 * held :]}
-    texts, links = {}, {}
-    for part, rows in cuts.items():
+    found = {}
+    for part, rows in (("train", order[2 * held :]), ("valid", order[held : 2 * held]), ("test", order[:held])):
         chosen = [pairs[index] for index in sorted(rows)]
-        texts[part] = ParallelText([pair.source for pair in chosen], [pair.target for pair in chosen])
-        links[part] = [pair.links for pair in chosen]
-    return AlignedSplits(texts["train"], texts["valid"], texts["test"], links)
+        columns = [[getattr(pair, name) for pair in chosen] for name in ("source", "target", "links")]
+        found[part] = AlignedText(columns[0], columns[1], links=columns[2])
+    return found
 
 
-def _read_links(options, splits):
+def _read_links(options, found):
     """Read the gold alignments of the parts that have a file of them."""
     for part in ("valid", "test"):
-        path, pairs = getattr(options, f"{part}_links"), getattr(splits, part)
+        path = getattr(options, f"{part}_links")
         if path is None:
             continue
-        if pairs is None or is_embedded(options):
+        if part not in found or not options.has_training_pairs:
             raise InputError(f"--{part}-links is given without {part} files.")
-        splits.links[part] = gold_links(path, pairs, options.skip_invalid)
+        found[part].links = gold_links(path, found[part], options.skip_invalid)
 
 
 def gold_links(path, pairs, skip_invalid=False):
@@ -123,20 +118,16 @@ def gold_links(path, pairs, skip_invalid=False):
     return links
 
 
-def _read_posteriors(options, splits):
+def _read_posteriors(options, found):
     """Read the alignments that take the place of an inference network."""
     if options.posterior_file is None:
         return
-    if options.shuffle_sources or is_embedded(options):
-        raise InputError("--posterior-file: alignments belong to the pairs of files, in their order.")
-    if options.valid_source is None and (options.data is None or _files_of(options, "valid")[0] is None):
-        raise InputError("--valid-posterior-file is given without validation files.")
     for part, path in (("train", options.posterior_file), ("valid", options.valid_posterior_file)):
-        pairs = getattr(splits, part)
+        pairs = found[part]
         if str(path).removesuffix(".gz").endswith(".jsonl"):
-            splits.posteriors[part] = _read_probabilities(path, pairs)
+            pairs.posteriors = _read_probabilities(path, pairs)
             continue
-        splits.posteriors[part] = [
+        pairs.posteriors = [
             np.array([(j, i, 1.0) for i, j in sorted(entry.possible)], np.float32).reshape(-1, 3)
             for entry in gold_links(path, pairs, options.skip_invalid)
         ]
@@ -162,36 +153,18 @@ def _read_probabilities(path, pairs):
     return posteriors
 
 
-def _keep(splits, part, rows):
-    """Keep some rows of a part, given as a slice or a list of indices."""
-    text = getattr(splits, part)
-    if text is None:
-        return
-
-    def pick(column):
-        return column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
-
-    setattr(splits, part, ParallelText(pick(text.sources), pick(text.targets), pick(text.groups), text.skipped))
-    for known in (splits.links, splits.posteriors):
-        if part in known:
-            known[part] = pick(known[part])
-
-
 def _read(options, part):
-    source, target = getattr(options, f"{part}_source"), getattr(options, f"{part}_target")
-    if (source is None) != (target is None):
-        raise InputError(f"--{part}-source and --{part}-target belong together; one of them is missing.")
     # Files that are named stand before those of the folder.
-    if source is None and options.data is not None:
+    pairs = read_part(options, part)
+    if pairs is None and options.data is not None:
         source, target = _files_of(options, part)
-    return None if source is None else read_parallel(source, target, options.skip_invalid)
+        pairs = None if source is None else read_parallel(source, target, options.skip_invalid)
+    return pairs
 
 
 def _files_of(options, part):
     """Return the paths of a part's two files in `data`, or `None` twice where it has neither."""
     folder = pathlib.Path(options.data)
-    if not folder.is_dir():
-        raise InputError(f"--data: {folder} is not a folder.")
     for name in NAMES[part]:
         found = [_existing(folder / f"{name}.{ending}") for ending in (options.data_source, options.data_target)]
         if all(found):
@@ -204,10 +177,3 @@ def _files_of(options, part):
 
 def _existing(path):
     return next((x for x in (path, path.with_name(f"{path.name}.gz")) if x.is_file()), None)
-
-
-def load_splits_of(folder, options):
-    """Return the `AlignedSplits` of a run; `InputError` if the files, or the installed facts, have changed since."""
-    splits = load_splits(options)
-    splits.require_those_of(folder)
-    return splits

@@ -9,8 +9,8 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.runs import write_text_atomically
 from applications.nmt.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
-from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
-from applications.text.text import END, PAD, START
+from applications.text.pairs import EncodedPairs, side_reports
+from applications.text.text import PAD
 
 SEGMENTATION_DIGEST = "segmentation.sha256"
 
@@ -25,48 +25,27 @@ class Codec:
     @classmethod
     def fit(cls, options, train):
         """Fit the segmentation on the training pairs only."""
-        if options.segmentation == "bpe":
+        text, normal = options.text, _normal(options)
+        if text.segmentation == "bpe":
             sentences = [*dict.fromkeys(train.sources), *train.targets]
             joint = SubwordEncoder.fit(
-                sentences, options.vocabulary_size, options.lowercase, options.normalization, options.data_seed
+                sentences, text.vocabulary_size, text.lowercase, normal["normalization"], text.data_seed
             )
             return cls(joint, joint)
-        encoder = _encoder_class(options)
-        return cls(
-            *(
-                encoder.fit(
-                    sentences,
-                    options.vocabulary_size,
-                    lowercase=options.lowercase,
-                    normalization=options.normalization,
-                )
-                for sentences in (train.sources, train.targets)
-            )
-        )
+        fit = _encoder_class(options).fit
+        return cls(*(fit(sentences, text.vocabulary_size, **normal) for sentences in (train.sources, train.targets)))
 
     @classmethod
     def load(cls, folder, options):
         """Read what `save` wrote into a run's folder; `InputError` if it is not what the model was trained with."""
-        files = ["bpe.model"] if options.segmentation == "bpe" else ["source_vocabulary.txt", "target_vocabulary.txt"]
+        joint = options.text.segmentation == "bpe"
+        files = ["bpe.model"] if joint else ["source_vocabulary.txt", "target_vocabulary.txt"]
         digest = folder.path / SEGMENTATION_DIGEST
         if digest.exists() and digest.read_text(encoding="utf-8").strip() != _digest(folder, files):
             raise InputError(f"{folder.path}: {' and '.join(files)} are not those that this run was trained with.")
-        if options.segmentation == "bpe":
-            joint = SubwordEncoder.load(
-                folder.path / "bpe.model", lowercase=options.lowercase, normalization=options.normalization
-            )
-            return cls(joint, joint)
-        encoder = _encoder_class(options)
-        return cls(
-            *(
-                encoder.load(
-                    folder.path / f"{side}_vocabulary.txt",
-                    lowercase=options.lowercase,
-                    normalization=options.normalization,
-                )
-                for side in ("source", "target")
-            )
-        )
+        load = (SubwordEncoder if joint else _encoder_class(options)).load
+        encoders = [load(folder.path / name, **_normal(options)) for name in files]
+        return cls(encoders[0], encoders[-1])
 
     def save(self, folder):
         """Write the segmentation into a run's folder."""
@@ -89,91 +68,84 @@ def _digest(folder, names):
     return digest.hexdigest()
 
 
+def _normal(options):
+    form = options.text.normalization
+    return {"lowercase": options.text.lowercase, "normalization": None if form == "none" else form}
+
+
 def _encoder_class(options):
     # A word without "@@" is a segment of its own.
-    return CharacterEncoder if options.segmentation == "characters" else SegmentedEncoder
+    return CharacterEncoder if options.text.segmentation == "characters" else SegmentedEncoder
 
 
 @dataclasses.dataclass
-class EncodedPairs:
-    """Ids of a split, the row of the text that each pair is, and what encoding did."""
+class EncodedText(EncodedPairs):
+    """`EncodedPairs`, and the alignments of their pieces that training takes for q.
 
-    sources: list
-    targets: list
-    rows: list
-    report: dict
+    Attributes:
+        posteriors: An array (n, 3) a pair: target piece, source piece, probability; or `None`.
+    """
+
     posteriors: list | None = None
 
     @classmethod
-    def encode(cls, options, codec, pairs, drop_long=False, posteriors=None):
-        """Encode a split.
+    def of(cls, options, codec, pairs, training=False):
+        """Encode an `AlignedText`.
 
         Args:
             options: `Options`.
             codec: `Codec`.
-            pairs: `ParallelText`.
-            drop_long: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut. Of
-                these, the training pairs, one with a side of no token is an `InputError`, or counted (`skip_invalid`).
-            posteriors: Alignments of the pairs' words as in `AlignedSplits`, or `None`.
+            pairs: `AlignedText`.
+            training: Whether pairs beyond `max_length` tokens are left out and counted; otherwise they are cut. Of
+                these pairs, one with a side of no token is an `InputError`, or counted (`skip_invalid`).
         """
-        limit = None if drop_long else options.max_length
+        text = options.text
+        limit = None if training else text.max_length
         sources, source_report = codec.source.encode_numpy(pairs.sources, limit)
         targets, target_report = codec.target.encode_numpy(pairs.targets, limit)
         rows, num_empty = list(range(len(pairs))), 0
-        if drop_long:
+        if training:
             # A control character is text until it is normalised.
             empty = [row for row in rows if not (len(sources[row]) and len(targets[row]))]
-            if empty and not options.skip_invalid:
+            if empty and not text.skip_invalid:
                 raise InputError(
                     f"pair {empty[0] + 1} of the training split: segmentation leaves nothing of a side. Received: "
                     f"{pairs.sources[empty[0]]!r}, {pairs.targets[empty[0]]!r}"
                 )
             num_empty = len(empty)
             rows = [row for row in rows if min(len(sources[row]), len(targets[row])) > 0]
-            rows = [row for row in rows if max(len(sources[row]), len(targets[row])) <= options.max_length]
+            rows = [row for row in rows if max(len(sources[row]), len(targets[row])) <= text.max_length]
             if not rows:
-                raise InputError(f"--max-length: no pair is that short. Received: {options.max_length}")
+                raise InputError(f"--max-length: no pair is that short. Received: {text.max_length}")
         report = {"pairs": len(rows), "skipped": pairs.skipped, "empty": num_empty}
         report["too_long"] = len(pairs) - len(rows) - num_empty
-        for side, counts in (("source", source_report), ("target", target_report)):
-            report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
+        kept = pairs.rows(rows)
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
-        if posteriors is not None:
-            of_source, of_target = (
-                encoder.words_of_pieces([sentences[row] for row in rows])
-                for encoder, sentences in ((codec.source, pairs.sources), (codec.target, pairs.targets))
-            )
+        posteriors = None
+        if kept.posteriors is not None:
+            of_source = codec.source.words_of_pieces(kept.sources)
+            of_target = codec.target.words_of_pieces(kept.targets)
             posteriors = [
-                of_pieces(posteriors[row], of_source[index][: len(source)], of_target[index][: len(target)])
-                for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True))
+                of_pieces(posterior, of_source[index][: len(source)], of_target[index][: len(target)])
+                for index, (posterior, source, target) in enumerate(zip(kept.posteriors, sources, targets, strict=True))
             ]
-        return cls(sources, targets, rows, report, posteriors)
+        return cls(kept, sources, targets, report | side_reports(source_report, target_report), posteriors)
 
-    def num_batches(self, options):
-        if options.batch_tokens is not None:
-            return num_token_batches(self.sources, self.targets, options.batch_tokens)
-        return num_batches(len(self.sources), options.batch_size)
-
-    def batches(self, options, shuffle=False, first_epoch=0, num_epochs=1):
+    def training_batches(self, options, first_epoch=None):
         """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
-        dataset = bucketed_dataset(
-            self.sources,
-            self.targets,
-            options.batch_size,
-            start_id=START,
-            end_id=END,
-            shuffle=shuffle,
-            seed=options.seed,
-            first_epoch=first_epoch,
-            num_epochs=num_epochs,
-            batch_tokens=options.batch_tokens,
-            extra=None if self.posteriors is None else {"posterior": self.posteriors},
+        extra = None if self.posteriors is None else {"posterior": self.posteriors}
+        dataset = self.batches(
+            options.fit.batch_size,
+            options.run.seed,
+            first_epoch,
+            batch_tokens=options.text.batch_tokens,
+            extra=extra,
         )
 
         def with_target(inputs, target):
             inputs = {**inputs, "target": target}
             if self.posteriors is not None:
-                inputs["posterior_logits"] = posterior_logits(inputs, options.posterior_smoothing)
+                inputs["posterior_logits"] = posterior_logits(inputs, options.text.posterior_smoothing)
                 del inputs["posterior"]
             return inputs, target
 

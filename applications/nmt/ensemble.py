@@ -17,7 +17,7 @@ class DrawnSteps:
     held.
 
     Args:
-        models: `Models` of a row whose attention draws.
+        models: `Models` of a model whose attention draws.
         num_draws: n.
         seed: Integer.
         of_sentences: Whether the decoder is fed what was drawn.

@@ -1,71 +1,19 @@
 """Translation with a trained model, as an exportable module: strings in, strings out."""
 
-import dataclasses
-import re
-
 import tensorflow as tf
 from keras import ops
 
 import keras_vattn
-from applications.common.errors import InputError
-from applications.common.serving import Untracked, in_graph, save_module
+from applications.common.inference import Inference
+from applications.common.serving import Untracked, in_graph
 from applications.nmt.ensemble import DrawnSteps
-from applications.nmt.options import find_row
+from applications.nmt.options import MODELS
 from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.categorical import without_empty_rows
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)
-
-
-@dataclasses.dataclass(frozen=True)
-class Inference:
-    """What becomes of the alignment in a prediction.
-
-    Attributes:
-        name: As it was given: "exact" sums over all alignments, "kmax:K" over the K most probable ones, renormalised,
-            "soft" takes the expected context, "sample:n" averages over n draws from p.
-        kind: The word before the colon.
-        count: The number after it, or `None`.
-    """
-
-    name: str
-    kind: str
-    count: int | None
-
-    @classmethod
-    def parse(cls, name, row):
-        """Return the inference of that name; `InputError` if it is none, or none of that row."""
-        match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
-        if match is None:
-            raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
-        kind, count = match[1] or match[2], None if match[3] is None else int(match[3])
-        if find_row(row).alignment is not None and kind in ("exact", "kmax"):
-            raise InputError(
-                f"--inference: the alignments of {row} are continuous; they are taken at their mean (soft) or drawn "
-                f"(sample:n). Received: {name}"
-            )
-        return cls(name, kind, count)
-
-    def draws_weights(self, row):
-        """Return whether this draws continuous alignments, and not the categorical one of a word."""
-        return self.kind == "sample" and find_row(row).alignment is not None
-
-    def objective(self):
-        """Return the `keras_vattn.LatentObjective` whose evaluation this is."""
-        if self.kind == "exact":
-            return keras_vattn.LatentObjective("marginal")
-        if self.kind == "kmax":
-            return keras_vattn.LatentObjective("marginal/top_k", top_k=self.count)
-        if self.kind == "sample":
-            return keras_vattn.LatentObjective("hard/sample", num_samples=self.count, inference="hard/sample")
-        return keras_vattn.LatentObjective("soft")
-
-
-def default_inference(row):
-    """Return the name of the inference that a row is usually reported with."""
-    return "soft" if row == "soft" or find_row(row).alignment is not None else "exact"
 
 
 class WordModel:
@@ -123,24 +71,24 @@ class Translator(tf.Module):
     `generate`, `n_best` and `score` take strings; the functions on ids beneath them are what `evaluate` calls.
 
     Args:
-        models: `Models`.
-        codec: `Codec`.
-        options: `Options`, whose beams and penalties are used.
-        inference: `Inference`, or `None` for the row's own.
+        run: `Run`.
+        inference: Name of an inference, or `None` for the model's own.
+        num_beams: Beams, or `None` for the run's.
     """
 
-    def __init__(self, models, codec, options, inference=None):
+    def __init__(self, run, inference=None, num_beams=None):
         super().__init__(name="translator")
-        self.variables_of_model = [variable.value for variable in models.training.variables]
-        self.source_encoder = codec.source
-        self.target_encoder = codec.target
-        inference = inference or Inference.parse(default_inference(options.row), options.row)
-        self._models = Untracked(models)
-        self._options = Untracked(options)
-        self._inference = Untracked(inference)
-        self._is_bayesian = find_row(options.row).is_bayesian
-        self._draws_weights = inference.draws_weights(options.row)
-        self._words = Untracked(WordModel(models, inference, seed=options.seed))
+        self.variables_of_model = [variable.value for variable in run.models.training.variables]
+        self.source_encoder = run.codec.source
+        self.target_encoder = run.codec.target
+        kind = MODELS[run.options.model]
+        self.inference = Untracked(Inference.parse(inference or kind.inference, kind.is_continuous))
+        self._models = Untracked(run.models)
+        self._options = Untracked(run.options)
+        self._num_beams = num_beams or run.options.search.num_beams
+        self._is_bayesian = kind.is_bayesian
+        self._draws_weights = self.inference.value.kind == "sample" and kind.is_continuous
+        self._words = Untracked(WordModel(run.models, self.inference.value, seed=run.options.run.seed))
 
     @in_graph(_TEXTS)
     def generate(self, texts):
@@ -150,7 +98,7 @@ class Translator(tf.Module):
     @in_graph(_TEXTS)
     def n_best(self, texts):
         """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
-        found = self._search(self._encode(texts), self._options.value.num_beams)
+        found = self._search(self._encode(texts), self._num_beams)
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(found["ids"]), **{name: found[name] for name in names}}
 
@@ -158,7 +106,7 @@ class Translator(tf.Module):
     def score(self, texts, targets):
         """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
         source = self._encode(texts)
-        ids = self.target_encoder.encode(targets, self._options.value.max_length)
+        ids = self.target_encoder.encode(targets, self._options.value.text.max_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         target_input = tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1)
         padded = tf.pad(ids, [[0, 0], [0, 1]])
@@ -182,7 +130,7 @@ class Translator(tf.Module):
     def alignments(self, source, target_input, target):
         """Return what is believed of each word's alignment, (B, T, S) each.
 
-        `"prior"`: p(z | x, y_<t); for a BAM row, whose prior is another, `"mean"`: that of the weights. `"posterior"`:
+        `"prior"`: p(z | x, y_<t); for BAM, whose prior is another, `"mean"`: that of the weights. `"posterior"`:
         q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the emission and the
         prior imply, where the alignment is categorical.
         """
@@ -213,7 +161,7 @@ class Translator(tf.Module):
         return cumulative(joint), cumulative(log_prior)
 
     def _encode(self, texts):
-        return self.source_encoder.encode(texts, self._options.value.max_length)
+        return self.source_encoder.encode(texts, self._options.value.text.max_length)
 
     def _read(self, source, target_input, target):
         """Return memory (B, S, D), the source's mask, and what the decoder gives for every step of the target."""
@@ -235,7 +183,7 @@ class Translator(tf.Module):
         return self._models.value.emission.words(hidden, target)
 
     def _search(self, source, num_results):
-        options = self._options.value
+        search, max_length = self._options.value.search, self._options.value.text.max_length
         encoded, source_mask = self._models.value.encoder(source), ops.not_equal(source, PAD)
         steps = self._averaged_steps if self._draws_weights else self._steps
         start, step = steps(encoded, source_mask)
@@ -244,12 +192,12 @@ class Translator(tf.Module):
             start,
             tf.fill([tf.shape(source)[0]], START),
             END,
-            options.max_length + 1,
-            options.num_beams,
+            max_length + 1,
+            self._num_beams,
             num_results=num_results,
-            length_penalty=options.length_penalty,
-            coverage_penalty=options.coverage_penalty,
-            eos_normalization=options.eos_normalization,
+            length_penalty=search.length_penalty,
+            coverage_penalty=search.coverage_penalty,
+            eos_normalization=search.eos_normalization,
             source_mask=source_mask,
             # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
             forbidden_ids=(PAD, START, UNKNOWN),
@@ -258,7 +206,7 @@ class Translator(tf.Module):
     def _steps(self, encoded, source_mask):
         """Return the state before the first step and the step of a beam search."""
         models, words = self._models.value, self._words.value
-        memory, memory_mask = (tf.repeat(x, self._options.value.num_beams, axis=0) for x in (encoded, source_mask))
+        memory, memory_mask = (tf.repeat(x, self._num_beams, axis=0) for x in (encoded, source_mask))
         prepared, values = models.decoder.prepare_memory(memory, memory_mask), words.prepare(memory)
 
         def step(ids, state, position):
@@ -273,11 +221,6 @@ class Translator(tf.Module):
     def _averaged_steps(self, encoded, source_mask):
         """As `_steps`, over draws of a continuous alignment."""
         options = self._options.value
-        of_sentences = find_row(options.row).feeding == "sampled"
-        drawn = DrawnSteps(self._models.value, self._inference.value.count, options.seed, of_sentences)
-        return drawn.prepare(encoded, source_mask, options.num_beams, options.max_length + 1)
-
-
-def export(translator, path):
-    """Write the SavedModel with the endpoints `generate`, `n_best` and `score`."""
-    save_module(translator, ("generate", "n_best", "score"), path)
+        of_sentences = MODELS[options.model].feeding == "sampled"
+        drawn = DrawnSteps(self._models.value, self.inference.value.count, options.run.seed, of_sentences)
+        return drawn.prepare(encoded, source_mask, self._num_beams, options.text.max_length + 1)

@@ -1,4 +1,4 @@
-"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every row from one builder."""
+"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every model from one builder."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 import keras_vattn
-from applications.nmt.options import find_row
+from applications.nmt.options import MODELS
 from applications.text.text import PAD
 
 
@@ -19,8 +19,8 @@ class Models:
             `target`; with "posterior_logits" (B, T, S) among the inputs where alignments come from a file.
         encoder: source (B, S) -> memory (B, S, D).
         decoder: The `AttentionDecoder`, whose attention scores, and feeds the context expected under p.
-        latent: The `CategoricalAttention`, or `None` for a row whose decoder draws weights.
-        posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` for a row without an inference network.
+        latent: The `CategoricalAttention`, or `None` for a model whose decoder draws weights.
+        posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` without an inference network.
         target_embedding: The words' embeddings, dropout not included.
         emission: The `Emission`.
     """
@@ -48,7 +48,7 @@ class Models:
 
 
 class Emission:
-    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every row and every candidate.
+    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
 
     W [h; x] is split, so that the source is projected once and not once a candidate; the dropout mask is that of a
     word, shared by its candidates.
@@ -56,13 +56,13 @@ class Emission:
 
     def __init__(self, options, vocabulary_size):
         self.query_projection = keras.layers.Dense(
-            options.units, kernel_initializer=_initializer(options), name="query_projection"
+            options.network.units, kernel_initializer=_initializer(options), name="query_projection"
         )
         self.value_projection = keras.layers.Dense(
-            options.units, use_bias=False, kernel_initializer=_initializer(options), name="value_projection"
+            options.network.units, use_bias=False, kernel_initializer=_initializer(options), name="value_projection"
         )
         self.dropout = keras.layers.Dropout(
-            options.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
+            options.network.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
         )
         self.words = keras_vattn.TokenLogLikelihood(
             vocabulary_size, ignore_class=PAD, kernel_initializer=_initializer(options), name="words"
@@ -79,7 +79,7 @@ class Emission:
 
 
 def build(options, source_vocabulary_size, target_vocabulary_size):
-    """Build the models of a row.
+    """Build the models.
 
     Args:
         options: `Options`.
@@ -89,7 +89,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     Returns:
         `Models`.
     """
-    row = find_row(options.row)
+    kind = MODELS[options.model]
     source = keras.Input((None,), dtype="int32", name="source")
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     target = keras.Input((None,), dtype="int32", name="target")
@@ -99,7 +99,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     source_dropout, target_dropout = (
-        keras.layers.Dropout(options.dropout, seed=_seed(options, index), name=name)
+        keras.layers.Dropout(options.network.dropout, seed=_seed(options, index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
@@ -107,9 +107,9 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     memory = encoder(source)
 
     posterior, posterior_logits = None, None
-    if options.posterior_file is not None:
+    if options.text.posterior_file is not None:
         posterior_logits = inputs["posterior_logits"] = keras.Input((None, None), name="posterior_logits")
-    elif row.needs_posterior:
+    elif kind.needs_posterior:
         of_source = _recurrent_stack(
             options, "inference_source", source_dropout(source_embedding(source)), source_mask, 9
         )
@@ -123,18 +123,18 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         posterior_logits = posterior({"source": source, "target": target})
 
     decoder = keras_vattn.AttentionDecoder(
-        options.units,
-        _attention(options, row),
-        num_layers=options.num_layers,
+        options.network.units,
+        _attention(options, kind),
+        num_layers=options.network.num_layers,
         query="current",
-        feeding=row.feeding,
-        dropout=options.dropout,
+        feeding=kind.feeding,
+        dropout=options.network.dropout,
         kernel_initializer=_initializer(options),
         recurrent_initializer=_recurrent_initializer(options),
         seed=_seed(options, 3),
         name="decoder",
     )
-    in_decoder = posterior_logits if row.alignment is not None else None
+    in_decoder = posterior_logits if kind.alignment is not None else None
     decoded = decoder(
         target_dropout(target_embedding(target_input)),
         memory,
@@ -145,14 +145,17 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     )
     emission = Emission(options, target_vocabulary_size)
     latent = None
-    if row.objective is None:
+    if kind.objective is None:
         candidates = emission.value_projection(decoded["context"])[:, :, None]
         bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
     else:
-        objective = row.latent_objective(options)
+        baseline = None if options.alignment.baseline == "none" else options.alignment.baseline
+        objective = keras_vattn.LatentObjective(
+            kind.objective, num_samples=kind.num_samples, baseline=baseline, tau=options.alignment.tau
+        )
         latent = keras_vattn.CategoricalAttention(
             objective=objective,
-            kl_annealing=row.annealing_of(options),
+            kl_annealing=_annealing(options, kind),
             seed=_seed(options, 4),
             name="latent",
         )
@@ -171,45 +174,54 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         )
         value = keras_vattn.LatentLogLikelihood(objective, name="bound")
         bound = value(log_likelihood, found["log_prior"], found["log_posterior"])
-    training = keras.Model(inputs, bound, name=options.row)
+    training = keras.Model(inputs, bound, name=options.model)
     return Models(training, encoder, decoder, latent, posterior, target_embedding, emission)
 
 
-def _attention(options, row):
-    """Return the decoder's attention: it scores, and its weights are the distribution of a row that has one."""
+def _attention(options, kind):
+    """Return the decoder's attention: it scores, and its weights are the distribution of a model that has one."""
     score = keras_vattn.Additive(
-        options.attention_units, use_bias=False, kernel_initializer=_initializer(options), name="score"
+        options.network.attention_units, use_bias=False, kernel_initializer=_initializer(options), name="score"
     )
-    if row.alignment is None:
+    if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
+    drawn = options.alignment
     return keras_vattn.Attention(
         score,
-        row.alignment_of(options),
-        prior=row.prior_of(options),
-        warm_start=options.warm_start if row.needs_posterior else 0,
-        kl_weight=options.kl_weight,
-        kl_annealing=row.annealing_of(options),
+        drawn.alignment(drawn.relaxed if kind.alignment == "relaxed" else kind.alignment, drawn.tau),
+        prior=drawn.prior() if kind.is_bayesian else None,
+        warm_start=drawn.warm_start if kind.needs_posterior else 0,
+        kl_weight=drawn.kl_weight,
+        kl_annealing=_annealing(options, kind),
         seed=_seed(options, 4),
         name="attention",
     )
 
 
+def _annealing(options, kind):
+    """Return the annealing of the KL, or `None`: logistic for BAM, linear for models with a posterior."""
+    if kind.is_bayesian:
+        return options.alignment.annealing()
+    steps = options.alignment.annealing_steps
+    return keras_vattn.LinearAnnealing(steps) if kind.needs_posterior and steps else None
+
+
 def _embedding(options, vocabulary_size, name):
-    initializer = _initializer(options) if options.initial_range else "uniform"
+    initializer = _initializer(options) if options.network.initial_range else "uniform"
     return keras.layers.Embedding(
-        vocabulary_size, options.embedding_width, embeddings_initializer=initializer, name=name
+        vocabulary_size, options.network.embedding_width, embeddings_initializer=initializer, name=name
     )
 
 
 def _recurrent_stack(options, name, embedded, mask, index):
     """Return the outputs (B, L, 2 * encoder_units) of stacked bidirectional LSTMs, with dropout between them."""
     outputs = embedded
-    for number in range(options.num_layers):
+    for number in range(options.network.num_layers):
         if number:
             seed = _seed(options, 32 * number + index)
-            outputs = keras.layers.Dropout(options.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
+            outputs = keras.layers.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
         recurrent = keras.layers.LSTM(
-            options.encoder_units,
+            options.network.encoder_units,
             return_sequences=True,
             kernel_initializer=_initializer(options),
             recurrent_initializer=_recurrent_initializer(options),
@@ -221,14 +233,14 @@ def _recurrent_stack(options, name, embedded, mask, index):
 
 def _initializer(options):
     """Return U[-r, r], or Keras's default for r = 0; every one draws anew from the program's seed."""
-    if not options.initial_range:
+    if not options.network.initial_range:
         return keras.initializers.GlorotUniform()
-    return keras.initializers.RandomUniform(-options.initial_range, options.initial_range)
+    return keras.initializers.RandomUniform(-options.network.initial_range, options.network.initial_range)
 
 
 def _recurrent_initializer(options):
-    return _initializer(options) if options.initial_range else keras.initializers.Orthogonal()
+    return _initializer(options) if options.network.initial_range else keras.initializers.Orthogonal()
 
 
 def _seed(options, index):
-    return options.seed * 256 + index
+    return options.run.seed * 256 + index

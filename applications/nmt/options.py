@@ -1,24 +1,34 @@
-"""Options of neural machine translation with latent alignments, its rows, and the presets with every value's source."""
+"""Options of neural machine translation with latent alignments, and its models. The presets stand in presets/."""
 
 import dataclasses
+from typing import Literal
 
-import keras_vattn
-from applications.common.checks import (
-    PRECISIONS,
-    check_choices,
-    check_dropout,
-    check_finite,
-    check_fraction,
-    check_not_negative,
-    check_positive,
-    check_seeds,
-    out_of_range,
-)
 from applications.common.errors import InputError
+from applications.common.inference import Inference
+from applications.common.options import (
+    BayesianOptions,
+    CompareOptions,
+    Dropout,
+    ExportOptions,
+    File,
+    FitOptions,
+    Folder,
+    Fraction,
+    GenerateOptions,
+    NotNegative,
+    NotNegativeFloat,
+    Positive,
+    PositiveFloat,
+    RunOptions,
+    Share,
+    group,
+)
+from applications.common.program import Program
+from applications.text.options import EvaluatePairsOptions, PairOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Model:
     """One line of the papers' tables.
 
     Attributes:
@@ -26,8 +36,14 @@ class Row:
         alignment: Alignment of the decoder's attention where that draws, `None` for softmax.
         needs_posterior: Whether training has an inference network that sees the target.
         num_samples: Draws of a word's alignment in training.
+        title: Name of the model in the papers.
+        value: What is maximised.
+        expectation: How its expectation is taken.
     """
 
+    title: str
+    value: str
+    expectation: str
     objective: str | None = None
     alignment: str | None = None
     needs_posterior: bool = False
@@ -42,246 +58,257 @@ class Row:
     def is_bayesian(self):
         return self.alignment is not None and not self.needs_posterior
 
-    def latent_objective(self, options):
-        """Return the `keras_vattn.LatentObjective` of a row that has one."""
-        return keras_vattn.LatentObjective(
-            self.objective, num_samples=self.num_samples, baseline=options.baseline, tau=options.tau
-        )
+    @property
+    def is_continuous(self):
+        return self.alignment is not None
 
-    def alignment_of(self, options):
-        """Return the alignment of a row whose attention draws."""
-        alignment = options.relaxed if self.alignment == "relaxed" else self.alignment
-        if alignment == "weibull":
-            return keras_vattn.Weibull(options.weibull_k)
-        if alignment == "lognormal":
-            return keras_vattn.LogNormal(options.lognormal_sigma)
-        if alignment == "gumbel_softmax":
-            return keras_vattn.GumbelSoftmax(options.tau)
-        return keras_vattn.Dirichlet()
-
-    def prior_of(self, options):
-        """Return the contextual prior of a BAM row, `None` for the others."""
-        if not self.is_bayesian:
-            return None
-        return keras_vattn.ContextualPrior(
-            options.prior_hidden_units, beta=options.prior_beta, sigma=options.prior_sigma
-        )
-
-    def annealing_of(self, options):
-        """Return the annealing of the KL, or `None`: logistic for BAM rows, linear for those with a posterior."""
-        if self.is_bayesian and options.annealing_rate:
-            return keras_vattn.LogisticAnnealing(0.0, options.annealing_rate)
-        if self.needs_posterior and options.annealing_steps:
-            return keras_vattn.LinearAnnealing(options.annealing_steps)
-        return None
+    @property
+    def inference(self):
+        """Name of the inference that the model is usually reported with."""
+        return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
 
-ROWS = {
-    "soft": Row("soft"),
-    "marginal": Row("marginal"),
-    "hard_enum": Row("hard/enumerate"),
-    "hard_sample": Row("hard/sample"),
-    "relaxed": Row(alignment="relaxed", needs_posterior=True),
-    "variational_enum": Row("elbo/enumerate", needs_posterior=True),
-    "variational_sample": Row("elbo/sample", needs_posterior=True),
-    "variational_gumbel": Row("elbo/gumbel", needs_posterior=True),
-    "variational_wake_sleep": Row("wake_sleep/sample", needs_posterior=True, num_samples=5),
-    "bam_weibull": Row(alignment="weibull"),
-    "bam_lognormal": Row(alignment="lognormal"),
+# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6.
+_ELBO = "E_q[log p] - KL"
+MODELS = {
+    "soft": Model("Soft Attention", "log p(y | E[z])", "-", "soft"),
+    "marginal": Model("Marginal Likelihood", "log E[p]", "Enum", "marginal"),
+    "hard_enum": Model("Hard Attention", "E_p[log p]", "Enum", "hard/enumerate"),
+    "hard_sample": Model("Hard Attention", "E_p[log p]", "Sample", "hard/sample"),
+    "relaxed": Model("Variational Relaxed Attention", _ELBO, "Sample", alignment="relaxed", needs_posterior=True),
+    "variational_enum": Model("Variational Attention", _ELBO, "Enum", "elbo/enumerate", needs_posterior=True),
+    "variational_sample": Model("Variational Attention", _ELBO, "Sample", "elbo/sample", needs_posterior=True),
+    "variational_gumbel": Model("Variational Attention", _ELBO, "Gumbel-softmax", "elbo/gumbel", needs_posterior=True),
+    "variational_wake_sleep": Model(
+        "Variational Attention",
+        "log p, importance sampled",
+        "Wake-sleep",
+        "wake_sleep/sample",
+        needs_posterior=True,
+        num_samples=5,
+    ),
+    "bam_weibull": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
+    "bam_lognormal": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
 }
-RELAXED = ("dirichlet", "lognormal", "gumbel_softmax")
-
-
-def find_row(name):
-    """Return the row of that name; `InputError` lists the known ones."""
-    if name not in ROWS:
-        raise InputError(f"--row: expected one of {', '.join(ROWS)}. Received: {name}")
-    return ROWS[name]
 
 
 @dataclasses.dataclass
-class Options:
-    """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
+class TextOptions(PairOptions):
+    """Pairs of sentences; without them, embedded ones with known alignments"""
 
-    row: str = "marginal"
-    """Which model: a row of Deng et al. 2018 or Fan et al. 2020."""
-    out: str = "runs/nmt"
-    """Folder of the run."""
-    resume: bool = False
-    """Go on with the run in the folder."""
-    init_from: str | None = None
-    """Run whose weights this one starts from, as far as both have them: a trained soft model."""
-
-    data: str | None = None
+    data: Folder | None = None
     """Folder with train, valid and test files, named train.src and train.tgt, or with data_source and data_target."""
     data_source: str = "src"
     """Ending of the source files in `data`, for instance lc.norm.tok.de.gz."""
     data_target: str = "tgt"
-    train_source: str | None = None
-    """Training sources, one a line, plain or .gz; beside train_target, instead of `data`."""
-    train_target: str | None = None
-    valid_source: str | None = None
-    valid_target: str | None = None
-    test_source: str | None = None
-    """Test pairs, touched once at the end of training and by `evaluate`."""
-    test_target: str | None = None
-    valid_links: str | None = None
+    """Ending of the target files in `data`."""
+    valid_fraction: Fraction = 0.05
+    """Share of train that is held out where there are no validation pairs."""
+    max_test_pairs: Positive | None = None
+    """Use that many test pairs."""
+    valid_links: File | None = None
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
-    test_links: str | None = None
-    valid_fraction: float = 0.05
-    """Share of train that is held out where there are no validation files."""
-    max_train_pairs: int | None = None
-    """Use that many training pairs, chosen at random with data_seed."""
-    max_valid_pairs: int | None = None
-    max_test_pairs: int | None = None
-    data_seed: int = 0
-    """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
-    skip_invalid: bool = False
-    """Count pairs with a side that is empty, segmented too, or bytes that are not UTF-8, instead of stopping."""
-    shuffle_sources: bool = False
-    """Control: pair every training target with another pair's source."""
-
-    segmentation: str = "bpe"
-    """bpe: joint sentencepiece BPE. words, characters, or segmented for text with "@@ " already in it."""
-    vocabulary_size: int = 8000
-    """Entries of the joint BPE, or the most entries of each side's vocabulary."""
-    lowercase: bool = True
-    normalization: str | None = "NFKC"
-    """Unicode normal form of the text: NFKC, NFC or none."""
-    max_length: int = 60
-    """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
-
-    embedding_width: int = 128
-    encoder_units: int = 128
-    """Width of each LSTM in each direction, of the encoder and of the inference network."""
-    units: int = 256
-    """Width of the decoder and of the emission."""
-    num_layers: int = 1
-    """Layers of the encoder, the decoder and the inference network."""
-    attention_units: int = 128
-    dropout: float = 0.2
-    initial_range: float = 0.0
-    """Weights start from U[-r, r]; 0 for Keras's own initializers."""
-
-    baseline: str | None = "soft"
-    """Of the score-function rows: soft, moving_average or none."""
-    tau: float = 0.5
-    """Temperature of variational_gumbel, and of a relaxed gumbel_softmax."""
-    relaxed: str = "dirichlet"
-    """Distribution of the row relaxed: dirichlet, lognormal or gumbel_softmax."""
-    warm_start: int = 0
-    """Steps of the row relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018)."""
-    kl_weight: float = 1.0
-    """Factor on the KL of relaxed and BAM rows."""
-    weibull_k: float = 5.0
-    lognormal_sigma: float = 0.3
-    prior_beta: float = 1e-6
-    """Rate of the Gamma prior of bam_weibull."""
-    prior_sigma: float = 1.0
-    """Standard deviation of the prior of bam_lognormal."""
-    prior_hidden_units: int = 5
-    annealing_rate: float = 1.0
-    """rho of the BAM rows: the KL is weighed by sigmoid(rho step); 0 for no annealing."""
-    annealing_steps: int = 0
-    """Steps over which the KL of rows with a posterior grows to its full weight; 0 for full weight from the start, as
-    in the paper, where a small model may keep p and q nearly uniform."""
-    posterior_file: str | None = None
+    test_links: File | None = None
+    """The same of the test pairs."""
+    posterior_file: File | None = None
     """Alignments of the training pairs instead of an inference network, a line a pair: Pharaoh links, or a JSON list of
     rows, one a target word, with the probability of each source word (a name that ends in .jsonl or .jsonl.gz)."""
-    valid_posterior_file: str | None = None
+    valid_posterior_file: File | None = None
     """The same for the validation pairs; both or neither."""
-    posterior_smoothing: float = 0.1
+    posterior_smoothing: Share = 0.1
     """Share of a uniform distribution in these alignments."""
-
-    batch_size: int = 16
-    batch_tokens: int | None = None
+    segmentation: Literal["bpe", "words", "characters", "segmented"] = "bpe"
+    """bpe: joint sentencepiece BPE. words, characters, or segmented for text with "@@ " already in it."""
+    vocabulary_size: Positive = 8000
+    """Entries of the joint BPE, or the most entries of each side's vocabulary."""
+    normalization: Literal["NFKC", "NFC", "none"] = "NFKC"
+    """Unicode normal form of the text."""
+    max_length: Positive = 60
+    """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
+    batch_tokens: Positive | None = None
     """Target tokens of a batch, padding included, instead of batch_size sentences."""
-    epochs: int = 8
-    learning_rate: float = 2e-3
-    clip_norm: float = 5.0
-    patience: int = 0
-    """The learning rate is halved where the bound on validation was not better for more than so many epochs."""
-    seed: int = 0
-    num_beams: int = 10
-    length_penalty: float = 1.0
-    coverage_penalty: float = 0.0
-    eos_normalization: float = 0.0
+
+    def check(self):
+        super().check()
+        if (self.posterior_file is None) != (self.valid_posterior_file is None):
+            raise InputError("--posterior-file and --valid-posterior-file belong together; one of them is missing.")
+        if self.posterior_file is not None and (self.shuffle_sources or not self.has_training_pairs):
+            raise InputError("--posterior-file: alignments belong to the pairs of files, in their order.")
+
+    @property
+    def has_training_pairs(self):
+        return self.data is not None or super().has_training_pairs
+
+
+@dataclasses.dataclass
+class NetworkOptions:
+    """Network"""
+
+    embedding_width: Positive = 128
+    """Width of the word vectors."""
+    encoder_units: Positive = 128
+    """Width of each LSTM in each direction, of the encoder and of the inference network."""
+    units: Positive = 256
+    """Width of the decoder and of the emission."""
+    num_layers: Positive = 1
+    """Layers of the encoder, the decoder and the inference network."""
+    attention_units: Positive = 128
+    """Width of the score."""
+    dropout: Dropout = 0.2
+    """Of word vectors, between layers, and before the words."""
+    initial_range: NotNegativeFloat = 0.0
+    """Weights start from U[-r, r]; 0 for Keras's own initializers."""
+
+
+@dataclasses.dataclass
+class AlignmentOptions(BayesianOptions):
+    """Latent alignments"""
+
+    baseline: Literal["soft", "moving_average", "none"] = "soft"
+    """What is subtracted from the value of a draw, in models with a score function."""
+    tau: PositiveFloat = 0.5
+    """Temperature of variational_gumbel, and of a relaxed gumbel_softmax."""
+    relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
+    """Distribution of the model relaxed."""
+    warm_start: NotNegative = 0
+    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018)."""
+    annealing_steps: NotNegative = 0
+    """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
+    in the paper, where a small model may keep p and q nearly uniform."""
+
+
+@dataclasses.dataclass
+class SearchOptions:
+    """Beam search"""
+
+    num_beams: Positive = 10
+    """Beams."""
+    length_penalty: NotNegativeFloat = 1.0
+    """alpha of Wu et al. 2016."""
+    coverage_penalty: NotNegativeFloat = 0.0
+    """beta of Wu et al. 2016."""
+    eos_normalization: NotNegativeFloat = 0.0
     """e in log p(end) - e |x| / |y|; 3 in the published code."""
-    jit: bool = False
-    precision: str = "float32"
-    """Keras dtype policy: float32, mixed_float16 or mixed_bfloat16."""
-    memory_growth: bool = False
-    """Let a GPU's memory grow as needed."""
-    export: bool = True
-    """Write the SavedModel at the end."""
 
 
-# For two CPU cores and a few minutes on the embedded pairs; the alignment's values are the papers'.
-SMALL = Options()
+# Defaults for two CPU cores and a few minutes on the embedded pairs; the alignment's values are the papers'.
+@dataclasses.dataclass
+class Options:
+    """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
 
-# Deng et al. 2018, section 5 and appendix, unless said otherwise: "code" is the authors', "BAM" Fan et al. 2020, B.4.
-PAPER = dataclasses.replace(
-    SMALL,
-    segmentation="bpe",  # joint byte pair encoding
-    vocabulary_size=14_000,  # appendix
-    lowercase=True,  # the published data
-    normalization="NFKC",  # in neither
-    max_length=125,  # appendix
-    embedding_width=512,  # code
-    encoder_units=512,  # code: 2 layers of 512 in each direction
-    units=768,  # code
-    num_layers=2,  # appendix
-    attention_units=512,  # code
-    dropout=0.3,  # appendix
-    initial_range=0.1,  # appendix: U[-0.1, 0.1]
-    batch_size=6,  # appendix
-    epochs=30,  # appendix
-    learning_rate=3e-4,  # appendix
-    clip_norm=5.0,  # appendix
-    patience=0,  # code: halved as soon as validation does not improve
-    baseline="soft",  # section 3, eq. 1
-    tau=0.1,  # code
-    weibull_k=5.0,  # BAM
-    prior_beta=1e-6,  # BAM
-    prior_hidden_units=5,  # BAM
-    annealing_rate=1.0,  # BAM
-    num_beams=10,  # section 5
-    length_penalty=1.0,  # section 5
-    eos_normalization=0.0,  # section 5; 3 in the code
+    model: Literal[tuple(MODELS)] = "marginal"
+    """One of the models of Deng et al. 2018 or Fan et al. 2020."""
+    run: RunOptions = group(RunOptions, out="runs/nmt")
+    text: TextOptions = group(TextOptions)
+    network: NetworkOptions = group(NetworkOptions)
+    alignment: AlignmentOptions = group(AlignmentOptions)
+    fit: FitOptions = group(
+        FitOptions,
+        batch_size=16,
+        epochs=8,
+        learning_rate=2e-3,
+        schedule="plateau",
+    )
+    search: SearchOptions = group(SearchOptions)
+
+    def check(self):
+        if self.text.posterior_file is not None and not MODELS[self.model].needs_posterior:
+            raise InputError(f"--posterior-file: the model {self.model} has no posterior.")
+
+
+@dataclasses.dataclass
+class EvaluateNmt(EvaluatePairsOptions):
+    """Report on a part of the data of a run, or on other pairs, under one or several inferences."""
+
+    links: File | None = None
+    """Gold word alignments of other pairs, a line a pair."""
+    inference: tuple[str, ...] = ()
+    """exact, kmax:K, soft or sample:n, one or several; the model's own where none is named."""
+    k_curve: NotNegative = 0
+    """Also log p for K = 1 ... this, the alignments summed over."""
+
+    def check(self):
+        super().check()
+        if self.links is not None and self.source is None and self.table is None:
+            raise InputError("--links: those of a run's own pairs are named when it is trained; see --test-links.")
+
+    def check_run(self, options):
+        """Check what depends on the model of the run."""
+        model = MODELS[options.model]
+        for name in self.inference:
+            Inference.parse(name, model.is_continuous)
+        if self.k_curve and model.is_continuous:
+            raise InputError(f"--k-curve: the alignments of {options.model} are continuous.")
+
+
+@dataclasses.dataclass
+class GenerateNmt(GenerateOptions):
+    """Translate lines of text, from a file or standard input."""
+
+    inference: str | None = None
+    """exact, kmax:K, soft or sample:n; the model's own where it is left out. Draws depend on the lines beside one."""
+    num_beams: Positive | None = None
+    """Beams instead of the run's."""
+
+    def check_run(self, options):
+        """Check what depends on the model of the run."""
+        if self.inference is not None:
+            Inference.parse(self.inference, MODELS[options.model].is_continuous)
+
+
+@dataclasses.dataclass
+class ExportNmt(ExportOptions):
+    """Write the SavedModel of a run, with the endpoints generate, n_best and score."""
+
+    inference: str | None = None
+    """exact, kmax:K or soft; the model's own where it is left out."""
+
+    def check_run(self, options):
+        """Check what depends on the model of the run."""
+        name = self.inference or MODELS[options.model].inference
+        if Inference.parse(name, MODELS[options.model].is_continuous).kind == "sample":
+            raise InputError(f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {name}")
+
+
+@dataclasses.dataclass
+class CompareNmt(CompareOptions):
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str = "runs/nmt_compare"
+    models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "bam_weibull")
+    baseline: str = "soft"
+    layout: tuple[Literal["deng", "fan"], ...] = ()
+    """Also the tables of Deng et al. 2018, of Fan et al. 2020."""
+    inference: tuple[str, ...] = ()
+    """Also cross every model with these inferences, for instance exact kmax:5 soft (Table 2 of Deng et al. 2018)."""
+    split: Literal["valid", "test"] = "test"
+    """Part of the data of the crossing."""
+    k_curve: NotNegative = 0
+    """Also log p for K = 1 ... this of the crossing."""
+
+    def check(self):
+        super().check()
+        if not self.inference and (self.k_curve or self.split != "test"):
+            raise InputError("--k-curve and --split are those of the crossing: name its --inference.")
+        for name in self.inference:
+            Inference.parse(name)
+
+
+PROGRAM = Program(
+    "applications.nmt",
+    {
+        "train": Options,
+        "evaluate": EvaluateNmt,
+        "generate": GenerateNmt,
+        "compare": CompareNmt,
+        "export": ExportNmt,
+    },
+    may_change=("num_beams", "length_penalty", "coverage_penalty", "eos_normalization"),
+    renamed={
+        "row": "--model",
+        "rows": "--models",
+        "precision": "--mixed-precision",
+        "init_from": "--start-from",
+        "weights": "gone: the weights of the best epoch, or of the last (train --keep), are the run's",
+    },
 )
-
-PRESETS = {"small": SMALL, "paper": PAPER}
-CHOICES = {
-    "segmentation": ("bpe", "words", "characters", "segmented"),
-    "normalization": ("NFKC", "NFC", None),
-    "baseline": ("soft", "moving_average", None),
-    "relaxed": RELAXED,
-    "precision": PRECISIONS,
-}
-POSITIVE = (
-    "vocabulary_size max_length embedding_width encoder_units units num_layers attention_units tau weibull_k "
-    "lognormal_sigma prior_beta prior_sigma prior_hidden_units batch_size batch_tokens epochs learning_rate clip_norm "
-    "num_beams max_train_pairs max_valid_pairs max_test_pairs"
-)
-NOT_NEGATIVE = (
-    "initial_range warm_start kl_weight annealing_rate annealing_steps patience length_penalty coverage_penalty "
-    "eos_normalization"
-)
-
-
-def validate(options):
-    """Raise `InputError` for an option outside its range, naming it."""
-    row = find_row(options.row)
-    check_choices(options, CHOICES)
-    check_finite(options)
-    check_positive(options, POSITIVE)
-    check_not_negative(options, NOT_NEGATIVE)
-    check_dropout(options, "dropout")
-    if not 0 < options.posterior_smoothing <= 1:
-        raise out_of_range("posterior_smoothing", "must be in (0, 1]", options.posterior_smoothing)
-    if (options.posterior_file is None) != (options.valid_posterior_file is None):
-        raise InputError("--posterior-file and --valid-posterior-file belong together; one of them is missing.")
-    if options.posterior_file is not None and not row.needs_posterior:
-        raise InputError(f"--posterior-file: the row {options.row} has no posterior.")
-    check_fraction(options, "valid_fraction")
-    check_seeds(options, 22)

@@ -1,4 +1,4 @@
-"""Metrics of generated text, and intervals over seeds.
+"""Metrics of generated text.
 
 Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. *Draws* are a list with one
 entry per input, each entry the list of sentences drawn for it. Entropy is in nats; BLEU lies between 0 and 100.
@@ -6,7 +6,6 @@ entry per input, each entry the list of sentences drawn for it. Entropy is in na
 
 import collections
 import dataclasses
-import typing
 
 import numpy as np
 import sacrebleu.metrics
@@ -126,41 +125,6 @@ def group_references(sources, targets):
         # A dict serves as an ordered set.
         groups.setdefault(source, {})[target] = None
     return {source: list(targets) for source, targets in groups.items()}
-
-
-class Interval(typing.NamedTuple):
-    """A mean with its confidence interval; `low` and `high` are NaN for a single value, which supports no claim."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def mean_interval(values, confidence=0.95):
-    """Mean of the values of several seeds, with Student's t interval.
-
-    Args:
-        values: one number per seed.
-        confidence: float, default 0.95.
-
-    Returns:
-        An `Interval`.
-    """
-    values = np.asarray(values, np.float64)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"mean_interval needs one number per seed. Received: an array of shape {values.shape}")
-    mean = values.mean()
-    if values.size == 1:
-        return Interval(float(mean), float("nan"), float("nan"))
-    half = scipy.stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1) * scipy.stats.sem(values)
-    return Interval(float(mean), float(mean - half), float(mean + half))
-
-
-def paired_interval(first, second, confidence=0.95):
-    """Mean difference first - second of two rows trained with the same seeds, with Student's t interval."""
-    if len(first) != len(second):
-        raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
-    return mean_interval(np.subtract(first, second), confidence)
 
 
 def _mean_over_inputs(draws, measure):

@@ -1,14 +1,19 @@
-"""Reports of a trained model: quality and diversity as in the paper's tables, bounds and perplexities, samples."""
+"""Reports of a trained model: quality and diversity as in the paper's tables, bounds and perplexities."""
+
+import math
 
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_entropy
+from applications.text.pairs import padded
 from applications.text.text import PAD
 from applications.ved.data import unique_sources
-from applications.ved.options import find_row
+from applications.ved.generation import Generator
+from applications.ved.options import MODELS
 from keras_vattn.losses import sequence_log_likelihood
 
 BATCH = 64
@@ -29,12 +34,8 @@ def decode_all(decode, encoder, ids, title=None):
     sentences = []
     starts = range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
-        part = ids[start : start + BATCH]
-        padded = np.zeros((len(part), max(1, *(len(row) for row in part))), np.int32)
-        for index, row in enumerate(part):
-            padded[index, : len(row)] = row
-        decoded = encoder.decode(decode(tf.constant(padded), number)).numpy()
-        sentences += [_text(row) for row in decoded]
+        batch = tf.constant(padded(ids[start : start + BATCH]))
+        sentences += [_text(row) for row in encoder.decode(decode(batch, number)).numpy()]
     return sentences
 
 
@@ -69,82 +70,95 @@ def diversity(draws, references):
     return report
 
 
-def sample_report(
-    generator, codec, options, ids, references, temperature=1.0, seed=1, word_temperature=None, title=None
-):
+def sample_report(run, ids, references, temperature=1.0, word_temperature=None, title=None, generator=None):
     """Return the `diversity` of `num_draws` draws per source, and the draws."""
-    if word_temperature is None:
-        draw, factor = generator.draw, temperature
-    else:
+    generator = generator or Generator(run)
+    draw, factor = generator.draw, temperature
+    if word_temperature is not None:
         draw, factor = generator.draw_words, word_temperature
+    count = run.options.reports.num_draws
     draws = decode_all(
-        lambda batch, number: draw(batch, options.num_draws, seed_of_batch(seed, number), factor),
-        codec.target,
-        ids,
-        title,
+        lambda batch, number: draw(batch, count, seed_of_batch(1, number), factor), run.codec.target, ids, title
     )
     return diversity(draws, references), draws
 
 
-def evaluate_split(generator, models, codec, options, pairs, encoded, maximum=None):
-    """Return everything reported about a split, and the sentences it was computed from.
+def evaluate(run, part, maximum=None):
+    """Return everything reported about a part, and the sentences it was computed from.
 
     Args:
-        generator: `Generator`.
-        models: `Models`.
-        codec: `Codec`.
-        options: `Options`.
-        pairs: `ParallelText`.
-        encoded: `EncodedPairs` of it.
+        run: `Run`.
+        part: `EncodedPairs`.
         maximum: Decode that many different sources, or all.
     """
-    sources, references = unique_sources(codec, pairs, maximum)
-    ids, _ = codec.source.encode_numpy(sources, options.max_source_length)
-    greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], codec.target, ids, "decoding")
+    generator = Generator(run)
+    ids, sources, references = decoded_sources(run, part, maximum)
+    greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], run.codec.target, ids, "decoding")
     report = {"num_sources": len(sources), "map": quality(greedy, references)}
     draws = None
-    if find_row(options.row).stochastic:
-        report["sampling"], draws = sample_report(
-            generator, codec, options, ids, references, title=f"{options.num_draws} draws"
-        )
-    report["likelihood"] = likelihood_report(generator, models, options, encoded)
+    if MODELS[run.options.model].stochastic:
+        title = f"{run.options.reports.num_draws} draws"
+        report["sampling"], draws = sample_report(run, ids, references, title=title, generator=generator)
+    report["likelihood"] = likelihood_report(run, part, generator)
     return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
 
 
-def likelihood_report(generator, models, options, encoded):
-    """Return the plug-in perplexity and, for a stochastic row, the ELBO in nats per sentence with its parts.
+def decoded_sources(run, part, maximum=None):
+    """Return the ids of the different sources of a part, their text, and the references of each."""
+    sources, references = unique_sources(run.codec, part.pairs, maximum)
+    ids, _ = run.codec.source.encode_numpy(sources, run.options.text.max_source_length)
+    return ids, sources, references
+
+
+def likelihood_report(run, part, generator):
+    """Return the plug-in perplexity and, for a model that draws, the ELBO in nats per sentence with its parts.
 
     The ELBO is estimated with one posterior draw per pair. Tokens count the end of the sentence.
     """
-    stochastic = bool(keras_vattn.stochastic_layers(models.training))
+    model, batches = run.models.training, part.batches(run.options.fit.batch_size, run.options.run.seed)
+    total, tokens, rows, means = 0.0, 0, 0, []
+    for inputs, target in progress(batches, "likelihood"):
+        value = generator.log_likelihood(inputs["source"], inputs["target_input"], target)
+        total += float(tf.reduce_sum(value))
+        tokens += int(tf.math.count_nonzero(target))
+        rows += int(target.shape[0])
+        if MODELS[run.options.model].latent:
+            means.append(run.models.encoder(inputs["source"])["z"].numpy())
+    report = {"num_tokens": tokens, "perplexity": math.exp(-total / tokens), "nats": -total / rows}
+    if means:
+        report["active_units"] = active_units(np.concatenate(means))
+    if not MODELS[run.options.model].stochastic:
+        return report
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def drawn_log_likelihood(inputs, target_output, seed):
-        with keras_vattn.posterior_draws(models.training, seed=seed):
-            logits = models.training(inputs, training=False)
-        log_likelihood = sequence_log_likelihood(target_output, logits, ignore_class=PAD)
-        return log_likelihood, keras_vattn.divergences(models.training)
+    def drawn(inputs, target, seed):
+        with keras_vattn.posterior_draws(model, seed=seed):
+            logits = model(inputs, training=False)
+        value = sequence_log_likelihood(target, logits, ignore_class=PAD)
+        return value, tf.math.count_nonzero(target), keras_vattn.divergences(model)
 
-    plug_in, drawn, tokens, rows, divergences = 0.0, 0.0, 0, 0, {}
-    for index, (inputs, target_output) in enumerate(progress(encoded.batches(options), "likelihood")):
-        if stochastic:
-            log_likelihood, added = drawn_log_likelihood(inputs, target_output, tf.constant(index))
-            drawn += float(tf.reduce_sum(log_likelihood))
-            for name, divergence in added.items():
-                divergences[name] = divergences.get(name, 0.0) + float(divergence) * len(log_likelihood)
-        plug_in += float(
-            tf.reduce_sum(generator.log_likelihood(inputs["source"], inputs["target_input"], target_output))
-        )
-        tokens += int(tf.math.count_nonzero(target_output))
-        rows += int(target_output.shape[0])
-    divergences = {name: total / rows for name, total in divergences.items()}
-    report = {
-        "num_tokens": tokens,
-        "plug_in_perplexity": float(np.exp(-plug_in / tokens)),
-        "plug_in_nats": -plug_in / rows,
-    }
-    if stochastic:
-        bound = drawn / rows - sum(divergences.values())
-        report |= {"reconstruction_nats": -drawn / rows, **divergences}
-        report |= {"elbo_nats": bound, "elbo_perplexity": float(np.exp(-bound * rows / tokens))}
-    return report
+    return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
+
+
+def active_units(means):
+    """Return how many units of z vary with the source: those of a variance of the posterior mean over 0.01 (Burda et
+    al. 2016).
+
+    Args:
+        means: (N, Z), posterior means.
+    """
+    return int((means.astype("float64").var(axis=0) > 0.01).sum())
+
+
+def quality_diversity(run, part, options):
+    """Return a dictionary from "latent" and "word" to the diversity reports at each temperature."""
+    ids, _, references = decoded_sources(run, part, options.max_sources)
+    curves = {}
+    for kind, temperatures in (("latent", options.latent_temperatures), ("word", options.word_temperatures)):
+        if kind == "latent" and not MODELS[run.options.model].stochastic:
+            continue
+        for temperature in temperatures:
+            arguments = {"temperature" if kind == "latent" else "word_temperature": temperature}
+            report, _ = sample_report(run, ids, references, title=f"{kind} temperature {temperature:g}", **arguments)
+            curves.setdefault(kind, []).append({"temperature": temperature, **report})
+    return curves

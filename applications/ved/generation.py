@@ -4,7 +4,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_vattn
-from applications.common.serving import Untracked, in_graph, save_module
+from applications.common.serving import Untracked, in_graph
 from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
 from keras_vattn.losses import sequence_log_likelihood
@@ -22,18 +22,16 @@ class Generator(tf.Module):
     `generate`, `sample` and `score` take strings; the functions on ids beneath them are what `evaluate` calls.
 
     Args:
-        models: `Models`.
-        codec: `Codec`.
-        options: `Options`.
+        run: `Run`.
     """
 
-    def __init__(self, models, codec, options):
+    def __init__(self, run):
         super().__init__(name="generator")
-        self.variables_of_model = [variable.value for variable in models.training.variables]
-        self.source_encoder = codec.source
-        self.target_encoder = codec.target
-        self._models = Untracked(models)
-        self._options = Untracked(options)
+        self.variables_of_model = [variable.value for variable in run.models.training.variables]
+        self.source_encoder = run.codec.source
+        self.target_encoder = run.codec.target
+        self._models = Untracked(run.models)
+        self._options = Untracked(run.options)
 
     @in_graph(_TEXTS)
     def generate(self, texts):
@@ -50,7 +48,7 @@ class Generator(tf.Module):
     def score(self, texts, targets):
         """Return log p(target | text) in nats at the posterior means, (B,), and the number of tokens with the end."""
         source = self._encode(texts)
-        ids = self.target_encoder.encode(targets, self._options.value.max_target_length)
+        ids = self.target_encoder.encode(targets, self._options.value.text.max_target_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         target_input = tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1)
         padded = tf.pad(ids, [[0, 0], [0, 1]])
@@ -95,7 +93,7 @@ class Generator(tf.Module):
         return bool(keras_vattn.stochastic_layers(self._models.value.training))
 
     def _encode(self, texts):
-        return self.source_encoder.encode(texts, self._options.value.max_source_length)
+        return self.source_encoder.encode(texts, self._options.value.text.max_source_length)
 
     def beam(self, source, num_beams, length_penalty=0.0):
         """Return what `greedy` does, of the best sentence of a beam search at the posterior means.
@@ -118,14 +116,14 @@ class Generator(tf.Module):
             start,
             tf.fill([tf.shape(source)[0]], START),
             END,
-            self._options.value.max_target_length + 1,
+            self._options.value.text.max_target_length + 1,
             num_beams,
             length_penalty=length_penalty,
         )
         return {name: x[:, 0] for name, x in found.items()}
 
     def _decode(self, source, encoded, noise, sampler):
-        models, max_length = self._models.value, self._options.value.max_target_length + 1
+        models, max_length = self._models.value, self._options.value.text.max_target_length + 1
         memory = models.prepare(source, encoded)
         batch_size = tf.shape(source)[0]
         if noise is None:
@@ -151,8 +149,3 @@ class Generator(tf.Module):
     @staticmethod
     def _by_source(ids, source, num_samples):
         return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
-
-
-def export(generator, path):
-    """Write the SavedModel with the endpoints `generate`, `sample` and `score`."""
-    save_module(generator, ("generate", "sample", "score"), path)

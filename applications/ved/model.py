@@ -1,4 +1,4 @@
-"""The variational encoder-decoder of Bahuleyan et al. 2018, all rows from one builder, by the functional API."""
+"""The variational encoder-decoder of Bahuleyan et al. 2018, all models from one builder, by the functional API."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_vattn
 from applications.text.text import PAD, START, UNKNOWN
-from applications.ved.options import find_row
+from applications.ved.options import MODELS
 
 
 @dataclasses.dataclass
@@ -49,36 +49,35 @@ class Models:
         return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
 
 
-def build(options, source_vocabulary_size, target_vocabulary_size, with_attention=True):
-    """Build the models of a row.
+def build(options, source_vocabulary_size, target_vocabulary_size):
+    """Build the models.
 
     Args:
         options: `Options`.
         source_vocabulary_size: Number of source ids.
         target_vocabulary_size: Number of target ids.
-        with_attention: `False` leaves attention out of a row that has it: the first stage of two-stage training.
 
     Returns:
         `Models`. q(z | x) sees the source alone.
     """
-    row = find_row(options.row)
-    attention = _attention(options, row) if with_attention else None
+    parts = MODELS[options.model]
+    attention = _attention(options, parts)
     source = keras.Input((None,), dtype="int32", name="source")
-    encoder = keras.Model(source, _encode(options, row, source, source_vocabulary_size), name="encoder")
+    encoder = keras.Model(source, _encode(options, parts, source, source_vocabulary_size), name="encoder")
 
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     words = keras_vattn.WordDropout(
-        options.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
+        options.network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
     )(target_input)
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     encoded = encoder(source)
     inputs = target_embedding(words)
-    if row.latent:
+    if parts.latent:
         # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
         # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
         repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(inputs[..., :1])
         inputs = ops.concatenate([inputs, repeated], axis=-1)
-    decoder = _decoder(options, row, attention)
+    decoder = _decoder(options, parts, attention)
     decoded = decoder(
         inputs,
         encoded["memory"] if attention is not None else None,
@@ -87,73 +86,77 @@ def build(options, source_vocabulary_size, target_vocabulary_size, with_attentio
         memory_mask=ops.not_equal(source, PAD) if attention is not None else None,
     )
     logits = _output(options, attention, target_vocabulary_size)
-    model = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.row)
+    model = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
     return Models(model, encoder, decoder, target_embedding, logits)
 
 
-def _encode(options, row, source, vocabulary_size):
+def _encode(options, parts, source, vocabulary_size):
     embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
-    if options.encoder_dropout:
-        embedded = keras.layers.Dropout(options.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout")(
-            embedded
-        )
-    recurrent = keras.layers.LSTM(options.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm")
+    if options.network.encoder_dropout:
+        embedded = keras.layers.Dropout(
+            options.network.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout"
+        )(embedded)
+    recurrent = keras.layers.LSTM(
+        options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
+    )
     outputs = keras.layers.Bidirectional(recurrent, name="bidirectional")(embedded, mask=ops.not_equal(source, PAD))
     memory, forward_hidden, forward_cell, backward_hidden, backward_cell = outputs
     hidden = ops.concatenate([forward_hidden, backward_hidden], axis=-1)
     cell = ops.concatenate([forward_cell, backward_cell], axis=-1)
     encoded = {"memory": memory}
-    if row.latent:
+    if parts.latent:
         encoded["z"] = keras_vattn.GaussianLatent(
-            options.latent_units,
-            free_bits=options.free_bits,
+            options.network.latent_units,
+            free_bits=options.variational.free_bits,
             kl_annealing=_annealing(options),
             seed=_seed(options, 3),
             name="latent",
         )(hidden)
-    if row.initial_state:
-        for index in range(3 if row.residual_stack else 1):
+    if parts.initial_state:
+        for index in range(3 if parts.residual_stack else 1):
             names = (f"state_{index}_0_hidden", f"state_{index}_1_cell")
             for name, final in zip(names, (hidden, cell), strict=True):
-                encoded[name] = keras.layers.Dense(options.units, activation="tanh", name=name)(final)
+                encoded[name] = keras.layers.Dense(options.network.units, activation="tanh", name=name)(final)
     return encoded
 
 
 def _embedding(options, vocabulary_size, name):
-    layer = keras.layers.Embedding(vocabulary_size, options.embedding_width, name=name)
-    layer.trainable = options.train_embeddings or options.embeddings is None
+    layer = keras.layers.Embedding(vocabulary_size, options.network.embedding_width, name=name)
+    layer.trainable = options.text.train_embeddings or options.text.embeddings is None
     return layer
 
 
 def _annealing(options):
     return keras_vattn.LogisticAnnealing(
-        options.annealing_center, options.annealing_slope, final_value=options.annealing_end
+        options.variational.annealing_center,
+        options.variational.annealing_slope,
+        final_value=options.variational.annealing_end,
     )
 
 
-def _attention(options, row):
-    if row.attention is None:
+def _attention(options, parts):
+    if parts.attention is None:
         return None
-    score = "additive" if row.residual_stack else "bilinear"
-    if row.attention == "deterministic":
+    score = "additive" if parts.residual_stack else "bilinear"
+    if parts.attention == "deterministic":
         return keras_vattn.DeterministicAttention(score, name="attention")
     return keras_vattn.GaussianAttention(
         score,
-        prior=row.prior,
-        kl_weight=options.gamma_a,
+        prior=parts.prior,
+        kl_weight=options.variational.gamma_a,
         kl_annealing=_annealing(options),
         seed=_seed(options, 4),
         name="attention",
     )
 
 
-def _decoder(options, row, attention):
-    previous = row.residual_stack or options.decoder_form == "printed"
+def _decoder(options, parts, attention):
+    previous = parts.residual_stack or options.network.decoder_form == "printed"
     return keras_vattn.AttentionDecoder(
-        options.units,
+        options.network.units,
         attention,
-        num_layers=3 if row.residual_stack else 1,
-        residual=row.residual_stack,
+        num_layers=3 if parts.residual_stack else 1,
+        residual=parts.residual_stack,
         query="previous" if previous else "current",
         feeding="sampled",
         name="decoder",
@@ -163,10 +166,10 @@ def _decoder(options, row, attention):
 def _output(options, attention, vocabulary_size):
     """Return the function from the decoder's result to logits: W_out W_att [h; a], or W_out h for the printed form."""
     out = keras.layers.Dense(vocabulary_size, name="out")
-    if options.decoder_form == "printed":
+    if options.network.decoder_form == "printed":
         return lambda decoded: out(decoded["hidden"])
-    hidden_projection = keras.layers.Dense(options.attention_size, use_bias=False, name="hidden_projection")
-    context_projection = keras.layers.Dense(options.attention_size, use_bias=False, name="context_projection")
+    hidden_projection = keras.layers.Dense(options.network.attention_size, use_bias=False, name="hidden_projection")
+    context_projection = keras.layers.Dense(options.network.attention_size, use_bias=False, name="context_projection")
 
     def logits(decoded):
         joined = hidden_projection(decoded["hidden"])
@@ -178,17 +181,4 @@ def _output(options, attention, vocabulary_size):
 
 
 def _seed(options, index):
-    return options.seed * 16 + index
-
-
-def add_attention(stage_one, stage_two):
-    """Copy every weight of a model without attention into the same model with it; what is new keeps its initial value.
-
-    Args:
-        stage_one: `Models` built with `with_attention=False`.
-        stage_two: `Models` of the same options with attention.
-    """
-    trained = {variable.path: variable for variable in stage_one.training.variables}
-    for variable in stage_two.training.variables:
-        if variable.path in trained:
-            variable.assign(trained[variable.path])
+    return options.run.seed * 16 + index

@@ -1,0 +1,139 @@
+"""What a program brings to the platform, `Application`, and what travels together through it, `Run`."""
+
+import dataclasses
+
+from applications.common.runs import RunFolder
+
+
+@dataclasses.dataclass
+class Run:
+    """A model with all that it was made from.
+
+    Attributes:
+        folder: `RunFolder`.
+        options: Options of `train`.
+        data: Dictionary from the name of a part, "train", "valid" and "test", to what `Application.encode` made of it.
+            The commands that read a run fill it as far as they need.
+        codec: What turns the outer world into tensors and back, as `Application.codec` returns it; `None` for none.
+        models: What `Application.build` returns; its `training` is the `keras.Model` that is trained.
+    """
+
+    folder: RunFolder
+    options: object
+    data: dict
+    codec: object
+    models: object
+
+
+class Application:
+    """A program. Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`.
+
+    Attributes:
+        program: `Program`, its options and commands.
+        columns: Tuple of `tables.Column`: the figures of a run's report, in the order of the tables.
+        curves: Dictionary from columns of history.csv to their labels: quality, drawn beside the losses and the KLs.
+        layouts: Dictionary from names of `compare --layout` to functions of a `compare.Comparison` that return
+            Markdown, the tables of a paper for instance.
+        codec_options: Names of the options that the codec depends on: those of a run and of the one that it starts
+            from must be the same.
+        example: What a user may give `generate` first.
+    """
+
+    program = None
+    columns = ()
+    curves = {}
+    layouts = {}
+    codec_options = ()
+    example = None
+
+    def read(self, options):
+        """Return the data that the options describe: a dictionary with "train", "valid" and, perhaps, "test".
+
+        The parts are made of plain values, data classes and arrays, so that a run knows whether its data have changed.
+        Everything that a user may have got wrong is an `InputError`.
+        """
+        raise NotImplementedError
+
+    def codec(self, options, data):
+        """Return the codec, fitted on the training part alone; it has `save(folder)`. `None` where none is needed."""
+        return None
+
+    def load_codec(self, options, folder):
+        """Return the codec that was saved in the folder of a run."""
+        return None
+
+    def encode(self, options, codec, part, training=False):
+        """Return a part as `batches` needs it. A dictionary `report` of it is printed, and kept in metrics.json."""
+        return part
+
+    def build(self, options, codec):
+        """Return the models: an object whose `training` is a functional `keras.Model`."""
+        raise NotImplementedError
+
+    def initialize(self, run):
+        """Give a new model other weights than those that `build` drew, pretrained ones for instance."""
+
+    def compile(self, run):
+        """Return the arguments of `compile` beside the optimizer: the loss, metrics."""
+        raise NotImplementedError
+
+    def batches(self, run, part, first_epoch=None):
+        """Return batches of a part, an entry of `run.data`, as a `tf.data.Dataset` or a list of tuples.
+
+        Args:
+            run: `Run`.
+            part: An entry of `run.data`.
+            first_epoch: `None` for all examples once, in their order. For training the number of the epoch to begin
+                with: a `tf.data.Dataset` without an end, whose order depends on the seed and the epoch alone.
+        """
+        raise NotImplementedError
+
+    def num_batches(self, run, part):
+        """Return how many batches an epoch of a part has."""
+        raise NotImplementedError
+
+    def callbacks(self, run):
+        """Return the program's own callbacks of `fit`. They come before the history, to whose rows they may add."""
+        return []
+
+    def evaluate(self, run, part, evaluation=None):
+        """Report on a part.
+
+        Args:
+            run: `Run`.
+            part: An entry of `run.data`.
+            evaluation: The program's options of `evaluate`; `None` at the end of training.
+
+        Returns:
+            A dictionary of figures, for metrics.json; and the outputs that `report` makes files of.
+        """
+        raise NotImplementedError
+
+    def read_other(self, options, evaluation):
+        """Return the part that `evaluate` is to report on if its options name files, `None` if they do not."""
+        return None
+
+    def files(self, outputs):
+        """Return a dictionary from the names of text files that a report leaves to their lines."""
+        return {}
+
+    def report(self, run, part, record, outputs):
+        """Write what is worth reading into `run.folder`, pictures too, and return lines for report.txt."""
+        return []
+
+    def generate(self, run, options):
+        """Yield the answers to what the options of `generate` or `predict` name, one str each."""
+        raise NotImplementedError
+
+    def endpoints(self, run, options=None):
+        """Return a `tf.Module` and the names of its functions that are exported, the default one first.
+
+        Args:
+            run: `Run`.
+            options: Options of `export`; `None` at the end of training.
+        """
+        return None
+
+    def compared(self, comparison):
+        """Return more tables of a comparison, a list of Markdown; draw what is worth looking at into its folder."""
+        return []

@@ -1,0 +1,40 @@
+"""Bounds of a likelihood over a part of the data, every term with its name."""
+
+import math
+
+from applications.common.progress import progress
+
+
+def bound_report(step, batches, title="bound"):
+    """Add up the evidence lower bound over batches.
+
+    Args:
+        step: Function of the inputs, the targets and the number of a batch that returns the log-likelihood of each
+            example (B,) in nats, under draws of the posterior or enumerated; the number of tokens, or of whatever a
+            perplexity counts, in the batch; and a dictionary from names to the KL of the batch, a mean over its
+            examples, as `keras_vattn.divergences` returns it.
+        batches: Iterable of (inputs, targets).
+        title: Name of the progress line.
+
+    Returns:
+        A dictionary, in nats an example: "reconstruction_nats", "kl_nats" with the names of its terms in "kl",
+        "elbo_nats", and "elbo_perplexity".
+    """
+    total, tokens, rows, divergences = 0.0, 0, 0, {}
+    for number, (inputs, targets) in enumerate(progress(batches, title)):
+        log_likelihood, num_tokens, added = step(inputs, targets, number)
+        total += float(sum(log_likelihood.numpy()))
+        tokens += int(num_tokens)
+        rows += len(log_likelihood)
+        for name, value in added.items():
+            divergences[name] = divergences.get(name, 0.0) + float(value) * len(log_likelihood)
+    divergences = {name: value / rows for name, value in divergences.items()}
+    kl = sum(divergences.values())
+    elbo = total / rows - kl
+    return {
+        "reconstruction_nats": -total / rows,
+        "kl": divergences,
+        "kl_nats": kl,
+        "elbo_nats": elbo,
+        "elbo_perplexity": math.exp(-elbo * rows / tokens),
+    }

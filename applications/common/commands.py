@@ -1,0 +1,75 @@
+"""The commands that read a run: evaluate, generate or predict, export."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.runs import digest_of, write_json, write_lines
+from applications.common.serving import save_module
+from applications.common.tables import figures_of
+from applications.common.training import load_run
+
+# What a run's folder has of its own.
+_TAKEN = ("metrics",)
+
+
+def evaluate(application, options):
+    """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
+    run = load_run(application, options.run)
+    other = application.read_other(run.options, options)
+    split = options.split if other is None else None
+    part = _split(application, run, split) if other is None else other
+    name = options.name or ("evaluation_files" if split is None else f"evaluation_{split}")
+    path = run.folder.path / f"{name}.json"
+    digest = digest_of(part)
+    _require_same(path, name, split, digest)
+    part = application.encode(run.options, run.codec, part)
+    figures, outputs = application.evaluate(run, part, options)
+    for kind, lines in application.files(outputs).items():
+        write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
+    record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
+    write_json(path, record | {"options": options})
+    print(figures_of(application.columns, record))
+    print(f"written: {path}")
+
+
+def _split(application, run, name):
+    """Return a part of the data that a run was trained on."""
+    data = application.read(run.options)
+    run.folder.require_data(digest_of(data))
+    if name not in data:
+        raise InputError(f"--split: this run has no {name} data.")
+    return data[name]
+
+
+def _require_same(path, name, split, digest):
+    """Raise `InputError` if a file has the figures of other data."""
+    if name in _TAKEN:
+        raise InputError(f"--name: must name a file that the run's folder has not. Received: {name!r}")
+    if not path.exists():
+        return
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        same = (known["split"], known["data_digest"]) == (split, digest)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"--name: {path} is no report; choose another name.") from error
+    if not same:
+        raise InputError(f"--name: {path} has the figures of other data; choose another name.")
+
+
+def generate(application, options):
+    """Write an answer to standard output for each input."""
+    run = load_run(application, options.run)
+    for line in application.generate(run, options):
+        print(line)
+
+
+def export(application, options):
+    """Write the SavedModel of a run, and say what it offers."""
+    path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
+    run = load_run(application, options.run)
+    save_module(*application.endpoints(run, options), path)
+    loaded = tf.saved_model.load(str(path))
+    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

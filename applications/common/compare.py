@@ -1,0 +1,341 @@
+"""Trains models with several seeds, paired, and prints tables with means, differences and 95% intervals."""
+
+import concurrent.futures
+import contextlib
+import csv
+import dataclasses
+import gc
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import typing
+
+import yaml
+
+from applications.common.errors import InputError
+from applications.common.options import check, read_values, typed, values_of, with_values
+from applications.common.program import config_of
+from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
+
+_MODEL = re.compile(r"(?P<model>[^@:]+)(@(?P<start>[^@:]+))?(:(?P<values>.+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """One run of a comparison.
+
+    Attributes:
+        name: As `--models` has it.
+        seed: Its seed.
+        options: Options of `train`.
+        start: Options of the run that it starts from, or `None`.
+    """
+
+    name: str
+    seed: int
+    options: typing.Any
+    start: typing.Any = None
+
+
+def plan(program, options):
+    """Return the runs of a comparison, the seeds of one model after the other.
+
+    Raises:
+        InputError: For a name or an option that is wrong, and for a folder that holds a run with other options.
+    """
+    default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
+    if options.options is not None:
+        values = read_values("--options", options.options, program.options, program.renamed)
+        default = with_values(default, values)
+    for option, names in (("--models", options.models), ("--baseline", (options.baseline,))):
+        for name in names:
+            _planned(program, options, default, name, 0, option)
+    planned = [
+        _planned(program, options, default, name, seed) for name in options.models for seed in range(options.seeds)
+    ]
+    for run in planned:
+        for run_options, fixed in ((run.options, ("epochs",) if run.start else ()), (run.start, ())):
+            if run_options is not None:
+                check(run_options)
+                _check_folder(program, run_options, fixed)
+    return planned
+
+
+def _planned(program, options, default, name, seed, option="--models"):
+    match = _MODEL.fullmatch(name)
+    values = {}
+    if match is not None:
+        for item in (match["values"] or "").split(",") if match["values"] else ():
+            key, equals, text = item.partition("=")
+            if not equals:
+                match = None
+                break
+            values[key.strip().replace("-", "_")] = yaml.safe_load(text)
+    if match is None:
+        raise InputError(f"{option}: expected MODEL[@START][:option=value,...]. Received: {name}")
+    values = typed(f"{option}: {name}", values, program.options, program.renamed)
+    known = typing.get_args(typing.get_type_hints(program.options)["model"])
+    for model in filter(None, (match["model"], match["start"])):
+        if model not in known:
+            raise InputError(f"{option}: expected one of {', '.join(known)}, or MODEL@START. Received: {name}")
+    asked = with_values(default, values | {"seed": seed})
+    text = f":{match['values']}" if match["values"] else ""
+    own = {"model": match["model"], "out": _folder(options.out, name, seed)}
+    if match["start"] is None:
+        return Planned(name, seed, with_values(asked, own))
+    epochs = asked.fit.epochs
+    first = epochs // 2 if options.start_epochs is None else options.start_epochs
+    if not 0 < first < epochs:
+        raise InputError(f"{option}: {name} needs an epoch at least after the {first} of its start. It has {epochs}.")
+    out = _folder(options.out, f"{match['start']}{text}", seed, f"_{first}_epochs")
+    start = with_values(asked, {"model": match["start"], "out": out, "epochs": first, "export": False})
+    return Planned(name, seed, with_values(asked, own | {"epochs": epochs - first, "start_from": out}), start)
+
+
+def _folder(out, name, seed, more=""):
+    name = re.sub(r"[^\w.+-]+", "_", name.replace("@", "_from_"))
+    return str(pathlib.Path(out, f"{name}{more}_seed_{seed}"))
+
+
+def _check_folder(program, run_options, fixed):
+    """Raise `InputError` if the folder of a run holds one with other options.
+
+    With more epochs than before one that starts from another would go on, and not start again from a longer one.
+    """
+    out = pathlib.Path(run_options.run.out)
+    if not (out / "config.yaml").exists():
+        return
+    stored, expected = values_of(program.options_of(RunFolder.load(out))), config_of(run_options)
+    may_differ = set(program.changeable) - set(fixed)
+    differing = [name for name in expected if name not in may_differ and stored[name] != expected[name]]
+    if differing:
+        raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
+
+
+class Comparison:
+    """The runs of a comparison, and what they have left.
+
+    Attributes:
+        application: `Application`.
+        options: Options of `compare`.
+        folder: `pathlib.Path`.
+        planned: List of `Planned`.
+        records: Dictionary from the name of a model to what metrics.json holds of each seed's run. Once they are
+            trained.
+    """
+
+    def __init__(self, application, options):
+        self.application = application
+        self.options = options
+        self.folder = pathlib.Path(options.out)
+        self.planned = plan(application.program, options)
+
+    def train(self):
+        """Train what is missing, and read the records."""
+        missing = [run for run in self.planned if not self._is_finished(run.options)]
+        # Bad input is found here once, and not by every run.
+        digests = {}
+        for run in self.planned:
+            if run.name not in digests:
+                digests[run.name] = digest_of(self.application.read(run.options))
+            if run not in missing:
+                RunFolder.load(run.options.run.out).require_data(digests[run.name])
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
+        starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
+        ended, trained = {out: threading.Event() for out in starts}, set()
+
+        def train(options):
+            out = options.run.out
+            start = options.run.start_from
+            if start in ended:
+                ended[start].wait()
+                if start not in trained:
+                    return f"train {pathlib.Path(out).name} was not begun: what it starts from is not trained."
+            try:
+                failure = self._train(options)
+                if failure is None:
+                    trained.add(out)
+                return failure
+            finally:
+                if out in ended:
+                    ended[out].set()
+
+        # In this order whoever waits waits for a run that has begun.
+        order = sorted((run.options for run in missing), key=lambda options: options.run.start_from in ended)
+        self.in_parallel(train, [*starts.values(), *order])
+        self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
+
+    def of_models(self, read):
+        """Return a dictionary from each model's name to what a function of a `Planned` returns for each seed."""
+        found = {}
+        for run in self.planned:
+            found.setdefault(run.name, []).append(read(run))
+        return found
+
+    def evaluate(self, name, arguments_of):
+        """Run `evaluate` for every run, and return what it wrote, as `of_models` does.
+
+        Args:
+            name: `--name` of the reports.
+            arguments_of: Function of a `Planned` that returns its other arguments, a list of str.
+        """
+
+        def evaluate(run):
+            arguments = ["--run", run.options.run.out, "--name", name, *arguments_of(run)]
+            known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
+            digest = digest_of([arguments, self.read(run, "metrics.json")["train_seconds"]])
+            if known.exists() and self.read(run, known.name) == digest:
+                return None
+            failure = self._command(pathlib.Path(run.options.run.out).name, ["evaluate", *arguments])
+            if failure is None:
+                write_json(known, digest)
+            return failure
+
+        self.in_parallel(evaluate, self.planned)
+        return self.of_models(lambda run: self.read(run, f"{name}.json"))
+
+    def read(self, run, name):
+        """Return what a .json file of a run holds."""
+        path = pathlib.Path(run.options.run.out, name)
+        text = _text(path)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+
+    def lines(self, run, name):
+        """Return the lines of a text file of a run."""
+        return _text(pathlib.Path(run.options.run.out, name)).split("\n")[:-1]
+
+    def history(self, run):
+        """Return the rows of a run's history.csv, `None` where one has nothing."""
+        path = pathlib.Path(run.options.run.out, "history.csv")
+        try:
+            return [
+                {name: float(value) if value else None for name, value in row.items()}
+                for row in csv.DictReader(io.StringIO(_text(path)))
+            ]
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
+
+    def in_parallel(self, function, items):
+        """Call a function that returns an error message or `None` for all items; `InputError` with the messages."""
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
+            failed = [message for message in executor.map(function, items) if message]
+        if failed:
+            raise InputError("\n".join(failed))
+
+    def _is_finished(self, run_options):
+        """Return whether a run has been trained and reported on, as it is asked for."""
+        path = pathlib.Path(run_options.run.out, "metrics.json")
+        if not path.exists():
+            return False
+        # What a resumed run may change it may have changed: how it decodes, for instance.
+        reported = json.loads(_text(path)).get("options", {})
+        asked = json.loads(json.dumps(config_of(run_options)))
+        return all(reported.get(name) == asked[name] for name in asked if name not in ("out", "export"))
+
+    def _train(self, run_options):
+        """Train one run, or go on with it; return an error message or `None`."""
+        out = pathlib.Path(run_options.run.out)
+        resumed = (out / "config.yaml").exists()
+        if self.options.in_process:
+            return self._train_here(with_values(run_options, {"resume": resumed}), out)
+        config = self.folder / f"{out.name}.yaml"
+        plain = json.loads(json.dumps(config_of(run_options)))
+        write_text_atomically(config, yaml.safe_dump(plain, sort_keys=False))
+        return self._command(out.name, ["train", "--config", str(config), *(["--resume"] if resumed else [])])
+
+    def _train_here(self, run_options, out):
+        import keras
+
+        from applications.common.training import train
+
+        print(f"train {out.name}", file=sys.stderr, flush=True)
+        log = self.folder / f"{out.name}.log"
+        try:
+            self.application.program.check_train(run_options)
+            with open(log, "a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+                train(self.application, run_options)
+        except (InputError, FloatingPointError) as error:
+            return f"train {out.name} failed: {error}"
+        finally:
+            keras.backend.clear_session()
+            gc.collect()
+        return None
+
+    def _command(self, name, arguments):
+        """Run a command of the program in a process of its own; return an error message or `None`."""
+        threads = str(max(1, (os.cpu_count() or 1) // self.options.jobs))
+        limits = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
+        log = self.folder / f"{name}.log"
+        print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
+        with open(log, "a", encoding="utf-8") as file:
+            status = subprocess.run(
+                [sys.executable, "-m", self.application.program.name, *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **limits},
+            ).returncode
+        print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
+        if status == 0:
+            return None
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        return f"{arguments[0]} {name} failed: {' '.join(last)}"
+
+
+def compare(application, options):
+    """Train what is missing, then write the tables, the differences and the curves."""
+    import keras_vattn
+    from applications.common.reporting import curves_of
+    from applications.common.tables import difference_table, main_table, titled
+
+    comparison = Comparison(application, options)
+    comparison.train()
+    records, columns = comparison.records, application.columns
+    (first, *others) = next(iter(records.values()))
+    claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
+    parts = [titled(f"{first['split']} split; {claim}", main_table(columns, records))]
+    if options.baseline not in records:
+        parts.append(f"No differences: the baseline {options.baseline} is not among the models.")
+    elif others and len(records) > 1:
+        title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
+        parts.append(titled(title, difference_table(columns, records, options.baseline)))
+    for layout in getattr(options, "layout", ()):
+        parts += application.layouts[layout](comparison)
+    # What has been trained is not lost if the rest fails.
+    write_text_atomically(comparison.folder / "table.md", "\n\n".join(parts) + "\n")
+    write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
+    histories = comparison.of_models(comparison.history)
+    curves = curves_of(application, [row for rows in histories.values() for of_seed in rows for row in of_seed])
+    columns_of = ("epoch", *curves)
+    keras_vattn.plots.training_curves(
+        {
+            name: [{column: [row.get(column) for row in rows] for column in columns_of} for rows in of_seeds]
+            for name, of_seeds in histories.items()
+        },
+        list(curves),
+        metric_labels=curves,
+        path=comparison.folder / "curves.png",
+    )
+    parts += application.compared(comparison)
+    table = "\n\n".join(parts) + "\n"
+    write_text_atomically(comparison.folder / "table.md", table)
+    print(table)
+    print(f"written: {comparison.folder}")
+
+
+def _text(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Resume the run, which writes it again.") from error

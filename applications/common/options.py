@@ -1,0 +1,381 @@
+"""Options of programs: nested data classes whose names are flat on the command line, in YAML files and in config.yaml.
+
+What a value must be stands in its annotation: a type, a `Literal` of choices, or one of the bounds below as `Annotated`
+metadata. What concerns several options is checked by a method `check` of the class that has them. Nothing here imports
+TensorFlow: wrong options are refused before it is loaded.
+"""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import types
+import typing
+from typing import Annotated, Literal
+
+import yaml
+
+from applications.common.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """What the value of an option must be: the words of the error, and a function that says whether it is."""
+
+    words: str
+    holds: typing.Callable
+
+
+Positive = Annotated[int, Bound("must be positive", lambda x: x > 0)]
+PositiveFloat = Annotated[float, Bound("must be positive", lambda x: x > 0)]
+NotNegative = Annotated[int, Bound("must be at least 0", lambda x: x >= 0)]
+NotNegativeFloat = Annotated[float, Bound("must be at least 0", lambda x: x >= 0)]
+Dropout = Annotated[float, Bound("must be in [0, 1)", lambda x: 0 <= x < 1)]
+Fraction = Annotated[float, Bound("must be between 0 and 1", lambda x: 0 < x < 1)]
+Share = Annotated[float, Bound("must be in (0, 1]", lambda x: 0 < x <= 1)]
+Seed = Annotated[int, Bound("must be at least 0 and less than 2**22", lambda x: 0 <= x < 2**22)]
+Seed32 = Annotated[int, Bound("must be an integer of 32 bits", lambda x: -(2**31) <= x < 2**31)]
+File = Annotated[str, Bound("no such file", lambda x: pathlib.Path(x).is_file())]
+Folder = Annotated[str, Bound("no such folder", lambda x: pathlib.Path(x).is_dir())]
+FileName = Annotated[str, Bound("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)]
+TrainedRun = Annotated[
+    str, Bound("must be the folder of a run, with its config.yaml", lambda x: pathlib.Path(x, "config.yaml").is_file())
+]
+
+
+def group(options_class, **defaults):
+    """Return the field of a nested group of options, with other defaults than its own where they are given."""
+    return dataclasses.field(default_factory=lambda: options_class(**defaults))
+
+
+@dataclasses.dataclass
+class RunOptions:
+    """The run"""
+
+    out: str
+    """Folder of the run."""
+    resume: bool = False
+    """Go on with the run in the folder; its options need not be repeated."""
+    overwrite: bool = False
+    """Delete the run that is in the folder, and begin anew."""
+    start_from: TrainedRun | None = None
+    """Finished run whose weights this one starts from, as far as both models have them."""
+    seed: Seed = 0
+    """Of the initial weights, the noise and the order of the batches."""
+    export: bool = True
+    """Write the SavedModel at the end."""
+
+    def check(self):
+        if self.resume and self.overwrite:
+            raise InputError("--overwrite: a run is resumed or begun anew; leave out one of --resume and --overwrite.")
+
+
+@dataclasses.dataclass
+class FitOptions:
+    """Training"""
+
+    batch_size: Positive = 32
+    """Examples of a batch."""
+    epochs: Positive = 10
+    """Passes over the training data."""
+    max_steps: Positive | None = None
+    """Stop after that many steps, in the middle of an epoch where that falls there."""
+    optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
+    """Rule of the update; sgd has no momentum."""
+    learning_rate: PositiveFloat = 1e-3
+    """Of the first step, or after the warm-up."""
+    weight_decay: NotNegativeFloat = 0.0
+    """Decoupled from the gradient, of every optimizer."""
+    schedule: Literal["constant", "exponential", "cosine", "plateau"] = "constant"
+    """How the learning rate goes down: not at all; by learning_rate_decay after every epoch; to 0 with the last step;
+    by learning_rate_decay where the loss on validation has not been better for more than `patience` epochs."""
+    learning_rate_decay: Share = 0.5
+    """Factor of the schedules exponential and plateau."""
+    decay_after: NotNegative = 0
+    """Epochs before the first factor of exponential."""
+    decay_every: Positive = 1
+    """Epochs from one factor of exponential to the next."""
+    patience: NotNegative = 0
+    """Epochs without a better loss on validation that plateau lets pass."""
+    warmup_steps: NotNegative = 0
+    """Steps over which the learning rate grows from 0."""
+    clip_norm: PositiveFloat | None = 5.0
+    """Largest norm of the gradient of all weights; none for no limit."""
+    accumulate: Positive = 1
+    """Batches whose gradients are averaged for one update."""
+    early_stopping: Positive | None = None
+    """Stop after that many epochs without a better loss on validation."""
+    keep: Literal["best", "last"] = "best"
+    """Which weights are reported on and exported: those of the smallest loss on validation, or of the last epoch."""
+    checkpoint_steps: Positive | None = 500
+    """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
+    jit: bool = False
+    """Compile the training step with XLA."""
+    mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
+    """Compute in half precision; weights and losses stay float32."""
+    strategy: Literal["none", "mirrored"] = "none"
+    """mirrored: a copy of the model on every GPU of this machine."""
+    memory_growth: bool = False
+    """Let a GPU's memory grow as needed."""
+
+    def check(self):
+        if self.warmup_steps and self.schedule == "plateau":
+            raise InputError("--warmup-steps: the schedule plateau has no warm-up; choose another --schedule.")
+        if self.jit and self.strategy == "mirrored":
+            raise InputError("--jit: TensorFlow does not compile a step of several replicas; leave out one of the two.")
+
+
+@dataclasses.dataclass
+class BayesianOptions:
+    """Drawn weights (Fan et al. 2020)"""
+
+    weibull_k: PositiveFloat = 5.0
+    """Shape of the Weibull weights; the larger, the less they vary."""
+    lognormal_sigma: PositiveFloat = 0.3
+    """Standard deviation of the logarithm of lognormal weights."""
+    prior_beta: PositiveFloat = 1e-6
+    """Rate of the Gamma prior of Weibull weights."""
+    prior_sigma: PositiveFloat = 1.0
+    """Standard deviation of the prior of lognormal weights."""
+    prior_hidden_units: Positive = 5
+    """Width of the network that reads the prior off the keys."""
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL of drawn weights."""
+    annealing_rate: NotNegativeFloat = 1.0
+    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
+
+    def alignment(self, name, tau=1.0):
+        """Return the alignment of that name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
+        import keras_vattn
+
+        return {
+            "weibull": lambda: keras_vattn.Weibull(self.weibull_k),
+            "lognormal": lambda: keras_vattn.LogNormal(self.lognormal_sigma),
+            "dirichlet": keras_vattn.Dirichlet,
+            "gumbel_softmax": lambda: keras_vattn.GumbelSoftmax(tau),
+        }[name]()
+
+    def prior(self):
+        """Return the contextual prior."""
+        import keras_vattn
+
+        return keras_vattn.ContextualPrior(self.prior_hidden_units, beta=self.prior_beta, sigma=self.prior_sigma)
+
+    def annealing(self):
+        """Return the annealing of the KL, or `None`."""
+        import keras_vattn
+
+        return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
+
+
+@dataclasses.dataclass
+class EvaluateOptions:
+    """Report on a part of the data of a run."""
+
+    run: TrainedRun
+    """Folder of the run."""
+    split: Literal["valid", "test"] = "valid"
+    """Part of the run's own data."""
+    name: FileName | None = None
+    """Name of the .json file in the run's folder; evaluation_SPLIT where it is left out."""
+
+
+@dataclasses.dataclass
+class GenerateOptions:
+    """Read lines from a file or standard input, and write a line for each."""
+
+    run: TrainedRun
+    """Folder of the run."""
+    input: File | None = None
+    """File with one input a line, plain or .gz; standard input where it is left out."""
+
+
+@dataclasses.dataclass
+class ExportOptions:
+    """Write the SavedModel of a run."""
+
+    run: TrainedRun
+    """Folder of the run."""
+    out: str | None = None
+    """Folder of the SavedModel; saved_model in the run's folder where it is left out."""
+
+    def check(self):
+        path = pathlib.Path(self.out or pathlib.Path(self.run, "saved_model"))
+        if path.exists() and not (path / "saved_model.pb").is_file() and (path.is_file() or any(path.iterdir())):
+            raise InputError(f"--out: {path} is not empty and holds no SavedModel. Choose a new or empty folder.")
+
+
+@dataclasses.dataclass
+class CompareOptions:
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str
+    """Folder; every run is a folder in it. Runs that have finished are read, not trained again."""
+    models: tuple[str, ...]
+    """MODEL[@START][:option=value,...]: MODEL@START trains START first and MODEL from its weights; after the colon
+    stand options of `train` that are this entry's own."""
+    baseline: str
+    """Differences are taken against this one of the models."""
+    seeds: Positive = 3
+    """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
+    preset: str | None = None
+    """Preset of `train` for every run."""
+    options: File | None = None
+    """YAML file with options of `train` for every run, as `train --config` reads it."""
+    start_epochs: Positive | None = None
+    """Epochs of START, of those that MODEL@START has in all; half where it is left out."""
+    jobs: Positive = 1
+    """Runs trained at the same time, each in a process of its own; the processor's cores are shared out."""
+    in_process: bool = False
+    """Train all runs in this process, one after the other: no start of Python and TensorFlow for each."""
+
+    def check(self):
+        if not self.models:
+            raise InputError("--models: name at least one model.")
+        if len(set(self.models)) < len(self.models):
+            raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
+        if self.in_process and self.jobs > 1:
+            raise InputError("--jobs: in one process runs are trained one after the other; leave out --in-process.")
+
+
+def fields_of(options_class):
+    """Return a dictionary from the name of each option, in nested groups too, to its annotation."""
+    found = {}
+    hints = typing.get_type_hints(options_class, include_extras=True)
+    for field in dataclasses.fields(options_class):
+        hint = hints[field.name]
+        of_field = fields_of(hint) if dataclasses.is_dataclass(hint) else {field.name: hint}
+        twice = found.keys() & of_field.keys()
+        if twice:
+            raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(twice)}")
+        found |= of_field
+    return found
+
+
+def values_of(options):
+    """Return a flat dictionary of all options, as config.yaml has them."""
+    values = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        values |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return values
+
+
+def with_values(options, values):
+    """Return a copy of options in which those of a flat dictionary are other ones."""
+    changed = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            changed[field.name] = with_values(value, values)
+        elif field.name in values:
+            changed[field.name] = values[field.name]
+    return dataclasses.replace(options, **changed)
+
+
+def check(options):
+    """Raise `InputError`, which names the option as the command line has it, for a value that an option cannot have."""
+    annotations = fields_of(type(options))
+    for name, value in values_of(options).items():
+        _check_bounds(_flag(name), value, annotations[name])
+    _check_together(options)
+
+
+def read_values(place, path, options_class, renamed=None):
+    """Return the values that a YAML file has for options, a flat dictionary.
+
+    Args:
+        place: Name of the command line's option that names the file, for the errors.
+        path: YAML file, one `name: value` per option; `extends: FILE` takes what it leaves out from another one.
+        options_class: The class of the options.
+        renamed: Dictionary from an option that there was to what is written in its place.
+
+    Raises:
+        InputError: If the file cannot be read, names an option that there is not, or has a value of another type.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{place}: {path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
+    base = values.pop("extends", None)
+    found = {}
+    if base is not None:
+        found = read_values(place, pathlib.Path(path).parent / str(base), options_class, renamed)
+    return found | typed(f"{place}: {path}", values, options_class, renamed)
+
+
+def typed(place, values, options_class, renamed=None):
+    """Return the values of a dictionary as options have them: tuples for lists, numbers for their text."""
+    annotations = fields_of(options_class)
+    for name in values:
+        if name in annotations:
+            continue
+        if name in (renamed or {}):
+            raise InputError(f"{place}: {name} is {renamed[name]}")
+        raise InputError(f"{place} names an unknown option: {name}. Known: {', '.join(sorted(annotations))}")
+    return {name: _typed(f"{place}: {name}", value, annotations[name]) for name, value in values.items()}
+
+
+def _flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def _check_bounds(place, value, annotation):
+    kind = typing.get_origin(annotation)
+    if kind is Annotated:
+        inner, *bounds = typing.get_args(annotation)
+        _check_bounds(place, value, inner)
+        for bound in bounds:
+            if isinstance(bound, Bound) and not bound.holds(value):
+                raise InputError(f"{place}: {bound.words}. Received: {value}")
+    elif kind is tuple:
+        for item in value:
+            _check_bounds(place, item, typing.get_args(annotation)[0])
+    elif kind in (typing.Union, types.UnionType):
+        if value is not None:
+            (inner,) = (part for part in typing.get_args(annotation) if part is not type(None))
+            _check_bounds(place, value, inner)
+    elif kind is Literal:
+        if value not in typing.get_args(annotation):
+            raise InputError(f"{place}: expected one of {', '.join(typing.get_args(annotation))}. Received: {value}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{place}: must be finite. Received: {value}")
+
+
+def _check_together(options):
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            _check_together(value)
+    if hasattr(options, "check"):
+        options.check()
+
+
+def _typed(place, value, annotation):
+    kind, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if kind is Annotated:
+        return _typed(place, value, inner[0])
+    if kind in (typing.Union, types.UnionType):
+        if value is None or value in ("none", "None"):
+            return None
+        return _typed(place, value, inner[0])
+    if kind is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{place}: expected a list. Received: {value!r}")
+        return tuple(_typed(place, item, inner[0]) for item in value)
+    if kind is Literal:
+        # YAML reads `none` as text and `no` as False; null stands for none.
+        value = "none" if value is None and "none" in inner else value
+        if value not in inner:
+            raise InputError(f"{place}: expected one of {', '.join(inner)}. Received: {value}")
+        return value
+    if annotation is float and isinstance(value, int | str) and not isinstance(value, bool):
+        # YAML reads 1e-3, without a point, as text.
+        with contextlib.suppress(ValueError):
+            return float(value)
+    if not isinstance(value, annotation) or (isinstance(value, bool) and annotation is not bool):
+        raise InputError(f"{place}: expected {annotation.__name__}. Received: {value!r}")
+    return value

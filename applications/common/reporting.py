@@ -1,0 +1,84 @@
+"""What every run leaves to be read: its table, its curves, and what to do next."""
+
+import keras_vattn
+from applications.common.runs import write_text_atomically
+from applications.common.tables import figures_of
+
+# A KL on validation below this is that of a latent which says next to nothing.
+UNUSED_NATS = 0.1
+
+
+def write_report(application, folder, record, lines, exported):
+    """Write report.txt.
+
+    Args:
+        application: `Application`.
+        folder: `RunFolder`.
+        record: What metrics.json holds.
+        lines: The program's own.
+        exported: Whether the folder has a SavedModel.
+    """
+    kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
+    parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
+    text = [
+        f"{record['model']}, seed {record['seed']} (one seed, no claim), {record['split']} split",
+        "",
+        figures_of(application.columns, record),
+        "",
+        f"trained {record['epochs']} epochs, {record['steps']} steps, in {record['train_seconds']:.0f} s{kept}; "
+        f"parameters: {parameters}",
+        *unused_latents(record["history"]),
+        "",
+        *lines,
+        *next_steps(application, folder, exported),
+    ]
+    write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
+
+
+def unused_latents(row):
+    """Return a line for each random variable whose KL on validation is next to nothing.
+
+    Args:
+        row: Row of the history.
+    """
+    return [
+        f"{name[4:-3]}: KL {value:.3f} nats on validation: the model does not use it"
+        for name, value in row.items()
+        if name.startswith("val_") and name.endswith("_kl") and abs(value) < UNUSED_NATS
+    ]
+
+
+def next_steps(application, folder, exported):
+    """Return the lines that say what to do with a trained run."""
+    program, run = f"python -m {application.program.name}", f"--run {folder.path}"
+    steps = []
+    if application.example is not None:
+        command = "predict" if "predict" in application.program.commands else "generate"
+        steps.append(f'echo "{application.example}" | {program} {command} {run}')
+    steps.append(f"{program} evaluate {run} --split test")
+    if "export" in application.program.commands:
+        steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
+    return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]
+
+
+def write_curves(application, folder, name, rows):
+    """Draw curves.png: the losses, every KL, and the program's measures of quality, over the epochs."""
+    curves = curves_of(application, rows)
+    if curves:
+        history = {column: [row.get(column) for row in rows] for column in ("epoch", *curves)}
+        keras_vattn.plots.training_curves(
+            {name: history}, list(curves), metric_labels=curves, path=folder.file("curves.png")
+        )
+
+
+def curves_of(application, rows):
+    """Return a dictionary from the columns of a history that are drawn to their labels."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
+    labels |= {
+        name: f"KL of {name[4:-3]}, validation (nats)"
+        for name in columns
+        if name.startswith("val_") and name.endswith("_kl")
+    }
+    labels |= application.curves
+    return {name: label for name, label in labels.items() if name in columns}

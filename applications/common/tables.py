@@ -1,0 +1,121 @@
+"""Tables in Markdown: the figures of one run, of several models and seeds, and their differences."""
+
+import dataclasses
+import math
+import typing
+
+from applications.common.significance import mean_interval, paired_interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A figure of a run's record, which is what metrics.json holds.
+
+    Attributes:
+        title: Head of the column, with the unit.
+        of: Where the figure stands in the record, as in "report.likelihood.perplexity"; or a function of the record.
+        digits: Digits after the point.
+        scale: Factor on the figure: 100 for a share in per cent.
+        logarithm: Whether differences are those of logarithms, as for perplexities.
+        differs: Whether the table of differences has the column.
+    """
+
+    title: str
+    of: str | typing.Callable
+    digits: int = 3
+    scale: float = 1.0
+    logarithm: bool = False
+    differs: bool = True
+
+    def value(self, record):
+        """Return the figure of a record, a number or a str; `None` where it has none."""
+        found = record
+        if callable(self.of):
+            found = self.of(record)
+        else:
+            for name in self.of.split("."):
+                found = found.get(name) if isinstance(found, dict) else None
+        return found * self.scale if isinstance(found, int | float) and self.scale != 1.0 else found
+
+    def cell(self, values):
+        """Return the mean of values with its interval; of words the first; a dash where one is missing."""
+        if any(value is None for value in values):
+            return "-"
+        if isinstance(values[0], str):
+            return values[0]
+        return interval_text(mean_interval(values), self.digits)
+
+    def difference(self, values, others):
+        """Return the mean of paired differences with its interval."""
+        if any(value is None or isinstance(value, str) for value in (*values, *others)):
+            return "-"
+        if self.logarithm:
+            values, others = ([math.log(value) for value in row] for row in (values, others))
+        return interval_text(paired_interval(values, others), self.digits)
+
+
+def figures_of(columns, record):
+    """Return the table of one run: a line for each figure that it has."""
+    cells = [(column.title, column.cell([column.value(record)])) for column in columns]
+    return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
+
+
+def main_table(columns, found, first=("model",), first_of=lambda name: (name,)):
+    """Return the table of models: means over seeds with 95% intervals.
+
+    Args:
+        columns: `Column`s; those that no model has are left out.
+        found: Dictionary from the name of a model to the records of its seeds.
+        first: Heads of the columns before them.
+        first_of: Function of the name of a model that returns what stands in these.
+    """
+    columns = [column for column in columns if any(column.value(of[0]) is not None for of in found.values())]
+    lines = [
+        (*first_of(name), *(column.cell([column.value(record) for record in records]) for column in columns))
+        for name, records in found.items()
+    ]
+    return table((*first, *(column.title for column in columns)), lines)
+
+
+def difference_table(columns, found, baseline):
+    """Return the table of paired differences over seeds against one of the models."""
+    columns = [column for column in columns if column.differs and not isinstance(column.value(found[baseline][0]), str)]
+    lines = [
+        (
+            name,
+            *(
+                column.difference(*([column.value(record) for record in of] for of in (records, found[baseline])))
+                for column in columns
+            ),
+        )
+        for name, records in found.items()
+        if name != baseline
+    ]
+    heads = [f"{'log ' if column.logarithm else ''}{column.title}" for column in columns]
+    return table(("model", *heads), lines)
+
+
+def titled(title, text):
+    """Return a table with its title over it."""
+    return f"{title}\n\n{text}"
+
+
+def table(heads, rows):
+    """Return a table as one text without a line end, its columns as wide as their longest cell.
+
+    Args:
+        heads: Heads of the columns.
+        rows: Lists of cells, one for each head; other values than str are written as such.
+    """
+    lines = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, *rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in lines)
+
+
+def interval_text(interval, digits=3):
+    """Return a mean with its interval, or the mean alone where a single value has none."""
+    mean, low, high = interval
+    if low != low:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -1,0 +1,191 @@
+"""Neural machine translation with latent alignments as a program."""
+
+import keras
+import numpy as np
+
+import keras_vattn
+from applications.common.application import Application
+from applications.common.runs import write_json
+from applications.common.tables import figures_of
+from applications.nmt import data, model, tables
+from applications.nmt.encoding import Codec, EncodedText
+from applications.nmt.evaluation import align, evaluate, k_curve_report, normalized, quality, translate
+from applications.nmt.generation import Translator
+from applications.nmt.options import MODELS, PROGRAM
+from applications.text.pairs import evenly, read_inputs, read_pairs, write_samples
+from applications.text.text import PAD
+
+NUM_PICTURES = 3
+# Validation sentences that are translated after each epoch, greedily.
+NUM_DECODED = 200
+# Tokens and alignments of the pairs that are drawn.
+PICTURED = "alignments.json"
+# What a comparison draws of a model.
+PANELS = ("prior", "mean", "posterior")
+
+
+class Nmt(Application):
+    """Translation models of Deng et al. 2018 and Fan et al. 2020."""
+
+    program = PROGRAM
+    columns = tables.COLUMNS
+    curves = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
+    layouts = {"deng": tables.deng, "fan": tables.fan}
+    codec_options = ("segmentation", "vocabulary_size", "lowercase", "normalization")
+    example = "Am dritten Mai kommt der Zug um halb fünf an ."
+
+    def read(self, options):
+        return data.load(options)
+
+    def codec(self, options, parts):
+        return Codec.fit(options, parts["train"])
+
+    def load_codec(self, options, folder):
+        return Codec.load(folder, options)
+
+    def encode(self, options, codec, part, training=False):
+        return EncodedText.of(options, codec, part, training)
+
+    def build(self, options, codec):
+        return model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
+
+    def compile(self, run):
+        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD)}
+
+    def batches(self, run, part, first_epoch=None):
+        return part.training_batches(run.options, first_epoch)
+
+    def num_batches(self, run, part):
+        return part.num_batches(run.options.fit.batch_size, run.options.text.batch_tokens)
+
+    def callbacks(self, run):
+        return [TranslateValidation(run)]
+
+    def read_other(self, options, evaluation):
+        files = evaluation.source, evaluation.target, evaluation.table
+        pairs = read_pairs(options.text, *files, evaluation.skip_invalid)
+        if pairs is None:
+            return None
+        pairs = data.AlignedText.of(pairs)
+        if evaluation.links is not None:
+            pairs.links = data.gold_links(evaluation.links, pairs, evaluation.skip_invalid)
+        return pairs
+
+    def evaluate(self, run, part, evaluation=None):
+        if evaluation is None:
+            return evaluate(run, part)
+        names = evaluation.inference or (MODELS[run.options.model].inference,)
+        reports, outputs = {}, {}
+        for name in names:
+            reports[name], outputs[name] = evaluate(run, part, name)
+            if len(names) > 1:
+                print(f"{name}\n{figures_of(self.columns, {'report': reports[name]})}\n", flush=True)
+        report = reports[names[0]] | {"inferences": reports}
+        if evaluation.k_curve:
+            report["k_curve"] = k_curve_report(Translator(run), run, part, evaluation.k_curve)
+        found = outputs[names[0]]
+        others = {name: outputs[name]["hypotheses"] for name in names[1:]}
+        return report, found | {"others": others}
+
+    def files(self, outputs):
+        others = {f"hypotheses_{name.replace(':', '_')}": lines for name, lines in outputs.get("others", {}).items()}
+        return {"hypotheses": outputs["hypotheses"], "references": outputs["references"], **others}
+
+    def report(self, run, part, record, outputs):
+        found, drawn = pictured(run, part)
+        write_json(run.folder.file(PICTURED), {"model": run.options.model, "pairs": drawn})
+        draw_alignments({run.options.model: drawn}, tuple(found), run.folder.file("alignments.png"))
+        columns = ("sources", "references", "hypotheses")
+        labels = ("source", "reference", "translation")
+        rows = zip(*(outputs[column] for column in columns), strict=True)
+        return write_samples(run.folder.file("samples.txt"), [list(zip(labels, row, strict=True)) for row in rows])
+
+    def generate(self, run, options):
+        ids = read_inputs(options, run.codec.source, run.options.text.max_length)
+        translator = Translator(run, options.inference, options.num_beams)
+        yield from translate(translator, run.codec, [np.asarray(row) for row in ids])
+
+    def endpoints(self, run, options=None):
+        return Translator(run, options and options.inference), ("generate", "n_best", "score")
+
+    def compared(self, comparison):
+        options = comparison.options
+        known = {run.name: comparison.read(run, PICTURED)["pairs"] for run in comparison.planned if run.seed == 0}
+        draw_alignments(known, PANELS, comparison.folder / "alignments.png")
+        parts = [tables.over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
+        if not options.inference:
+            return parts
+
+        def inference_of(name):
+            kind = MODELS[name.partition("@")[0].partition(":")[0]]
+            names = [
+                each
+                for each in options.inference
+                if not kind.is_continuous or each.partition(":")[0] in ("soft", "sample")
+            ]
+            return names or [kind.inference]
+
+        return parts + tables.crossing(comparison, inference_of)
+
+
+def pictured(run, part):
+    """Return the alignments of some pairs of a part (Figures 3 and 4: prior, posteriors), and what is drawn of them."""
+    chosen = evenly(len(part.pairs), NUM_PICTURES)
+    sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
+    found = align(Translator(run), sources, targets)
+    drawn = [
+        {
+            "source": run.codec.source.pieces(np.asarray(source)) or [""],
+            "target": [*run.codec.target.pieces(np.asarray(target)), "<end>"],
+            "weights": {name: weights[index].tolist() for name, weights in found.items()},
+        }
+        for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]
+    return found, drawn
+
+
+def draw_alignments(known, kinds, path):
+    """Draw alignments of the same pairs side by side.
+
+    Args:
+        known: Dictionary from the name of a model to the pairs of `pictured`.
+        kinds: Names of the alignments that are drawn.
+        path: The PNG.
+    """
+    panels = [
+        (f"{name}: {kind}", pairs[index], kind)
+        for index in range(len(next(iter(known.values()))))
+        for name, pairs in known.items()
+        for kind in kinds
+        if kind in pairs[index]["weights"]
+    ]
+    keras_vattn.plots.alignment_heat_map(
+        [pair["weights"][kind] for _, pair, kind in panels],
+        [pair["source"] for _, pair, _ in panels],
+        [pair["target"] for _, pair, _ in panels],
+        [title for title, _, _ in panels],
+        panels_per_row=len(panels) // len(next(iter(known.values()))),
+        path=path,
+    )
+
+
+class TranslateValidation(keras.callbacks.Callback):
+    """Adds the perplexity of validation that the loss amounts to to the log, and the BLEU of its first sentences,
+    translated greedily."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        part = run.data["valid"]
+        self.tokens_per_pair = np.mean([len(target) + 1 for target in part.targets])
+        self.sources = part.sources[:NUM_DECODED]
+        self.references = normalized(run.codec, part.pairs.targets[:NUM_DECODED])
+        self.translator = Translator(run, num_beams=1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
+        logs["val_perplexity"] = float(np.exp(logs["val_loss"] / self.tokens_per_pair))
+        logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
+
+
+APPLICATION = Nmt()

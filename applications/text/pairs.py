@@ -1,0 +1,121 @@
+"""Pairs of sentences as programs read, encode and batch them, and the lines that a user gives them."""
+
+import dataclasses
+import sys
+
+import numpy as np
+
+from applications.common.runs import write_text_atomically
+from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
+from applications.text.readers import ParallelText, read_lines, read_parallel, read_standard_input, read_table
+from applications.text.text import END, PAD, START
+
+
+def read_part(options, part):
+    """Return the pairs of a part that `PairOptions` name, a `ParallelText`; `None` where they name none."""
+    return read_pairs(
+        options, *(getattr(options, f"{part}_{name}") for name in ("source", "target", "table")), options.skip_invalid
+    )
+
+
+def read_pairs(options, source, target, table, skip_invalid):
+    """Return the `ParallelText` of two files, or of a table with the columns of `PairOptions`; `None` without any."""
+    if table is not None:
+        return read_table(table, options.source_column, options.target_column, options.group_column, skip_invalid)
+    return None if source is None else read_parallel(source, target, skip_invalid)
+
+
+@dataclasses.dataclass
+class EncodedPairs:
+    """Ids of pairs.
+
+    Attributes:
+        pairs: The `ParallelText`.
+        sources, targets: Lists of int arrays.
+        report: What encoding did: counts of pairs, tokens, unknown ones, truncated sentences.
+    """
+
+    pairs: ParallelText
+    sources: list
+    targets: list
+    report: dict
+
+    @classmethod
+    def encode(cls, codec, pairs, max_source_length, max_target_length):
+        """Encode pairs with the encoders `source` and `target` of a codec."""
+        sources, source_report = codec.source.encode_numpy(pairs.sources, max_source_length)
+        targets, target_report = codec.target.encode_numpy(pairs.targets, max_target_length)
+        report = {"pairs": len(pairs), "skipped": pairs.skipped}
+        return cls(pairs, sources, targets, report | side_reports(source_report, target_report))
+
+    def num_batches(self, batch_size, batch_tokens=None):
+        """Return how many batches an epoch has."""
+        if batch_tokens is not None:
+            return num_token_batches(self.sources, self.targets, batch_tokens)
+        return num_batches(len(self.sources), batch_size)
+
+    def batches(self, batch_size, seed, first_epoch=None, **options):
+        """Return the `tf.data` set of batches, as `Application.batches` has it."""
+        training = first_epoch is not None
+        return bucketed_dataset(
+            self.sources,
+            self.targets,
+            batch_size,
+            start_id=START,
+            end_id=END,
+            shuffle=training,
+            seed=seed,
+            first_epoch=first_epoch or 0,
+            num_epochs=None if training else 1,
+            **options,
+        )
+
+
+def side_reports(source, target):
+    """Return the counts of both sides' encoding in one dictionary."""
+    return {
+        f"{side}_{name}": value
+        for side, counts in (("source", source), ("target", target))
+        for name, value in dataclasses.asdict(counts).items()
+    }
+
+
+def padded(rows):
+    """Return lists of ids as one int32 array (B, longest), at least one column."""
+    array = np.full((len(rows), max(1, *(len(row) for row in rows))), PAD, np.int32)
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array
+
+
+def read_inputs(options, encoder, max_length):
+    """Return the ids of the lines that `GenerateOptions` name, a list of int arrays; say what encoding lost of them."""
+    lines = read_lines(options.input) if options.input is not None else read_standard_input()
+    ids, report = encoder.encode_numpy(lines, max_length)
+    if report.num_truncated or report.num_unknown:
+        print(
+            f"{report.num_truncated} lines were truncated to {max_length} tokens, "
+            f"{report.num_unknown} of {report.num_tokens} tokens are unknown",
+            file=sys.stderr,
+        )
+    return ids
+
+
+def evenly(count, maximum):
+    """Return at most so many indices of `count` rows, spread evenly: samples to look at."""
+    return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
+
+
+def write_samples(path, rows):
+    """Write samples.txt.
+
+    Args:
+        path: The file.
+        rows: List of samples, each a list of (label, sentence).
+
+    Returns:
+        The lines of the first five or so, spread evenly, for report.txt.
+    """
+    texts = [[f"{label:12}{sentence}" for label, sentence in row] + [""] for row in rows]
+    write_text_atomically(path, "\n".join(line for index in evenly(len(texts), 200) for line in texts[index]) + "\n")
+    return [line for index in evenly(len(texts), 5) for line in texts[index]]
