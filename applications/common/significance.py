@@ -17,19 +17,15 @@ class Difference(typing.NamedTuple):
     p: float
 
 
-def resample(score, num_rows, num_resamples=NUM_RESAMPLES, seed=0):
-    """Return the score of all rows, and those of rows drawn with replacement, an array.
+def resample(score, num_rows):
+    """Return the score of all rows, and those of `NUM_RESAMPLES` draws of rows with replacement, an array.
 
     Args:
         score: Function of an array of the indices of rows.
         num_rows: Number of rows.
-        num_resamples: Defaults to 1,000.
-        seed: Defaults to 0.
     """
-    if num_resamples < 1:
-        raise ValueError(f"num_resamples must be at least 1. Received: {num_resamples}")
-    generator = np.random.default_rng(seed)
-    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in range(num_resamples)]
+    generator = np.random.default_rng(0)
+    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in range(NUM_RESAMPLES)]
     return score(np.arange(num_rows)), np.array(resampled)
 
 
@@ -39,7 +35,7 @@ def percentiles(resampled):
     return float(low), float(high)
 
 
-def bootstrap_difference(first, second, num_rows, num_resamples=NUM_RESAMPLES, seed=0):
+def bootstrap_difference(first, second, num_rows):
     """Resample rows with replacement, the same ones for both systems (Koehn 2004).
 
     p is the share of resamples whose difference is as far from the measured one as that is from 0.
@@ -48,18 +44,16 @@ def bootstrap_difference(first, second, num_rows, num_resamples=NUM_RESAMPLES, s
         first: Function of an array of the indices of rows, the score.
         second: The same of the other system, whose score is subtracted.
         num_rows: Number of rows.
-        num_resamples: Defaults to 1,000.
-        seed: Defaults to 0.
 
     Returns:
         `Difference`.
     """
-    value, resampled = resample(lambda rows: first(rows) - second(rows), num_rows, num_resamples, seed)
+    value, resampled = resample(lambda rows: first(rows) - second(rows), num_rows)
     as_far = np.abs(resampled - value) >= abs(value)
-    return Difference(float(value), *percentiles(resampled), float((1 + as_far.sum()) / (1 + num_resamples)))
+    return Difference(float(value), *percentiles(resampled), float((1 + as_far.sum()) / (1 + NUM_RESAMPLES)))
 
 
-def compare_translations(metric, hypotheses, others, references, num_resamples=NUM_RESAMPLES, seed=0):
+def compare_translations(metric, hypotheses, others, references):
     """Return the `bootstrap_difference` of two systems' translations.
 
     sacrebleu's own test is one-sided, and finds systems with the same sentences different.
@@ -69,8 +63,6 @@ def compare_translations(metric, hypotheses, others, references, num_resamples=N
         hypotheses: List of str.
         others: List of str, as many: the scores of these are subtracted.
         references: List of str, as many.
-        num_resamples: Defaults to 1,000.
-        seed: Defaults to 0.
     """
 
     def scorer(sentences):
@@ -78,7 +70,7 @@ def compare_translations(metric, hypotheses, others, references, num_resamples=N
         counts = np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
         return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
-    return bootstrap_difference(scorer(hypotheses), scorer(others), len(references), num_resamples, seed)
+    return bootstrap_difference(scorer(hypotheses), scorer(others), len(references))
 
 
 class Interval(typing.NamedTuple):
@@ -89,28 +81,20 @@ class Interval(typing.NamedTuple):
     high: float
 
 
-def mean_interval(values, confidence=0.95):
-    """Mean of the values of several seeds, with Student's t interval.
-
-    Args:
-        values: one number per seed.
-        confidence: float, default 0.95.
-
-    Returns:
-        An `Interval`.
-    """
+def mean_interval(values):
+    """Mean of the values of several seeds, a list of numbers, with Student's 95% t interval: an `Interval`."""
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"mean_interval needs one number per seed. Received: an array of shape {values.shape}")
     mean = values.mean()
     if values.size == 1:
         return Interval(float(mean), float("nan"), float("nan"))
-    half = scipy.stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1) * scipy.stats.sem(values)
+    half = scipy.stats.t.ppf(0.975, values.size - 1) * scipy.stats.sem(values)
     return Interval(float(mean), float(mean - half), float(mean + half))
 
 
-def paired_interval(first, second, confidence=0.95):
-    """Mean difference first - second of two rows trained with the same seeds, with Student's t interval."""
+def paired_interval(first, second):
+    """Mean difference first - second of two rows trained with the same seeds, with Student's 95% t interval."""
     if len(first) != len(second):
         raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
-    return mean_interval(np.subtract(first, second), confidence)
+    return mean_interval(np.subtract(first, second))

@@ -36,7 +36,7 @@ class Links:
         object.__setattr__(self, "possible", self.sure | frozenset(self.possible))
 
 
-def read_pharaoh(path, num_pairs=None, one_based=False):
+def read_pharaoh(path, num_pairs):
     """Reads a file of word alignments, in one of two formats; the first line that is not blank tells which.
 
     - Pharaoh: line n has the links of pair n, as ``0-0 1p2``; ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank
@@ -47,53 +47,46 @@ def read_pharaoh(path, num_pairs=None, one_based=False):
 
     Args:
         path: the file, plain or ``.gz``.
-        num_pairs: int, how many pairs of sentences there are. Default: as many as the file has lines, or as the
-            highest number in a table.
-        one_based: bool, default False. True if the file counts words from 1.
+        num_pairs: int, how many pairs of sentences there are.
 
     Returns:
         A list of `Links`, one per pair, counted from 0.
 
     Raises:
-        InputError: for a file that cannot be read, a malformed link, a word before the first one, or a number of
-            lines other than `num_pairs`.
+        InputError: for a file that cannot be read, a malformed link, a word before the first one, a number of lines
+            other than `num_pairs`, or a pair beyond it.
     """
     lines = read_lines(path)
     if re.match(r"\s*[0-9]+(\s|$)", next(filter(str.strip, lines), "")):
-        return _read_table(path, lines, num_pairs, int(one_based))
-    if num_pairs is not None and len(lines) != num_pairs:
+        return _read_table(path, lines, num_pairs)
+    if len(lines) != num_pairs:
         raise InputError(
             f"{path}:{min(len(lines), num_pairs) + 1}: the file has {len(lines)} lines of links, "
             f"but there are {num_pairs} pairs of sentences"
         )
-    return [_links_of_line(path, number, line, int(one_based)) for number, line in enumerate(lines, start=1)]
+    return [_links_of_line(path, number, line) for number, line in enumerate(lines, start=1)]
 
 
-def check_links(links, sources, targets, skip_invalid=False, path="links"):
+def check_links(links, sources, targets, skip_invalid, path):
     """Compares links with the sentences that they belong to.
 
     Args:
         links: list of `Links`.
-        sources: one sentence per entry of `links`, a str of words joined by spaces or a list of words.
+        sources: one list of words per entry of `links`.
         targets: likewise.
         skip_invalid: drop links out of range, and count them, instead of raising.
-        path: what to call the links in a message, such as the name of their file.
+        path: the file that the links are from, for messages.
 
     Returns:
         `(links, num_dropped)`: the list of `Links` without those out of range, and how many these were.
 
     Raises:
-        InputError: for lists of different lengths; without `skip_invalid`, for a link whose source or target word
-            does not exist, with the line of the pair and the link.
+        InputError: without `skip_invalid`, for a link whose source or target word does not exist, with the line of the
+            pair and the link.
     """
-    if not len(links) == len(sources) == len(targets):
-        raise InputError(
-            f"{path}: links for {len(links)} pairs, but there are {len(sources)} source and {len(targets)} target "
-            "sentences"
-        )
     kept, num_dropped = [], 0
     for number, (entry, source, target) in enumerate(zip(links, sources, targets, strict=True), start=1):
-        num_source, num_target = _num_words(source), _num_words(target)
+        num_source, num_target = len(source), len(target)
         outside = {(i, j) for i, j in entry.possible if not (0 <= i < num_source and 0 <= j < num_target)}
         if outside and not skip_invalid:
             i, j = min(outside)
@@ -131,16 +124,14 @@ def merge_to_words(weights, source_words, target_words):
     return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ weights @ onto_source
 
 
-def links_of(weights, threshold=None):
-    """The links that a matrix of weights amounts to.
+def links_of(weights):
+    """The links that a matrix of weights amounts to: each target word with its most probable source word.
 
     Args:
         weights: (T, S), non-negative.
-        threshold: float; every weight of at least so much is a link. Default: each target word is linked to its most
-            probable source word, the first of equals. A target word whose weights are all 0 is linked to none.
 
     Returns:
-        `Links`, all sure.
+        `Links`, all sure. The first of equals counts; a target word whose weights are all 0 is linked to none.
 
     Raises:
         ValueError: if `weights` is no matrix or holds NaN.
@@ -148,14 +139,9 @@ def links_of(weights, threshold=None):
     weights = _matrix(weights)
     if np.isnan(weights).any():
         raise ValueError("links_of cannot order weights that are not numbers. Received: a matrix with NaN")
-    if threshold is not None:
-        chosen = weights >= threshold
-    elif weights.shape[1] == 0:
-        chosen = weights > 0.0
-    else:
-        # Where the largest weight is 0, so is the whole row.
-        chosen = (np.arange(weights.shape[1]) == weights.argmax(axis=1)[:, None]) & (weights > 0.0)
-    return Links(frozenset((int(i), int(j)) for j, i in np.argwhere(chosen)))
+    # Where the largest weight is 0, so is the whole row.
+    linked = np.flatnonzero(weights.any(axis=1))
+    return Links(frozenset((int(weights[j].argmax()), int(j)) for j in linked))
 
 
 class AlignmentScores(typing.NamedTuple):
@@ -194,27 +180,25 @@ class ScoreInterval(typing.NamedTuple):
     high: float
 
 
-def bootstrap_interval(predicted, gold, measure, num_resamples=1000, seed=0):
+def bootstrap_interval(predicted, gold, measure):
     """A 95% percentile interval of a score: pairs of sentences are drawn with replacement.
 
     Args:
         predicted: list of `Links`.
         gold: list of `Links`, as many.
         measure: str, "precision", "recall", "f1" or "aer".
-        num_resamples: int, default 1000.
-        seed: int, default 0.
 
     Returns:
         `ScoreInterval`, whose value is that of `alignment_scores`.
 
     Raises:
-        ValueError: as `alignment_scores`, and for an unknown `measure` or fewer than 1 resample.
+        ValueError: as `alignment_scores`, and for an unknown `measure`.
     """
-    value, resampled = resample(_scorer(predicted, gold, measure), len(gold), num_resamples, seed)
+    value, resampled = resample(_scorer(predicted, gold, measure), len(gold))
     return ScoreInterval(value, *percentiles(resampled))
 
 
-def compare_alignments(first, second, gold, measure, num_resamples=1000, seed=0):
+def compare_alignments(first, second, gold, measure):
     """A score of `first` minus that of `second`, on the same resampled pairs of sentences.
 
     Args:
@@ -222,8 +206,6 @@ def compare_alignments(first, second, gold, measure, num_resamples=1000, seed=0)
         second: list of `Links`, as many.
         gold: list of `Links`, as many.
         measure: str, "precision", "recall", "f1" or "aer".
-        num_resamples: int, default 1000.
-        seed: int, default 0.
 
     Returns:
         `applications.common.significance.Difference`. An interval without 0 is a difference that other sentences would
@@ -233,18 +215,17 @@ def compare_alignments(first, second, gold, measure, num_resamples=1000, seed=0)
         ValueError: as `bootstrap_interval`.
     """
     scorers = [_scorer(predicted, gold, measure) for predicted in (first, second)]
-    return bootstrap_difference(*scorers, len(gold), num_resamples, seed)
+    return bootstrap_difference(*scorers, len(gold))
 
 
-def entropy(weights, axis=-1):
+def entropy(weights):
     """Entropy of distributions, in nats.
 
     Args:
-        weights: array of probabilities that sum to 1 along `axis`; this is not checked, so rows of padding may be 0.
-        axis: int, default -1.
+        weights: (..., S), probabilities that sum to 1; this is not checked, so rows of padding may be 0.
 
     Returns:
-        float64, the shape of `weights` without `axis`. A probability of 0 adds 0.
+        (...), float64. A probability of 0 adds 0.
 
     Raises:
         ValueError: if a weight is negative or NaN.
@@ -254,10 +235,10 @@ def entropy(weights, axis=-1):
         raise ValueError("entropy is defined for probabilities. Received: a negative weight or NaN")
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
     # A sum of -0.0 would print as a negative number.
-    return np.abs(np.sum(weights * logarithms, axis=axis))
+    return np.abs(np.sum(weights * logarithms, axis=-1))
 
 
-def _read_table(path, lines, num_pairs, base):
+def _read_table(path, lines, num_pairs):
     pairs = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -268,16 +249,17 @@ def _read_table(path, lines, num_pairs, base):
                 f"{path}:{number}: expected 'pair i j', then S or P, as in '1 0 2 S'. Received: {line.strip()!r}"
             )
         pair = int(match[1])
-        if pair < 1 or (num_pairs is not None and pair > num_pairs):
-            room = "and there are" if num_pairs is None else f"up to {num_pairs}, as there are so many"
-            raise InputError(f"{path}:{number}: pairs of sentences are counted from 1 {room}. Received: pair {pair}")
+        if not 1 <= pair <= num_pairs:
+            raise InputError(
+                f"{path}:{number}: pairs of sentences are counted from 1 up to {num_pairs}, as there are so many. "
+                f"Received: pair {pair}"
+            )
         sure, possible = pairs.setdefault(pair, (set(), set()))
-        (possible if match[4] == "P" else sure).add(_word_pair(path, number, line.strip(), match[2], match[3], base))
-    count = max(pairs) if num_pairs is None else num_pairs
-    return [Links(*map(frozenset, pairs.get(pair, ((), ())))) for pair in range(1, count + 1)]
+        (possible if match[4] == "P" else sure).add(_word_pair(path, number, line.strip(), match[2], match[3]))
+    return [Links(*map(frozenset, pairs.get(pair, ((), ())))) for pair in range(1, num_pairs + 1)]
 
 
-def _links_of_line(path, number, line, base):
+def _links_of_line(path, number, line):
     sure, possible = set(), set()
     for field in line.split():
         match = _LINK.fullmatch(field)
@@ -285,19 +267,15 @@ def _links_of_line(path, number, line, base):
             raise InputError(
                 f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
             )
-        (sure if match[2] == "-" else possible).add(_word_pair(path, number, field, match[1], match[3], base))
+        (sure if match[2] == "-" else possible).add(_word_pair(path, number, field, match[1], match[3]))
     return Links(frozenset(sure), frozenset(possible))
 
 
-def _word_pair(path, number, text, source, target, base):
-    i, j = int(source) - base, int(target) - base
+def _word_pair(path, number, text, source, target):
+    i, j = int(source), int(target)
     if i < 0 or j < 0:
-        raise InputError(f"{path}:{number}: the words of a link are counted from {base}. Received: {text!r}")
+        raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {text!r}")
     return i, j
-
-
-def _num_words(sentence):
-    return len(sentence.split() if isinstance(sentence, str) else sentence)
 
 
 def _matrix(weights):

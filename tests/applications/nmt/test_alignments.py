@@ -50,31 +50,24 @@ def test_pharaoh(tmp_path, name):
     assert third == Links({(12, 7), (0, 0)})
 
 
-def test_pharaoh_counted_from_one(tmp_path):
-    assert alignments.read_pharaoh(write(tmp_path / "a", "1-1 2p3\n"), one_based=True) == [Links({(0, 0)}, {(1, 2)})]
-    fails(
-        lambda: alignments.read_pharaoh(write(tmp_path / "b", "1-1\n1-0\n"), one_based=True), "b:2", "'1-0'", "from 1"
-    )
-
-
 @pytest.mark.parametrize("field", ["1", "1-", "1-2-3", "a-1", "1_2", "1–2", "١-١", "1.0-2", "1- 2", "9" * 5000 + "-0"])
 def test_malformed_link(tmp_path, field):
     path = write(tmp_path / "gold", f"0-0\n0-0 {field}\n")
-    fails(lambda: alignments.read_pharaoh(path), f"{path}:2: ", repr(field.split()[0]))
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=2), f"{path}:2: ", repr(field.split()[0]))
 
 
 @pytest.mark.parametrize("field", ["-1-0", "0--1", "0p-1", "-2?-3"])
 def test_negative_index(tmp_path, field):
     path = write(tmp_path / "gold", f"0-0\n\n{field}\n")
-    fails(lambda: alignments.read_pharaoh(path), f"{path}:3: ", "counted from 0", field)
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=3), f"{path}:3: ", "counted from 0", field)
 
 
 def test_number_of_lines(tmp_path):
     path = write(tmp_path / "gold", "0-0\n\n")
-    assert len(alignments.read_pharaoh(path)) == 2
+    assert len(alignments.read_pharaoh(path, num_pairs=2)) == 2
     fails(lambda: alignments.read_pharaoh(path, num_pairs=3), f"{path}:3: ", "2 lines", "3 pairs")
     fails(lambda: alignments.read_pharaoh(path, num_pairs=1), f"{path}:2: ", "2 lines", "1 pairs")
-    fails(lambda: alignments.read_pharaoh(tmp_path / "none"), "no such file")
+    fails(lambda: alignments.read_pharaoh(tmp_path / "none", num_pairs=1), "no such file")
 
 
 def test_a_file_of_blank_lines_has_pairs_without_links(tmp_path):
@@ -84,22 +77,22 @@ def test_a_file_of_blank_lines_has_pairs_without_links(tmp_path):
 def test_table_of_links(tmp_path):
     path = write(tmp_path / "gold.wa", "1 0 0 S \n1 4 3 P\n\n3 1 2\n3 0 0 S 0.5\n3 1 2 P\n")
     expected = [Links({(0, 0)}, {(4, 3)}), Links(frozenset()), Links({(1, 2), (0, 0)})]
-    assert alignments.read_pharaoh(path) == expected
+    assert alignments.read_pharaoh(path, num_pairs=3) == expected
     assert alignments.read_pharaoh(path, num_pairs=4) == [*expected, Links(frozenset())]
     fails(lambda: alignments.read_pharaoh(path, num_pairs=2), f"{path}:4: ", "up to 2", "pair 3")
-    one_based = write(tmp_path / "one", "0001 1 2 S\n")
-    assert alignments.read_pharaoh(one_based, one_based=True) == [Links({(0, 1)})]
+    assert alignments.read_pharaoh(write(tmp_path / "zeros", "0001 0 1 S\n"), num_pairs=1) == [Links({(0, 1)})]
 
 
 @pytest.mark.parametrize("line", ["1 0", "1 0 0 X", "1 0 0 S S", "0-0", "1 a 0 S", "-1 0 0"])
 def test_malformed_line_of_a_table(tmp_path, line):
     path = write(tmp_path / "gold.wa", f"1 0 0 S\n{line}\n")
-    fails(lambda: alignments.read_pharaoh(path), f"{path}:2: ", "pair i j", line)
+    fails(lambda: alignments.read_pharaoh(path, num_pairs=1), f"{path}:2: ", "pair i j", line)
 
 
 def test_numbers_of_a_table(tmp_path):
-    fails(lambda: alignments.read_pharaoh(write(tmp_path / "a", "1 0 0\n0 0 0\n")), "a:2: ", "counted from 1")
-    fails(lambda: alignments.read_pharaoh(write(tmp_path / "b", "1 0 0\n1 0 -1\n")), "b:2: ", "counted from 0")
+    first, second = write(tmp_path / "a", "1 0 0\n0 0 0\n"), write(tmp_path / "b", "1 0 0\n1 0 -1\n")
+    fails(lambda: alignments.read_pharaoh(first, num_pairs=1), "a:2: ", "counted from 1")
+    fails(lambda: alignments.read_pharaoh(second, num_pairs=1), "b:2: ", "counted from 0")
 
 
 def test_the_two_formats_agree(tmp_path):
@@ -107,13 +100,13 @@ def test_the_two_formats_agree(tmp_path):
     links = random_links(generator, 7)
     pharaoh = "".join(" ".join(f"{i}-{j}" for i, j in sorted(entry.sure)) + "\n" for entry in links)
     table = "".join(f"{n} {i} {j} S \n" for n, entry in enumerate(links, start=1) for i, j in sorted(entry.sure))
-    assert alignments.read_pharaoh(write(tmp_path / "p", pharaoh)) == links
+    assert alignments.read_pharaoh(write(tmp_path / "p", pharaoh), num_pairs=7) == links
     assert alignments.read_pharaoh(write(tmp_path / "t", table), num_pairs=7) == links
 
 
 def test_links_in_range_pass():
     links = [Links({(0, 0), (1, 2)}), Links(frozenset())]
-    assert alignments.check_links(links, ["a b", ""], [["x", "y", "z"], []]) == (links, 0)
+    assert alignments.check_links(links, [["a", "b"], []], [["x", "y", "z"], []], False, "g") == (links, 0)
 
 
 @pytest.mark.parametrize("link", [(2, 0), (0, 3), (-1, 0)])
@@ -121,15 +114,10 @@ def test_links_in_range_pass():
 def test_links_out_of_range(link, kind):
     good = Links({(0, 0)}, {(1, 1)})
     bad = Links({(0, 0), link}, {(1, 1)}) if kind == "sure" else Links({(0, 0)}, {(1, 1), link})
-    sources, targets = ["a b"] * 2, ["x y z"] * 2
+    sources, targets = [["a", "b"]] * 2, [["x", "y", "z"]] * 2
     named = f"the link {link[0]}-{link[1]} "
-    fails(lambda: alignments.check_links([good, bad], sources, targets, path="g"), "g:2: ", named, "2 source and 3")
-    assert alignments.check_links([good, bad], sources, targets, skip_invalid=True) == ([good, good], 1)
-
-
-def test_links_need_their_sentences():
-    fails(lambda: alignments.check_links([Links(set())], ["a", "b"], ["x", "y"]), "1 pairs", "2 source and 2 target")
-    fails(lambda: alignments.check_links([Links(set())], ["a"], [], skip_invalid=True), "0 target")
+    fails(lambda: alignments.check_links([good, bad], sources, targets, False, "g"), "g:2: ", named, "2 source and 3")
+    assert alignments.check_links([good, bad], sources, targets, True, "g") == ([good, good], 1)
 
 
 def test_merge_by_hand():
@@ -165,12 +153,6 @@ def test_links_of_the_largest_weight():
     assert alignments.links_of(weights) == Links({(1, 0), (0, 1)})
     assert alignments.links_of(np.zeros((2, 0))) == Links(frozenset())
     assert alignments.links_of(np.zeros((0, 2))) == Links(frozenset())
-
-
-def test_links_above_a_threshold():
-    weights = np.array([[0.1, 0.7, 0.2], [0.4, 0.4, 0.2]])
-    assert alignments.links_of(weights, threshold=0.4) == Links({(1, 0), (0, 1), (1, 1)})
-    assert alignments.links_of(weights, threshold=0.9) == Links(frozenset())
 
 
 def test_links_of_need_a_matrix_of_numbers():
@@ -225,11 +207,10 @@ def test_scores_refuse_what_they_cannot_compare():
 def test_interval_holds_the_score(measure):
     generator = np.random.default_rng(2)
     gold, predicted = random_links(generator, 40), random_links(generator, 40, chance=0.5)
-    interval = alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=3)
+    interval = alignments.bootstrap_interval(predicted, gold, measure)
     assert interval.value == pytest.approx(getattr(alignments.alignment_scores(predicted, gold), measure))
     assert interval.low < interval.value < interval.high
-    assert interval == alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=3)
-    assert interval != alignments.bootstrap_interval(predicted, gold, measure, num_resamples=200, seed=4)
+    assert interval == alignments.bootstrap_interval(predicted, gold, measure)
 
 
 def test_interval_covers_as_the_normal_one():
@@ -237,7 +218,7 @@ def test_interval_covers_as_the_normal_one():
     hits = np.arange(200) < 120
     gold = [Links({(0, 0)})] * 200
     predicted = [Links({(0, 0)} if hit else {(1, 1)}) for hit in hits]
-    interval = alignments.bootstrap_interval(predicted, gold, "recall", num_resamples=2000)
+    interval = alignments.bootstrap_interval(predicted, gold, "recall")
     half = 1.96 * math.sqrt(0.6 * 0.4 / 200)
     assert interval == pytest.approx((0.6, 0.6 - half, 0.6 + half), abs=0.01)
 
@@ -250,14 +231,14 @@ def test_paired_intervals():
         [Links(frozenset(link for link in sorted(entry.sure) if generator.random() < share)) for entry in gold]
         for share in (0.8, 0.6)
     )
-    better = alignments.compare_alignments(first, second, gold, "f1", num_resamples=200)
+    better = alignments.compare_alignments(first, second, gold, "f1")
     assert 0.0 < better.low < better.value < better.high
     scores = [alignments.alignment_scores(predicted, gold).f1 for predicted in (first, second)]
     assert better.value == pytest.approx(scores[0] - scores[1])
-    assert alignments.compare_alignments(first, first, gold, "aer", num_resamples=20) == (0.0, 0.0, 0.0, 1.0)
-    reversed_signs = alignments.compare_alignments(second, first, gold, "f1", num_resamples=200)
+    assert alignments.compare_alignments(first, first, gold, "aer") == (0.0, 0.0, 0.0, 1.0)
+    reversed_signs = alignments.compare_alignments(second, first, gold, "f1")
     assert reversed_signs == pytest.approx((-better.value, -better.high, -better.low, better.p))
-    assert better.p == pytest.approx(1 / 201)
+    assert better.p == pytest.approx(1 / 1001)
 
 
 def test_bootstrap_options():
@@ -265,8 +246,6 @@ def test_bootstrap_options():
         alignments.bootstrap_interval(PREDICTED, GOLD, "accuracy")
     with pytest.raises(ValueError, match="'count'"):
         alignments.compare_alignments(PREDICTED, PREDICTED, GOLD, "count")
-    with pytest.raises(ValueError, match="num_resamples"):
-        alignments.bootstrap_interval(PREDICTED, GOLD, "f1", num_resamples=0)
     with pytest.raises(ValueError, match="entries"):
         alignments.compare_alignments(PREDICTED, PREDICTED * 2, GOLD, "f1")
 
@@ -275,7 +254,6 @@ def test_entropy():
     weights = np.array([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     expected = [math.log(4.0), 0.0, math.log(2.0), 0.0]
     np.testing.assert_allclose(alignments.entropy(weights), expected)
-    np.testing.assert_allclose(alignments.entropy(weights.T, axis=0), expected)
     assert alignments.entropy(weights.reshape(2, 2, 4).astype(np.float32)).shape == (2, 2)
     assert not np.signbit(alignments.entropy(weights)).any()
     assert alignments.entropy(np.array([5e-324, 1.0])) == pytest.approx(0.0)
