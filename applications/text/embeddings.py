@@ -25,7 +25,7 @@ def load_embeddings(path, vocabulary, dimension, words_path=None, seed=0):
 
     Args:
         path: the file of vectors.
-        vocabulary: a `Vocabulary`, or the list of its tokens by id.
+        vocabulary: a `Vocabulary`.
         dimension: int, the D that the model expects.
         words_path: the words of an ``.npz``. Default: the one file named ``words*.txt`` in its folder.
         seed: int, default 0, for the vectors of missing words.
@@ -40,9 +40,8 @@ def load_embeddings(path, vocabulary, dimension, words_path=None, seed=0):
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file of word vectors")
-    tokens = getattr(vocabulary, "tokens", vocabulary)
-    ids = {token.encode(): index for index, token in enumerate(tokens)}
-    matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(tokens), dimension)).astype(np.float32)
+    ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
+    matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
     kind = pathlib.Path(path.name.removesuffix(".gz")).suffix
     if kind == ".npz":

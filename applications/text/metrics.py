@@ -5,7 +5,8 @@ entry per input, each entry the list of sentences drawn for it. Entropy is in na
 """
 
 import collections
-import dataclasses
+import itertools
+import typing
 
 import numpy as np
 import sacrebleu.metrics
@@ -56,26 +57,19 @@ def self_bleu(draws):
     return _mean_over_inputs(draws, resemblance)
 
 
-@dataclasses.dataclass
-class BleuResult:
-    """A corpus BLEU. `score` and `precisions` are percentages; `signature` is sacrebleu's, with the n-gram order."""
+class BleuResult(typing.NamedTuple):
+    """A corpus BLEU, a percentage, and sacrebleu's signature with the n-gram order."""
 
     score: float
-    precisions: list
-    brevity_penalty: float
-    hypothesis_length: int
-    reference_length: int
     signature: str
 
 
-def bleu(hypotheses, references, sources=None, max_ngram_order=4):
+def bleu(hypotheses, references, max_ngram_order=4):
     """Corpus BLEU through sacrebleu, on text that is tokenised already.
 
     Args:
         hypotheses: list of str.
-        references: one entry per hypothesis, a str or a list of str.
-        sources: list of str, one per hypothesis. Where it is given, every hypothesis is compared with the references
-            of *all* rows that have its source. Default: with its own.
+        references: list of list of str, the references of each hypothesis.
         max_ngram_order: int, default 4. BLEU-n is the geometric mean of the precisions up to n.
 
     Returns:
@@ -84,38 +78,23 @@ def bleu(hypotheses, references, sources=None, max_ngram_order=4):
     Raises:
         ValueError: if the lists differ in length or are empty, or a hypothesis has no reference.
     """
-    lengths = [len(rows) for rows in (hypotheses, references, sources) if rows is not None]
-    if len(set(lengths)) > 1 or not hypotheses:
+    if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(
-            "hypotheses, references and sources need one entry per row, and there must be one. "
-            f"Received: {lengths} entries"
+            "hypotheses and references need one entry per row, and there must be one. "
+            f"Received: {len(hypotheses)} and {len(references)} entries"
         )
-    lists = [[entry] if isinstance(entry, str) else list(entry) for entry in references]
-    if sources is not None:
-        grouped = {}
-        for source, entries in zip(sources, lists, strict=True):
-            grouped.setdefault(source, {}).update(dict.fromkeys(entries))
-        lists = [list(grouped[source]) for source in sources]
-    if not all(lists):
-        raise ValueError(f"bleu needs a reference for every hypothesis. Received: none for row {lists.index([])}")
+    if not all(references):
+        raise ValueError(f"bleu needs a reference for every hypothesis. Received: none for row {references.index([])}")
     # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
-    longest = max(map(len, lists))
-    streams = [[entries[k] if k < len(entries) else None for entries in lists] for k in range(longest)]
+    streams = list(itertools.zip_longest(*references))
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, max_ngram_order=max_ngram_order)
-    result = metric.corpus_score(hypotheses, streams)
-    return BleuResult(
-        score=result.score,
-        precisions=result.precisions,
-        brevity_penalty=result.bp,
-        hypothesis_length=result.sys_len,
-        reference_length=result.ref_len,
-        signature=f"{metric.get_signature()}|order:{max_ngram_order}",
-    )
+    score = metric.corpus_score(hypotheses, streams).score
+    return BleuResult(score, f"{metric.get_signature()}|order:{max_ngram_order}")
 
 
-def bleu_table(hypotheses, references, sources=None):
+def bleu_table(hypotheses, references):
     """BLEU-1 to BLEU-4: a dict from order to `BleuResult`. Arguments as in `bleu`."""
-    return {order: bleu(hypotheses, references, sources, order) for order in range(1, 5)}
+    return {order: bleu(hypotheses, references, order) for order in range(1, 5)}
 
 
 def group_references(sources, targets):
