@@ -6,6 +6,8 @@ Shapes: B rows of a batch, S source tokens, T target tokens (one more than the t
 import numpy as np
 import tensorflow as tf
 
+from applications.text.text import END, START
+
 MAX_BUCKETS = 8
 # Places where a bucket may end that are looked at.
 MAX_CUTS = 512
@@ -16,27 +18,24 @@ def num_batches(num_rows, batch_size, drop_remainder=False):
     return num_rows // batch_size if drop_remainder else -(-num_rows // batch_size)
 
 
-def num_token_batches(sources, targets, batch_tokens, num_buckets=MAX_BUCKETS):
+def num_token_batches(sources, targets, batch_tokens):
     """How many batches one epoch of `bucketed_dataset` has with `batch_tokens`."""
-    shapes = bucket_shapes(sources, targets, num_buckets)
+    shapes = bucket_shapes(sources, targets)
     counts = np.bincount(_buckets(sources, targets, shapes), minlength=len(shapes))
     return int(sum(-(-count // size) for count, size in zip(counts, _sizes(shapes, batch_tokens), strict=True)))
 
 
-def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
+def bucket_shapes(sources, targets):
     """Padded lengths of the buckets: of all cuts of one order of the pairs, that with the least sum of S x T.
 
     The order is by the side that is the longer one, each compared with its like; at most 512 places of it are tried.
 
     Args:
         sources, targets: lists of 1-D arrays.
-        num_buckets: int in 1 to 8.
 
     Returns:
-        An int32 array (at most num_buckets, 2) of (S, T), growing in both columns. The last row fits every pair.
+        An int32 array (at most `MAX_BUCKETS`, 2) of (S, T), growing in both columns. The last row fits every pair.
     """
-    if not 1 <= num_buckets <= MAX_BUCKETS:
-        raise ValueError(f"num_buckets must lie in 1 to {MAX_BUCKETS}. Received: num_buckets={num_buckets}")
     lengths = _lengths(sources, targets)
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
     keys, key_of_row = np.unique(np.max(ranks, axis=0), return_inverse=True)
@@ -46,18 +45,16 @@ def bucket_shapes(sources, targets, num_buckets=MAX_BUCKETS):
     shapes = np.zeros((count, 2), np.int64)
     np.maximum.at(shapes, cut_of_row, lengths)
     shapes = np.maximum.accumulate(shapes)
-    return shapes[_cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), num_buckets)].astype(
-        np.int32
-    )
+    cuts = _cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1))
+    return shapes[cuts].astype(np.int32)
 
 
-def _cheapest_cuts(counts, costs, num_parts):
-    """Cut a row into at most `num_parts` parts, where a member of a part costs what the part's last place does.
+def _cheapest_cuts(counts, costs):
+    """Cut a row into at most `MAX_BUCKETS` parts, where a member of a part costs what the part's last place does.
 
     Args:
         counts: (n,) members at each place.
         costs: (n,) what a member costs where the part ends at a place; growing.
-        num_parts: Largest number of parts.
 
     Returns:
         The last place of each part, growing.
@@ -67,7 +64,7 @@ def _cheapest_cuts(counts, costs, num_parts):
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
-    for _ in range(num_parts - 1):
+    for _ in range(MAX_BUCKETS - 1):
         total = np.concatenate([[np.inf], best[:-1]])[:, None] + part
         start = total.argmin(axis=0)
         starts.append(np.where(total.min(axis=0) < best, start, 0))
@@ -85,9 +82,6 @@ def bucketed_dataset(
     targets,
     batch_size,
     *,
-    start_id,
-    end_id,
-    num_buckets=MAX_BUCKETS,
     shuffle=False,
     seed=0,
     first_epoch=0,
@@ -99,7 +93,7 @@ def bucketed_dataset(
     """Batches of `({"source": (B, S), "target_input": (B, T)}, target_output (B, T))`, int32, padded with 0.
 
     `target_input` is the start id and the target, `target_output` the target and the end id. Rows of similar length
-    share a batch. A batch is padded to the shape of its longest row's bucket, so an epoch has at most `num_buckets`
+    share a batch. A batch is padded to the shape of its longest row's bucket, so an epoch has at most `MAX_BUCKETS`
     shapes, and one more if the last batch is smaller: at most that many compilations under XLA.
 
     The order depends on `seed` and the number of the epoch alone. A run of 10 epochs and one that stops after 4 and
@@ -113,8 +107,6 @@ def bucketed_dataset(
     Args:
         sources, targets: lists of 1-D int arrays without start and end, as many of the one as of the other.
         batch_size: int, rows of a batch.
-        start_id, end_id: int ids.
-        num_buckets: int in 1 to 8, default 8.
         shuffle: bool, default False: rows run from the shortest bucket to the longest, otherwise in their order.
             True: rows are dealt to batches anew in every epoch, and batches come in random order.
         seed: int, default 0.
@@ -132,11 +124,11 @@ def bucketed_dataset(
     Raises:
         ValueError: for lists that do not correspond, no rows, or no whole batch.
     """
-    shapes = bucket_shapes(sources, targets, num_buckets)
+    shapes = bucket_shapes(sources, targets)
     buckets = _buckets(sources, targets, shapes)
     per_epoch = num_batches(len(sources), batch_size, drop_remainder)
     if batch_tokens is not None:
-        per_epoch = num_token_batches(sources, targets, batch_tokens, num_buckets)
+        per_epoch = num_token_batches(sources, targets, batch_tokens)
     if per_epoch == 0:
         raise ValueError(
             f"{len(sources)} rows do not fill one batch. Received: batch_size={batch_size} with drop_remainder=True"
@@ -147,8 +139,8 @@ def bucketed_dataset(
         ragged = {name: _ragged(rows) for name, rows in (extra or {}).items()}
         shape_of_bucket = tf.constant(shapes)
         source = tf.constant(_pad(sources, shapes[-1, 0]))
-        target_input = tf.constant(_pad([[start_id, *row] for row in targets], shapes[-1, 1]))
-        target_output = tf.constant(_pad([[*row, end_id] for row in targets], shapes[-1, 1]))
+        target_input = tf.constant(_pad([[START, *row] for row in targets], shapes[-1, 1]))
+        target_output = tf.constant(_pad([[*row, END] for row in targets], shapes[-1, 1]))
 
     def rows_of_batches(epoch):
         order = tf.range(len(sources))

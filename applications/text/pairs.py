@@ -8,7 +8,7 @@ import numpy as np
 from applications.common.runs import write_text_atomically
 from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
 from applications.text.readers import ParallelText, read_lines, read_parallel, read_standard_input, read_table
-from applications.text.text import END, PAD, START
+from applications.text.text import PAD
 
 
 def read_part(options, part):
@@ -61,8 +61,6 @@ class EncodedPairs:
             self.sources,
             self.targets,
             batch_size,
-            start_id=START,
-            end_id=END,
             shuffle=training,
             seed=seed,
             first_epoch=first_epoch or 0,
