@@ -12,7 +12,7 @@ from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, Voc
 _PYTHON_SPACE_OR_MARK = re.compile(rf"[\s\x00-\x1f\x7f-\x9f{SPACE_MARK}]+")
 
 
-def train_bpe(sentences, vocabulary_size, seed=0):
+def train_bpe(sentences, vocabulary_size):
     """Trains byte-pair encoding on sentences; the same sentences in the same order always give the same bytes.
 
     Nothing but white space is normalised here: give it sentences as `SubwordTokenizer.normalize` leaves them, or use
@@ -22,7 +22,6 @@ def train_bpe(sentences, vocabulary_size, seed=0):
         sentences: iterable of str, the training text, of any length each.
         vocabulary_size: int, the most pieces, the four special ones and every single character included. A small text
             gives fewer.
-        seed: int, default 0, of sentencepiece's generator. Training reads every sentence in order and draws nothing.
 
     Returns:
         bytes, a sentencepiece model with the special ids and names of `applications.text.text`.
@@ -40,7 +39,6 @@ def train_bpe(sentences, vocabulary_size, seed=0):
             f"vocabulary_size: the text has {len(characters)} different characters, which need at least {least} "
             f"pieces. Received: {vocabulary_size}"
         )
-    sentencepiece.set_random_generator_seed(seed)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

@@ -28,9 +28,7 @@ class Codec:
         text, normal = options.text, _normal(options)
         if text.segmentation == "bpe":
             sentences = [*dict.fromkeys(train.sources), *train.targets]
-            joint = SubwordEncoder.fit(
-                sentences, text.vocabulary_size, text.lowercase, normal["normalization"], text.data_seed
-            )
+            joint = SubwordEncoder.fit(sentences, text.vocabulary_size, **normal)
             return cls(joint, joint)
         fit = _encoder_class(options).fit
         return cls(*(fit(sentences, text.vocabulary_size, **normal) for sentences in (train.sources, train.targets)))

@@ -67,7 +67,7 @@ class Tokenizer(tf.Module):
     def token_lists(self, strings):
         """Tokens of a whole data set as Python lists: list of str to list of list of str. Eager only."""
         tokens = []
-        for chunk in _chunks(strings):
+        for chunk in chunks(strings):
             tokens += [[token.decode() for token in row] for row in self.tokenize(tf.constant(chunk)).to_list()]
         return tokens
 
@@ -180,26 +180,32 @@ class TextEncoder(tf.Module):
             max_length: the most tokens of a row, `<end>` included; longer sentences are cut. Default: no limit.
             add_end: bool, default False: end every row with `<end>`.
         """
-        ids = self._finish(self.encode_ragged(strings), max_length, add_end)
+        ids = self.encode_ragged(strings)
+        if max_length is not None:
+            if max_length < 1 + int(add_end):
+                raise ValueError(f"max_length must leave room for one token. Received: max_length={max_length}")
+            ids = ids[:, : max_length - int(add_end)]
+        if add_end:
+            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END)], axis=1)
         padded = ids.to_tensor(default_value=PAD)
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
-    def encode_numpy(self, strings, max_length=None, add_end=False):
-        """Ids of a whole data set, eagerly and in chunks.
+    def encode_numpy(self, strings, max_length=None):
+        """Ids of a whole data set without an end, eagerly and in chunks.
 
         Returns:
             A list of one int32 array per string, not padded, and an `EncodingReport`.
         """
         arrays, report = [], EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
-        room = np.inf if max_length is None else max_length - int(add_end)
-        for chunk in _chunks(strings):
+        for chunk in chunks(strings):
             ids = self.encode_ragged(tf.constant(chunk))
-            report.num_truncated += int(np.sum(ids.row_lengths().numpy() > room))
-            ids = self._finish(ids, max_length, add_end)
+            if max_length is not None:
+                report.num_truncated += int(np.sum(ids.row_lengths().numpy() > max_length))
+                ids = ids[:, :max_length]
             flat = ids.flat_values.numpy()
             report.num_unknown += int(np.sum(flat == UNKNOWN))
-            report.num_tokens += len(flat) - int(add_end) * len(chunk)
+            report.num_tokens += len(flat)
             arrays += np.split(flat, ids.row_splits.numpy()[1:-1])
         return arrays, report
 
@@ -219,16 +225,7 @@ class TextEncoder(tf.Module):
             sentences = tf.reshape(tf.strings.reduce_join(words, axis=-1, separator=" "), shape[:-1])
         return tf.ensure_shape(sentences, ids.shape[:-1])
 
-    @staticmethod
-    def _finish(ids, max_length, add_end):
-        if max_length is not None:
-            if max_length < 1 + int(add_end):
-                raise ValueError(f"max_length must leave room for one token. Received: max_length={max_length}")
-            ids = ids[:, : max_length - int(add_end)]
-        if add_end:
-            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END)], axis=1)
-        return ids
 
-
-def _chunks(strings):
+def chunks(strings):
+    """Return the parts of a data set that are encoded at once."""
     return (strings[start : start + _CHUNK] for start in range(0, len(strings), _CHUNK))
