@@ -14,9 +14,9 @@ import babel.languages
 import babel.localedata
 import numpy as np
 
-from applications.common.errors import InputError
 from applications.text.readers import ParallelText
 
+_ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # A question repeats the keys, so their words must be learnt; an answer is only read.
 MIN_KEY_OCCURRENCES = 8
@@ -95,33 +95,18 @@ _QUESTIONS = {
 }
 
 
-def embedded_pairs(seed=0, maximum=None):
-    """Statements and the questions that each of them answers. No file and no download is needed.
+def embedded_pairs():
+    """Return the statements, about 3,000, and the five questions that each answers, a `ParallelText` of a row each.
 
-    The facts depend on the installed CLDR (`cldr_version`), their phrasing on the seed.
-
-    Args:
-        seed: int, default 0.
-        maximum: int, the most statements; the seed chooses the territories. Default: all, about 3,000.
-
-    Returns:
-        A `ParallelText` with five rows per statement, one for each of its questions, in the same order on every
-        machine. Rows of a statement form a group, so `split_by_group` never shows a model a statement that it is
-        tested on; the names in it occur in other statements.
-
-    Raises:
-        InputError: if `maximum` is so small (a few hundred) that no word recurs often enough to be learnt.
+    Rows of a statement form a group, so `split_by_group` never shows a model a statement that it is tested on; the
+    names in it occur in other statements. The order is the same on every machine, the facts those of the installed
+    CLDR (`cldr_version`).
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())
-    rows = [(*fact, _fill(_STATEMENTS[fact[0]], fact, generator)) for fact in facts]
-    rows = _frequent(rows)
-    if maximum is not None:
-        rows = _frequent(_some_territories(rows, maximum, generator))
-    if not rows:
-        raise InputError(f"maximum: so few statements repeat no names; give 500 or more. Received: {maximum}")
+    rows = [(*fact, _statement(fact, generator)) for fact in facts]
     sources, targets = [], []
-    for kind, first, second, _, statement in rows:
+    for kind, first, second, _, statement in _frequent(rows):
         for template in _QUESTIONS[kind]:
             sources.append(statement)
             targets.append(template.format(first=first, second=second))
@@ -133,27 +118,18 @@ def cldr_version():
     return f"Babel {babel.__version__}, CLDR {babel.core.get_global('cldr')['version']}"
 
 
-def _fill(templates, fact, generator):
-    _, first, second, answer = fact
+def _statement(fact, generator):
+    kind, first, second, answer = fact
+    templates = _STATEMENTS[kind]
     return templates[generator.integers(len(templates))].format(first=first, second=second, answer=answer)
-
-
-def _some_territories(rows, maximum, generator):
-    """At most that many rows, in their order: all facts of a territory or none, so that names keep recurring."""
-    sizes = collections.Counter(row[1] for row in rows)
-    territories = sorted(sizes)
-    kept, room = set(), maximum
-    for index in generator.permutation(len(territories)):
-        if sizes[territories[index]] <= room:
-            kept.add(territories[index])
-            room -= sizes[territories[index]]
-    return [row for row in rows if row[1] in kept]
 
 
 def _frequent(rows):
     """Drops statements that are too long or have a rare word, until every word of the rest recurs."""
-    rows = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
-    while True:
+    kept = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
+    rows = []
+    while len(kept) != len(rows):
+        rows = kept
         keys = collections.Counter(word for row in rows for word in _words(*row[1:3]))
         answers = collections.Counter(word for row in rows for word in _words(*row[1:4]))
         kept = [
@@ -162,23 +138,21 @@ def _frequent(rows):
             if all(keys[word] >= MIN_KEY_OCCURRENCES for word in _words(*row[1:3]))
             and all(answers[word] >= MIN_ANSWER_OCCURRENCES for word in _words(row[3]))
         ]
-        if len(kept) == len(rows):
-            return rows
-        rows = kept
+    return rows
 
 
 def _words(*names):
-    return sorted({word for name in names for word in name.lower().split()})
-
-
-def _english():
-    return babel.Locale("en")
+    return {word for name in names for word in name.lower().split()}
 
 
 def _territories():
     """Countries by code. The two-letter codes leave out continents, and X and Z codes are not places."""
-    names = _english().territories
+    names = _ENGLISH.territories
     return {code: _plain(names[code]) for code in sorted(names) if len(code) == 2 and code[0] not in "XZ"}
+
+
+def _language(code):
+    return _plain(_ENGLISH.languages.get(code, ""))
 
 
 def _plain(name):
@@ -197,15 +171,10 @@ def _names():
     return facts
 
 
-def _language(code):
-    name = _english().languages.get(code)
-    return name and _plain(name)
-
-
 def _speakers():
     facts = []
     for code, territory in _territories().items():
-        for language, entry in sorted(babel.languages.get_territory_language_info(code).items()):
+        for language, entry in babel.languages.get_territory_language_info(code).items():
             percent = round(entry["population_percent"])
             if percent >= 1 and _language(language):
                 facts.append(("speakers", territory, _language(language), str(percent)))
@@ -213,36 +182,33 @@ def _speakers():
 
 
 def _currencies():
-    english = _english()
     facts = []
     for code, territory in _territories().items():
         for currency, start, _, is_tender in babel.core.get_global("territory_currencies").get(code, []):
             # A bracket in the name tells apart historical currencies of one name, by years.
-            name = english.currencies.get(currency, "(").split("(")[0]
+            name = _plain(_ENGLISH.currencies.get(currency, "").split("(")[0])
             if is_tender and start and name:
-                facts.append(("currency", territory, str(start[0]), _plain(name)))
+                facts.append(("currency", territory, str(start[0]), name))
     return facts
 
 
 def _scripts():
-    english, territories = _english(), _territories()
-    facts = set()
-    for tag in sorted(babel.core.get_global("likely_subtags").values()):
+    territories, facts = _territories(), set()
+    for tag in babel.core.get_global("likely_subtags").values():
         language, _, rest = tag.partition("_")
         script, _, code = rest.partition("_")
-        if code in territories and _language(language) and script in english.scripts:
-            facts.add(("script", territories[code], _language(language), _plain(english.scripts[script])))
-    return sorted(facts)
+        if code in territories and _language(language) and script in _ENGLISH.scripts:
+            facts.add(("script", territories[code], _language(language), _plain(_ENGLISH.scripts[script])))
+    return list(facts)
 
 
 def _weeks():
-    territories, days = _territories(), _english().days["format"]["wide"]
-    facts = set()
-    for identifier in sorted(babel.localedata.locale_identifiers()):
+    territories, days, facts = _territories(), _ENGLISH.days["format"]["wide"], set()
+    for identifier in babel.localedata.locale_identifiers():
         locale = babel.Locale.parse(identifier)
         if locale.territory in territories:
             territory = territories[locale.territory]
             facts.add(("week", territory, "first day of the week", days[locale.first_week_day]))
             facts.add(("week", territory, "first day of the weekend", days[locale.weekend_start]))
             facts.add(("week", territory, "last day of the weekend", days[locale.weekend_end]))
-    return sorted(facts)
+    return list(facts)

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from applications.common.errors import InputError
 from applications.text import metrics
 from applications.text.readers import split_by_group
 from applications.ved import embedded
@@ -14,7 +13,7 @@ from applications.ved import embedded
 
 @pytest.fixture(scope="module")
 def pairs():
-    return embedded.embedded_pairs(seed=0)
+    return embedded.embedded_pairs()
 
 
 @pytest.fixture(scope="module")
@@ -67,20 +66,10 @@ def test_questions_of_another_statement_do_not_fit(questions):
     assert metrics.bleu(others, lists).score < 25.0
 
 
-def test_seed_and_size(pairs):
-    assert embedded.embedded_pairs(seed=0).targets == pairs.targets
-    other = embedded.embedded_pairs(seed=1)
-    assert other.sources != pairs.sources
-    small = embedded.embedded_pairs(seed=0, maximum=600)
-    assert 300 < len(set(small.sources)) <= 600
-    with pytest.raises(InputError, match="maximum"):
-        embedded.embedded_pairs(seed=0, maximum=20)
-
-
 def test_same_data_whatever_the_hash_seed(pairs):
     program = (
         "import hashlib\nfrom applications.ved.embedded import embedded_pairs\n"
-        "pairs = embedded_pairs(seed=0)\n"
+        "pairs = embedded_pairs()\n"
         "print(hashlib.sha256(repr((pairs.sources, pairs.targets)).encode()).hexdigest())"
     )
     other_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
