@@ -2,62 +2,57 @@
 
 import typing
 
-from applications.nmt.embedded.quantities import name_phrase
-from applications.nmt.embedded.synchronous import NOTHING, pick, rule, word_by_word
+from applications.nmt.embedded.quantities import name
+from applications.nmt.embedded.synchronous import NOTHING, phrases, pick, template, word_by_word
 
-# Who and what. A noun is (article, article of the accusative, German, article and noun of English).
-
-_TRAFFIC = (
-    ("der", "den", "Zug", "the train"),
-    ("der", "den", "Bus", "the bus"),
-    ("die", "die", "Fähre", "the ferry"),
-    ("das", "das", "Schiff", "the ship"),
-    ("das", "das", "Flugzeug", "the plane"),
+_TRAFFIC = phrases(
+    ("der Zug", "the train"),
+    ("der Bus", "the bus"),
+    ("die Fähre", "the ferry"),
+    ("das Schiff", "the ship"),
+    ("das Flugzeug", "the plane"),
 )
-EVENTS = (
-    ("der", "den", "Kurs", "the course"),
-    ("die", "die", "Messe", "the fair"),
-    ("die", "die", "Prüfung", "the exam"),
-    ("das", "das", "Konzert", "the concert"),
-    ("das", "das", "Spiel", "the game"),
+EVENTS = phrases(
+    ("der Kurs", "the course"),
+    ("die Messe", "the fair"),
+    ("die Prüfung", "the exam"),
+    ("das Konzert", "the concert"),
+    ("das Spiel", "the game"),
 )
-PEOPLE = (
-    ("der", "den", "Koch", "the cook"),
-    ("der", "den", "Lehrer", "the teacher"),
-    ("die", "die", "Ärztin", "the doctor"),
-    ("die", "die", "Nachbarin", "the neighbor"),
-    ("das", "das", "Kind", "the child"),
-    ("mein", "meinen", "Bruder", "my brother"),
-    ("meine", "meine", "Schwester", "my sister"),
-    ("unser", "unseren", "Onkel", "our uncle"),
+PEOPLE = phrases(
+    ("der Koch", "the cook"),
+    ("der Lehrer", "the teacher"),
+    ("die Ärztin", "the doctor"),
+    ("die Nachbarin", "the neighbor"),
+    ("das Kind", "the child"),
+    ("mein Bruder", "my brother"),
+    ("meine Schwester", "my sister"),
+    ("unser Onkel", "our uncle"),
 )
-GOODS = (
-    ("der", "den", "Wagen", "the car"),
-    ("der", "den", "Tisch", "the table"),
-    ("der", "den", "Koffer", "the suitcase"),
-    ("die", "die", "Uhr", "the clock"),
-    ("die", "die", "Kamera", "the camera"),
-    ("das", "das", "Haus", "the house"),
-    ("das", "das", "Buch", "the book"),
-    ("das", "das", "Fahrrad", "the bicycle"),
+_GOODS = (
+    ("der Wagen", "the car"),
+    ("der Tisch", "the table"),
+    ("der Koffer", "the suitcase"),
+    ("die Uhr", "the clock"),
+    ("die Kamera", "the camera"),
+    ("das Haus", "the house"),
+    ("das Buch", "the book"),
+    ("das Fahrrad", "the bicycle"),
 )
-# (noun, adjective)
+GOODS = phrases(*_GOODS)
+GOODS_ACCUSATIVE = phrases(*((german.replace("der ", "den "), english) for german, english in _GOODS))
+# Noun, German adjective, English adjective.
 SIZES = (
-    (("der", "den", "Tunnel", "the tunnel"), ("lang", "long")),
-    (("der", "den", "Turm", "the tower"), ("hoch", "high")),
-    (("die", "die", "Brücke", "the bridge"), ("lang", "long")),
-    (("die", "die", "Straße", "the road"), ("breit", "wide")),
-    (("das", "das", "Becken", "the pool"), ("tief", "deep")),
+    (word_by_word("der Tunnel", "the tunnel"), "lang", "long"),
+    (word_by_word("der Turm", "the tower"), "hoch", "high"),
+    (word_by_word("die Brücke", "the bridge"), "lang", "long"),
+    (word_by_word("die Straße", "the road"), "breit", "wide"),
+    (word_by_word("das Becken", "the pool"), "tief", "deep"),
 )
-
-
-def noun_phrase(noun, accusative=False):
-    nominative, accusative_article, german, english = noun
-    return word_by_word(f"{accusative_article if accusative else nominative} {german}", english)
 
 
 class _Verb(typing.NamedTuple):
-    """A separable verb, in the third person singular, and the prepositions of its place, if it has one."""
+    """A separable verb, in the third person singular, and the kind of its place, if it has one."""
 
     present: str
     particle: str
@@ -67,24 +62,23 @@ class _Verb(typing.NamedTuple):
     english_present: str
     english_base: str
     english_past: str
-    prepositions: tuple | None
+    place: typing.Callable | None
 
 
-_ARRIVE = _Verb("kommt", "an", "ankommen", "angekommen", "ist", "arrives", "arrive", "arrived", ("in", "in"))
+_IN = template("in/1 {name}", "in/1 {name}", name=name("places"))
+_FROM = template("aus/1 {name}", "from/1 {name}", name=name("places"))
+
+_ARRIVE = _Verb("kommt", "an", "ankommen", "angekommen", "ist", "arrives", "arrive", "arrived", _IN)
 _LEAVE = _Verb("fährt", "ab", "abfahren", "abgefahren", "ist", "leaves", "leave", "left", None)
-_STOP = _Verb("hält", "an", "anhalten", "angehalten", "hat", "stops", "stop", "stopped", ("in", "in"))
-_RETURN = _Verb(
-    "kommt", "zurück", "zurückkommen", "zurückgekommen", "ist", "returns", "return", "returned", ("aus", "from")
-)
+_STOP = _Verb("hält", "an", "anhalten", "angehalten", "hat", "stops", "stop", "stopped", _IN)
+_RETURN = _Verb("kommt", "zurück", "zurückkommen", "zurückgekommen", "ist", "returns", "return", "returned", _FROM)
 _BEGIN = _Verb("fängt", "an", "anfangen", "angefangen", "hat", "begins", "begin", "began", None)
 _END = _Verb("hört", "auf", "aufhören", "aufgehört", "hat", "ends", "end", "ended", None)
 _HAPPEN = _Verb(
-    "findet", "statt", "stattfinden", "stattgefunden", "hat", "takes place", "take place", "took place", ("in", "in")
+    "findet", "statt", "stattfinden", "stattgefunden", "hat", "takes place", "take place", "took place", _IN
 )
 _RISE = _Verb("steht", "auf", "aufstehen", "aufgestanden", "ist", "gets up", "get up", "got up", None)
-_SHOP = _Verb(
-    "kauft", "ein", "einkaufen", "eingekauft", "hat", "goes shopping", "go shopping", "went shopping", ("in", "in")
-)
+_SHOP = _Verb("kauft", "ein", "einkaufen", "eingekauft", "hat", "goes shopping", "go shopping", "went shopping", _IN)
 _ACTIONS = (
     (_TRAFFIC, (_ARRIVE, _LEAVE, _STOP, _RETURN)),
     (EVENTS, (_BEGIN, _END, _HAPPEN, _HAPPEN)),
@@ -92,25 +86,18 @@ _ACTIONS = (
 )
 MODALS = (("wird", "will"), ("muss", "must"), ("soll", "should"), ("kann", "can"))
 INTENTIONS = (*MODALS, ("will", "wants to"))
-MATRIX = (
-    word_by_word("ich weiß", "I know"),
-    word_by_word("ich glaube", "I believe"),
-    word_by_word("wir hoffen", "we hope"),
-    word_by_word("mein Bruder sagt", "my brother says"),
+MATRIX = phrases(
+    ("ich weiß", "I know"),
+    ("ich glaube", "I believe"),
+    ("wir hoffen", "we hope"),
+    ("mein Bruder sagt", "my brother says"),
 )
 
 
-def marked(words, mark):
-    return " ".join(f"{word}/{mark}" for word in words.split())
-
-
-def scene(generator, with_place=None):
-    """A verb, and its subject and place."""
+def scene(generator, with_place=False):
+    """The forms of a verb, its subject and, always or mostly, its place, by name, for `template`."""
     nouns, verbs = pick(generator, _ACTIONS)
     verb = pick(generator, verbs)
-    if verb.prepositions is None or not (generator.random() < 0.6 if with_place is None else with_place):
-        place = NOTHING
-    else:
-        german, english = verb.prepositions
-        place = rule(f"{german}/1 {{name}}", f"{english}/1 {{name}}", name=name_phrase(generator, "places"))
-    return verb, {"subject": noun_phrase(pick(generator, nouns)), "place": place}
+    has_place = verb.place is not None and (with_place or generator.random() < 0.6)
+    place = verb.place(generator) if has_place else NOTHING
+    return {**verb._asdict(), "subject": nouns(generator), "place": place}

@@ -3,11 +3,10 @@
 import functools
 
 import babel
-import babel.dates
-import babel.numbers
-import babel.units
+from babel.numbers import get_currency_name
+from babel.units import format_unit
 
-from applications.nmt.embedded.synchronous import NOTHING, pick, rule, word_by_word
+from applications.nmt.embedded.synchronous import NOTHING, mixture, one_of, phrases, pick, rule, template, word_by_word
 
 # Numbers. The words of one, as a number and as a clock's hour, depend on what follows: they are not among these.
 # fmt: off
@@ -72,25 +71,22 @@ def ordinal(number, nominative=False):
     return phrase
 
 
-def year_phrase(generator):
-    if generator.random() < 0.7:
-        return rule("neunzehn/1 hundert/1 {n}", "nineteen/1 {n}", n=cardinal(int(generator.integers(10, 100))))
-    return rule("zwei/1 tausend/1 {n}", "twenty/1 {n}", n=cardinal(int(generator.integers(10, 30))))
+def number(low, high):
+    """A kind of phrase: a number from `low` to below `high`."""
+    return lambda generator: cardinal(int(generator.integers(low, high)))
 
 
-def count(generator):
-    """A number above 1, mostly small."""
-    kind = generator.random()
-    if kind < 0.6:
-        number = generator.integers(2, 100)
-    elif kind < 0.8:
-        number = 100 * generator.integers(1, 10) + generator.integers(2, 100)
-    elif kind < 0.9:
-        number = 1000 * generator.integers(1, 100)
-    else:
-        number = 1000 * generator.integers(1, 13) + 100 * generator.integers(1, 10)
-    return cardinal(int(number))
-
+year = mixture(
+    (0.7, template("neunzehn/1 hundert/1 {n}", "nineteen/1 {n}", n=number(10, 100))),
+    (1.0, template("zwei/1 tausend/1 {n}", "twenty/1 {n}", n=number(10, 30))),
+)
+# Above 1, mostly small.
+count = mixture(
+    (0.6, number(2, 100)),
+    (0.8, lambda generator: cardinal(int(100 * generator.integers(1, 10) + generator.integers(2, 100)))),
+    (0.9, lambda generator: cardinal(int(1000 * generator.integers(1, 100)))),
+    (1.0, lambda generator: cardinal(int(1000 * generator.integers(1, 13) + 100 * generator.integers(1, 10)))),
+)
 
 # Names of the CLDR.
 
@@ -124,71 +120,57 @@ def names():
     """All names as phrases: a dict from their kind to a tuple, or to a dict by key."""
     german, english = babel.Locale("de"), babel.Locale("en")
 
-    def months(locale):
-        return babel.dates.get_month_names("wide", locale=locale)
+    def named(name_in, keys):
+        return tuple(word_by_word(name_in(german, key), name_in(english, key)) for key in keys)
 
-    def days(locale):
-        return babel.dates.get_day_names("wide", locale=locale)
+    def parts(locale):
+        return locale.day_periods["format"]["wide"]
 
-    def unit(key):
-        # "2 Kilometer": the pattern of the plural.
-        forms = (babel.units.format_unit(2, key, "long", locale=locale) for locale in (german, english))
-        return word_by_word(*(form.removeprefix("2 ") for form in forms))
-
-    def city(zone):
-        fallback = zone.split("/")[1]
-        return word_by_word(*(locale.time_zones.get(zone, {}).get("city", fallback) for locale in (german, english)))
-
+    units = (*LENGTHS, *WEIGHTS, *DURATIONS, "temperature-celsius")
+    # "2 Kilometer": the pattern of the plural.
+    plurals = named(lambda locale, key: format_unit(2, key, "long", locale=locale).removeprefix("2 "), units)
+    cities = named(lambda locale, zone: locale.time_zones.get(zone, {}).get("city", zone.split("/")[1]), CITIES)
     return {
-        "months": tuple(word_by_word(months(german)[number], months(english)[number]) for number in range(1, 13)),
-        "days": tuple(word_by_word(days(german)[number], days(english)[number]) for number in range(7)),
-        "currencies": tuple(
-            word_by_word(*(babel.numbers.get_currency_name(code, 2, locale) for locale in (german, english)))
-            for code in _CURRENCIES
-        ),
-        "units": {key: unit(key) for key in LENGTHS + WEIGHTS + DURATIONS + ("temperature-celsius",)},
-        "places": tuple(word_by_word(german.territories[code], english.territories[code]) for code in _COUNTRIES)
-        + tuple(map(city, CITIES)),
-        "cities": tuple(map(city, CITIES)),
-        "parts": tuple(
-            (word_by_word(german.day_periods["format"]["wide"][a], english.day_periods["format"]["wide"][b]), hours)
-            for a, b, hours in _DAY_PARTS
-        ),
+        "months": named(lambda locale, month: locale.months["format"]["wide"][month], range(1, 13)),
+        "days": named(lambda locale, day: locale.days["format"]["wide"][day], range(7)),
+        "currencies": named(lambda locale, code: get_currency_name(code, 2, locale), _CURRENCIES),
+        "units": dict(zip(units, plurals, strict=True)),
+        "places": named(lambda locale, code: locale.territories[code], _COUNTRIES) + cities,
+        "cities": cities,
+        "parts": tuple((word_by_word(parts(german)[x], parts(english)[y]), hours) for x, y, hours in _DAY_PARTS),
     }
 
 
-def name_phrase(generator, kind):
-    return pick(generator, names()[kind])
+def name(key):
+    """A kind of phrase: one of the names of that key."""
+    return lambda generator: pick(generator, names()[key])
 
 
-def unit_phrase(generator, keys):
-    return names()["units"][pick(generator, keys)]
+def unit(keys):
+    """A kind of phrase: one of the units."""
+    return lambda generator: names()["units"][pick(generator, keys)]
 
 
-def _dative(phrase):
-    """The dative plural of a German noun."""
+def _dative_unit(generator):
+    phrase = unit(DURATIONS)(generator)
     word = phrase.source[-1]
     return phrase._replace(source=(*phrase.source[:-1], word if word.endswith("n") else word + "n"))
 
 
-def amount_phrase(generator):
-    return rule("{n} {currency}", "{n} {currency}", n=count(generator), currency=name_phrase(generator, "currencies"))
+def measure(keys):
+    """A kind of phrase: a number of one of the units."""
+    return template("{n} {unit}", "{n} {unit}", n=count, unit=unit(keys))
 
 
-def measure_phrase(generator, keys):
-    return rule("{n} {unit}", "{n} {unit}", n=count(generator), unit=unit_phrase(generator, keys))
-
-
-def span_phrase(generator):
-    """A short while, in the dative: *drei Tagen*."""
-    number = cardinal(int(generator.integers(2, 60)))
-    return rule("{n} {unit}", "{n} {unit}", n=number, unit=_dative(unit_phrase(generator, DURATIONS)))
+amount = template("{n} {currency}", "{n} {currency}", n=count, currency=name("currencies"))
+# A short while, in the dative: *drei Tagen*.
+span = template("{n} {unit}", "{n} {unit}", n=number(2, 60), unit=_dative_unit)
 
 
 # Times.
 
 
-def clock_phrase(generator, hours=tuple(range(1, 13))):
+def clock(generator, hours=tuple(range(1, 13))):
     """A time of day, such as *halb fünf*, half past four."""
     hour = int(pick(generator, hours))
     german, english = _GERMAN_UNITS[hour], _ENGLISH_UNITS[hour]
@@ -200,117 +182,80 @@ def clock_phrase(generator, hours=tuple(range(1, 13))):
     if kind <= 2:
         return rule(f"halb/1 {following}/2", f"half/1 past/1 {english}/2")
     minutes = rule("Viertel/1", "a/1? quarter/1") if kind == 3 else cardinal(int(pick(generator, (5, 10, 20))))
-    if generator.random() < 0.5:
-        return rule(f"{{minutes}} nach/1 {inflected}/2", f"{{minutes}} past/1 {english}/2", minutes=minutes)
-    return rule(f"{{minutes}} vor/1 {inflected}/2", f"{{minutes}} to/1 {english}/2", minutes=minutes)
+    before, after = ("nach", "past") if generator.random() < 0.5 else ("vor", "to")
+    return rule(f"{{minutes}} {before}/1 {inflected}/2", f"{{minutes}} {after}/1 {english}/2", minutes=minutes)
 
 
-def _at(generator, with_part=False):
-    """*um halb fünf*, at half past four; with the part of the day, before or after in German."""
-    if not with_part:
-        return rule("um/1 {clock}", "at/1 {clock}", clock=clock_phrase(generator))
+def part_and_clock(generator):
+    """A part of the day and a time in it, by name, for `template`."""
+    part, hours = pick(generator, names()["parts"])
+    return {"part": part, "clock": clock(generator, hours)}
+
+
+def _at_in_part(generator):
+    """*um halb fünf*, at half past four, with the part of the day, before or after in German."""
     part, hours = pick(generator, names()["parts"])
     source = "{part} um/1 {clock}" if generator.random() < 0.5 else "um/1 {clock} {part}"
-    return rule(source, "at/1 {clock} {part}", clock=clock_phrase(generator, hours), part=part)
+    return rule(source, "at/1 {clock} {part}", clock=clock(generator, hours), part=part)
 
 
 def month_and_day(generator, nominative=False):
+    """A month and the ordinal of one of its days, by name, for `template`."""
     month = int(generator.integers(12))
     day = int(generator.integers(1, (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month] + 1))
-    return names()["months"][month], ordinal(day, nominative)
+    return {"month": names()["months"][month], "day": ordinal(day, nominative)}
 
 
-def date_phrase(generator):
-    """*am dritten Mai*, on May the third."""
-    month, day = month_and_day(generator)
-    return rule("am/1 {day} {month}", "on/1 {month} the/1 {day}", day=day, month=month)
-
-
-def _weekday(generator):
-    return rule("am/1 {day}", "on/1 {day}", day=name_phrase(generator, "days"))
-
-
-def _weekday_and_date(generator):
-    """*am Donnerstag , dem dritten Mai*; the date loses its own *am*."""
-    month, day = month_and_day(generator)
-    return rule(
-        "am/1 {weekday} ,/2 dem/3 {day} {month}",
-        "on/1 {weekday} ,/2 {month} the/3 {day}",
-        weekday=name_phrase(generator, "days"),
-        day=day,
-        month=month,
-    )
-
-
-def _day(generator):
-    return pick(generator, (date_phrase, date_phrase, _weekday, _weekday_and_date))(generator)
-
-
-def _day_and_time(generator):
-    # English says the time first.
-    return rule("{day} {at}", "{at} {day}", day=_day(generator), at=_at(generator, with_part=generator.random() < 0.3))
-
-
-def _month(generator):
-    return rule("im/1 {month}", "in/1 {month}", month=name_phrase(generator, "months"))
-
-
-def _month_and_year(generator):
-    return rule(
-        "im/1 {month} {year}",
-        "in/1 {month} {year}",
-        month=name_phrase(generator, "months"),
-        year=year_phrase(generator),
-    )
-
-
-def _ago(generator):
-    return rule("vor/1 {span}", "{span} ago/1", span=span_phrase(generator))
-
-
-def _hence(generator):
-    return rule("in/1 {span}", "in/1 {span}", span=span_phrase(generator))
-
-
-_FUTURE = (
-    word_by_word("morgen", "tomorrow"),
-    word_by_word("übermorgen", "the day after tomorrow"),
-    word_by_word("morgen früh", "tomorrow morning"),
-    word_by_word("heute Abend", "tonight"),
-    word_by_word("nächste Woche", "next week"),
-    word_by_word("nächstes Jahr", "next year"),
-    word_by_word("bald", "soon"),
+_at = template("um/1 {clock}", "at/1 {clock}", clock=clock)
+date = template("am/1 {day} {month}", "on/1 {month} the/1 {day}", month_and_day)
+_weekday = template("am/1 {day}", "on/1 {day}", day=name("days"))
+# *am Donnerstag , dem dritten Mai*; the date loses its own *am*.
+_weekday_and_date = template(
+    "am/1 {weekday} ,/2 dem/3 {day} {month}",
+    "on/1 {weekday} ,/2 {month} the/3 {day}",
+    month_and_day,
+    weekday=name("days"),
 )
-_PAST = (
-    word_by_word("gestern", "yesterday"),
-    word_by_word("vorgestern", "the day before yesterday"),
-    word_by_word("gestern Abend", "last night"),
-    word_by_word("letzte Woche", "last week"),
-    word_by_word("letztes Jahr", "last year"),
-    word_by_word("neulich", "the other day"),
+_day = one_of(date, date, _weekday, _weekday_and_date)
+# English says the time first.
+_day_and_time = template("{day} {at}", "{at} {day}", day=_day, at=mixture((0.3, _at_in_part), (1.0, _at)))
+_month = template("im/1 {month}", "in/1 {month}", month=name("months"))
+_month_and_year = template("im/1 {month} {year}", "in/1 {month} {year}", month=name("months"), year=year)
+
+future = mixture(
+    (0.15, template("nächsten/1 {day}", "next/1 {day}", day=name("days"))),
+    (0.3, template("in/1 {span}", "in/1 {span}", span=span)),
+    (
+        1.0,
+        phrases(
+            ("morgen", "tomorrow"),
+            ("übermorgen", "the day after tomorrow"),
+            ("morgen früh", "tomorrow morning"),
+            ("heute Abend", "tonight"),
+            ("nächste Woche", "next week"),
+            ("nächstes Jahr", "next year"),
+            ("bald", "soon"),
+        ),
+    ),
+)
+past = mixture(
+    (0.15, template("letzten/1 {day}", "last/1 {day}", day=name("days"))),
+    (0.4, template("vor/1 {span}", "{span} ago/1", span=span)),
+    (0.55, _month_and_year),
+    (
+        1.0,
+        phrases(
+            ("gestern", "yesterday"),
+            ("vorgestern", "the day before yesterday"),
+            ("gestern Abend", "last night"),
+            ("letzte Woche", "last week"),
+            ("letztes Jahr", "last year"),
+            ("neulich", "the other day"),
+        ),
+    ),
 )
 
 
-def future(generator):
-    kind = generator.random()
-    if kind < 0.15:
-        return rule("nächsten/1 {day}", "next/1 {day}", day=name_phrase(generator, "days"))
-    if kind < 0.3:
-        return _hence(generator)
-    return pick(generator, _FUTURE)
-
-
-def past(generator):
-    kind = generator.random()
-    if kind < 0.15:
-        return rule("letzten/1 {day}", "last/1 {day}", day=name_phrase(generator, "days"))
-    if kind < 0.4:
-        return _ago(generator)
-    if kind < 0.55:
-        return _month_and_year(generator)
-    return pick(generator, _PAST)
-
-
-def when_phrase(generator, relative):
-    """A time; `relative` is `past` or `future`, for words that go with one tense only."""
-    return pick(generator, (_day, _at, _day_and_time, _day_and_time, _month, relative, relative))(generator)
+def when(relative):
+    """A kind of phrase: a time; `relative` is `past` or `future`, for words that go with one tense only."""
+    return one_of(_day, _at, _day_and_time, _day_and_time, _month, relative, relative)
