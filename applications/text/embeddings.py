@@ -112,7 +112,7 @@ def _npz_vectors(path, words_path, ids, dimension):
     if words_path is None:
         beside = sorted(path.parent.glob("words*.txt"))
         if len(beside) != 1:
-            raise InputError(f"{path}: needs its words, one per line; name the file with words_path")
+            raise InputError(f"{path}: needs its words, one per line; name the file with --embeddings-words")
         words_path = beside[0]
     words_path = pathlib.Path(words_path)
     if not words_path.is_file():

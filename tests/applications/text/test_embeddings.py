@@ -107,7 +107,7 @@ def test_npz_errors(tmp_path):
     with pytest.raises(InputError, match=r"shape \(4, 3\) for the 1 words"):
         load_embeddings(path, VOCABULARY, 3, words_path=tmp_path / "short.txt")
     (tmp_path / "words_more.txt").write_text("the\n")
-    with pytest.raises(InputError, match="words_path"):
+    with pytest.raises(InputError, match="--embeddings-words"):
         load_embeddings(path, VOCABULARY, 3)
     np.savez(tmp_path / "v.npz", others=np.zeros((4, 3)))
     with pytest.raises(InputError, match="array named vectors"):
