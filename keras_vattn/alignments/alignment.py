@@ -76,6 +76,17 @@ class Alignment:
         """Return KL(q || p) as `divergence_from_prior` does, for a p of this same family with logits of its own."""
         return self._drawn_divergence(logits, lambda: self.distribution(prior_logits, keys), keys, noise)
 
+    def divergence_floor(self, p, keys, logits):
+        """Return what `divergence_from_prior` is never below, whatever q and the prior's network learn: one float32
+        value for each row, or `None` where that is 0. The log shows the KL above it too.
+
+        Args:
+            p: Result of `prior_parameters`.
+            keys: As everywhere.
+            logits: Of the entries; their values have no say.
+        """
+        return None
+
     def _drawn_divergence(self, logits, p, keys, noise):
         if self.has_closed_form:
             raise ValueError(

@@ -63,6 +63,18 @@ class LogNormal(Alignment):
     def divergence_from_prior(self, logits, p, keys, noise=None):
         return self._divergence(self._mean(logits, keys), p["mean"], p["sigma"], keys, noise)
 
+    def divergence_floor(self, p, keys, logits):
+        ratio = self.sigma / p["sigma"]
+        floor = 0.5 * (ratio**2 - 1.0) - math.log(ratio)
+        distance = 0.0
+        if self.parameterization == "normalized" and isinstance(p["mean"], float):
+            # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
+            count = ops.maximum(keys.count(logits), 1.0)
+            distance = ops.maximum(p["mean"] + 0.5 * self.sigma**2 + ops.log(count), 0.0) / p["sigma"]
+        elif ratio == 1.0:
+            return None
+        return keys.count(logits) * (floor + 0.5 * ops.square(distance))
+
     def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
         return self._divergence(self._mean(logits, keys), self._mean(prior_logits, keys), self.sigma, keys, noise)
 

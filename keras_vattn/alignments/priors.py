@@ -106,8 +106,8 @@ class ContextualPrior(Prior):
     usable gradient and pull Psi to uniform; at 10 and more Psi follows the posterior. The default of 1.0 makes the pull
     comparable with a likelihood in nats, while Psi still stays close to uniform and draws the weights there. The KL of
     a Weibull to a Gamma never reaches 0 (its floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs
-    under different beta do not compare. `keras_vattn.Attention.alignment_statistics` reports the entropies that show
-    it.
+    under different beta do not compare; the log shows the KL above the floor too. The entropies of
+    `keras_vattn.Attention.alignment_statistics` show where q and Psi are.
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.

@@ -158,6 +158,12 @@ class VariationalAlignment:
             divergence = self.alignment.divergence_from_logits(q, logits, keys, drawn)
         return ops.mean(divergence, axis=0) if by_draws else divergence
 
+    def divergence_floor(self, scored):
+        """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""
+        if scored.prior is None or scored.posterior_logits is not None:
+            return None
+        return self.alignment.divergence_floor(scored.prior, scored.keys, scored.logits)
+
     def posterior_distribution(self, scored):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation."""
         return self.alignment.distribution(self.logits_of_q(scored, {}), scored.keys)

@@ -39,6 +39,11 @@ class Weibull(Alignment):
     same k, and the KL grows as exp(k (phi_q - phi_p)): with the default k and logits a few nats apart it is beyond use;
     take a small k, `LogNormal` or `Dirichlet`.
 
+    The KL to a Gamma never reaches 0. Where E[S] is the prior's mean it is f(alpha) = log k - gE - 1 + alpha (gE / k +
+    log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha, which is convex: a row of n keys has at least
+    n f(beta / n) under a contextual prior, 3.9 nats a key for 20 keys with the defaults. The log shows the KL, and the
+    KL above this floor.
+
     Args:
         k: Shape, positive; the larger, the less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
@@ -95,18 +100,31 @@ class Weibull(Alignment):
 
     def _to_gamma(self, log_mean, p, log_draw):
         log_alpha = ops.convert_to_tensor(p["log_alpha"], "float32")
-        alpha = bounded_exp(log_alpha)
         log_prior_mean = log_alpha - p["log_beta"]
-        constant = math.log(self.k)
         if log_draw is None:
             # a (e^d - 1 - d), at least 0, is the whole dependence on the posterior's mean.
-            gap = scaled_exponential_gap(log_alpha, log_mean - log_prior_mean)
-            constant = constant - _EULER - 1.0 + alpha * (_EULER / self.k + self._log_gamma)
-        else:
-            log_s = log_mean - self._log_gamma + log_draw / self.k
-            gap = scaled_exponential_gap(log_alpha, log_s - log_prior_mean)
-            constant = constant + log_draw - ops.exp(log_draw)
-        return gap + log_gamma_remainder(log_alpha) + constant
+            return scaled_exponential_gap(log_alpha, log_mean - log_prior_mean) + self._at_the_mean_of(log_alpha)
+        log_s = log_mean - self._log_gamma + log_draw / self.k
+        gap = scaled_exponential_gap(log_alpha, log_s - log_prior_mean)
+        return gap + log_gamma_remainder(log_alpha) + math.log(self.k) + log_draw - ops.exp(log_draw)
+
+    def _at_the_mean_of(self, log_alpha):
+        """Return the KL to a Gamma whose mean is E[S]; it is convex in alpha, and beta has no say in it."""
+        constant = math.log(self.k) - _EULER - 1.0
+        slope = _EULER / self.k + self._log_gamma
+        return log_gamma_remainder(log_alpha) + bounded_exp(log_alpha) * slope + constant
+
+    def divergence_floor(self, p, keys, logits):
+        # For a given sum of alpha over the keys both terms of `_to_gamma` are least where all keys have the same alpha
+        # and the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
+        keys_of_row = keys.count(logits)
+        count = ops.maximum(keys_of_row, 1.0)
+        prior_mean = ops.exp(keys.one_per_key(p["log_alpha"] - p["log_beta"], logits))
+        log_total = ops.log(ops.maximum(keys.sum(prior_mean), 1e-37))
+        floor = count * self._at_the_mean_of(log_total + p["log_beta"] - ops.log(count))
+        if self.parameterization == "normalized":
+            floor = floor + scaled_exponential_gap(log_total + p["log_beta"], -log_total)
+        return ops.where(keys_of_row > 0.0, floor, 0.0)
 
     def _to_gamma_by_products(self, log_mean, p, keys):
         # The exponentials of normalised logits sum to one, so a row is -sum alpha phi and terms of p alone. The terms

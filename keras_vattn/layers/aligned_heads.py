@@ -179,11 +179,15 @@ class AlignedHeads(AlignedLayer):
             self.count_call(training)
             return
         entries = ops.sum(ops.broadcast_to(scored.keys.count(scored.logits), ops.shape(divergence)), axis=-2)
+        floor = self.variational.divergence_floor(scored)
+        if floor is not None:
+            floor = ops.sum(ops.broadcast_to(floor, ops.shape(divergence)), axis=-2)
         any_valid, valid = scored.keys.any_valid(), query_mask
         if any_valid is not None:
             divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
             valid = both(ops.any(any_valid, axis=-2), query_mask)
-        self.add_divergence(ops.sum(divergence, axis=-2), valid, entries=entries, training=training)
+        divergence = ops.sum(divergence, axis=-2)
+        self.add_divergence(divergence, valid, entries=entries, training=training, floor=floor)
 
     def get_config(self):
         return {

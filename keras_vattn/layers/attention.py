@@ -219,7 +219,7 @@ class Attention(AlignedLayer):
             training: The call's `training`.
             posterior_logits: As in `attend`.
         """
-        keys, divergences, entries = memory["keys"], [], 0.0
+        keys, divergences, entries, floor = memory["keys"], [], 0.0, None
         if self.context.has_divergence:
             mean = attended["mean"]
             parameters = attended["parameters"] or self.context.posterior_parameters(mean)
@@ -228,12 +228,13 @@ class Attention(AlignedLayer):
         if self.alignment_prior is not None or posterior_logits is not None:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
             divergences.append(self.variational.divergence(scored, noise))
+            floor = self.variational.divergence_floor(scored)
             entries += keys.count(scored.logits)
         if not divergences:
             self.count_call(training)
             return
         valid = both(keys.any_valid(), query_mask)
-        self.add_divergence(sum(divergences), valid, entries=entries, training=training)
+        self.add_divergence(sum(divergences), valid, entries=entries, training=training, floor=floor)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):

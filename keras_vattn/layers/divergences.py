@@ -5,7 +5,8 @@ def divergences(model):
     """Return the KL of each layer of a model in the call just made: the terms of an ELBO of your own.
 
     `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`; these are
-    neither weighted nor rescaled. Ask in the graph, or the eager code, that called the model. The log is left alone.
+    neither weighted nor rescaled, and whole where the log shows the KL above its floor as well. Ask in the graph, or
+    the eager code, that called the model. The log is left alone.
 
     Args:
         model: A `keras.Model` or layer that has been called.

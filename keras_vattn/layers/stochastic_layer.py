@@ -83,7 +83,8 @@ class StochasticLayer(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(self.seed) if draws_noise else None
         self.kl_tracker = None
         self.call_count = None
-        self._shows_divergence = False
+        self.kl_above_floor_tracker = None
+        self._shows_divergence = self._shows_floor = False
         self.annealing_start = 0
 
     def track_divergence(self, shown=True):
@@ -94,6 +95,7 @@ class StochasticLayer(keras.layers.Layer):
         """
         self._shows_divergence = shown
         self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
+        self.kl_above_floor_tracker = DivergenceMean(name=f"{self.name}_kl_above_floor")
         self.call_count = CallCount(self)
 
     @property
@@ -120,8 +122,9 @@ class StochasticLayer(keras.layers.Layer):
 
     @property
     def metrics(self):
-        metrics = super().metrics
-        return metrics if self._shows_divergence else [x for x in metrics if x is not self.kl_tracker]
+        hidden = [] if self._shows_divergence else [self.kl_tracker]
+        hidden += [] if self._shows_floor else [self.kl_above_floor_tracker]
+        return [x for x in super().metrics if not any(x is tracker for tracker in hidden)]
 
     @property
     def is_stochastic(self):
@@ -170,7 +173,7 @@ class StochasticLayer(keras.layers.Layer):
         draws = self.draws
         return temperature if draws is None or draws.temperature is None else draws.temperature
 
-    def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None):
+    def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None, floor=None):
         """Add the KL of this call to the losses, once.
 
         The log shows it, unweighted, where the losses are asked for: in `fit` and `evaluate`, and by who reads
@@ -183,6 +186,8 @@ class StochasticLayer(keras.layers.Layer):
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
+            floor: What `divergence` is never below, where that is not 0, of its shape. The log shows the KL above it
+                as well; the loss has the whole of it.
 
         Raises:
             ValueError: If the layer has not called `track_divergence`.
@@ -206,6 +211,11 @@ class StochasticLayer(keras.layers.Layer):
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         loss._replica_thread = _replica_thread()
         loss._divergence = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size), batch_size
+        if floor is not None:
+            # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
+            above = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
+            loss._above_floor = ops.divide_no_nan(above, batch_size)
+            self._shows_floor = True
         loss._is_logged = False
         self.add_loss(loss)
         self._shows_divergence = True
@@ -229,7 +239,11 @@ class StochasticLayer(keras.layers.Layer):
         for loss in asked:
             loss._is_logged = True
         # The sum of the calls of one step, as the loss has it.
-        self.kl_tracker.update_state(sum(x._divergence[0] for x in asked), sample_weight=asked[-1]._divergence[1])
+        batch_size = asked[-1]._divergence[1]
+        self.kl_tracker.update_state(sum(x._divergence[0] for x in asked), sample_weight=batch_size)
+        if self._shows_floor:
+            above = sum(getattr(x, "_above_floor", x._divergence[0]) for x in asked)
+            self.kl_above_floor_tracker.update_state(above, sample_weight=batch_size)
 
     def divergence_of_last_call(self):
         """Return the KL that this layer has added since the model's call began, unweighted, in nats and averaged over

@@ -4,6 +4,7 @@ BATTERY = "tests/battery"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
 VARIATIONAL = "tests/alignments/test_variational_alignment.py"
 SEGMENTS = "tests/alignments/test_segment_keys.py"
+FLOOR = "tests/alignments/test_divergence_floor.py"
 
 FAULTS = [
     Fault(
@@ -37,6 +38,38 @@ FAULTS = [
         "        return 0.0\n",
         ("tests/alignments",),
         "float64 or unnormalised",
+    ),
+    Fault(
+        "floor: one alpha for a row of any length",
+        "alignments/weibull.py",
+        'log_total + p["log_beta"] - ops.log(count)',
+        'log_total + p["log_beta"]',
+        (FLOOR,),
+        "held_to_no_less",
+    ),
+    Fault(
+        "floor: E[S] may sum to anything",
+        "alignments/weibull.py",
+        'floor = floor + scaled_exponential_gap(log_total + p["log_beta"], -log_total)',
+        "pass",
+        (FLOOR,),
+        "held_to_no_less",
+    ),
+    Fault(
+        "floor: that of a row without a key",
+        "alignments/weibull.py",
+        "return ops.where(keys_of_row > 0.0, floor, 0.0)",
+        "return floor",
+        (FLOOR,),
+        "without_a_key or edges",
+    ),
+    Fault(
+        "floor: a lognormal's is the width alone",
+        "alignments/log_normal.py",
+        "(floor + 0.5 * ops.square(distance))",
+        "floor",
+        (FLOOR,),
+        "lognormal_is_held",
     ),
     Fault(
         "statistics: a softmax in place of the weights",

@@ -3,8 +3,11 @@ from faults.fault import Fault
 BATTERY = "tests/battery"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
 LOG = "tests/layers/test_divergence_in_the_log.py"
+FLOOR = "tests/alignments/test_divergence_floor.py"
 FILES = "tests/layers/test_older_files.py"
-ADD_DIVERGENCE = "        self.add_divergence(sum(divergences), valid, entries=entries, training=training)\n"
+ADD_DIVERGENCE = """\
+        self.add_divergence(sum(divergences), valid, entries=entries, training=training, floor=floor)
+"""
 
 FAULTS = [
     Fault(
@@ -135,6 +138,30 @@ FAULTS = [
         "self.kl_tracker.update_state(sum(x._divergence[0] for x in asked) / len(asked), ",
         (LOG,),
         "called_twice",
+    ),
+    Fault(
+        "log: the floor of masked queries counts",
+        "layers/stochastic_layer.py",
+        'above = _masked_sum(ops.cast(divergence, "float32") - floor, valid)',
+        "above = _masked_sum(divergence, valid) - _masked_sum(ops.broadcast_to(floor, ops.shape(divergence)), None)",
+        (FLOOR,),
+        "the_log_shows",
+    ),
+    Fault(
+        "log: the floor of one head for all",
+        "layers/aligned_heads.py",
+        "floor = ops.sum(ops.broadcast_to(floor, ops.shape(divergence)), axis=-2)",
+        "floor = ops.broadcast_to(floor, ops.shape(divergence))[..., 0, :]",
+        (FLOOR,),
+        "the_log_shows",
+    ),
+    Fault(
+        "log: above the floor without there being one",
+        "layers/stochastic_layer.py",
+        "hidden += [] if self._shows_floor else [self.kl_above_floor_tracker]",
+        "hidden += []",
+        (FLOOR,),
+        "without_a_floor",
     ),
     Fault(
         "log: a KL of float32 under float64",

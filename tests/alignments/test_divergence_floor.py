@@ -1,0 +1,179 @@
+"""The least KL to a prior: a minimum found by a search over q, and over Psi where a network makes the prior."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from alignment_cases import KEYS, LOGITS, MASK, PRIORS, REPARAMETERISED, divergence_of, parameters
+from scipy import optimize, special
+
+import keras_vattn
+from keras_vattn import (
+    ContextualPrior,
+    DenseKeys,
+    Dirichlet,
+    FixedPrior,
+    GumbelSoftmax,
+    LogNormal,
+    SegmentKeys,
+    Weibull,
+)
+
+EULER = 0.5772156649015329
+
+
+def log_softmax(x):
+    return x - np.logaddexp.reduce(x)
+
+
+def weibull_to_gamma(k, phi, alpha, beta):
+    """The printed formula, float64, one value for each key."""
+    log_lambda = phi - special.gammaln(1 + 1 / k)
+    constant = np.log(k) - EULER - 1 - alpha * np.log(beta) + special.gammaln(alpha)
+    return EULER * alpha / k - alpha * log_lambda + beta * np.exp(phi) + constant
+
+
+def least(alignment, prior, count):
+    """The least KL of a row that a search over the logits, and over those of Psi, finds from three starts."""
+    normalized = alignment.parameterization == "normalized"
+    contextual = isinstance(prior, ContextualPrior)
+
+    def divergence(x):
+        phi, psi = (log_softmax(x[:count]) if normalized else x[:count]), np.exp(log_softmax(x[count:]))
+        if isinstance(alignment, LogNormal):
+            q, p = alignment.sigma, prior.sigma
+            mean = (np.log(psi) if prior.scale == "rate" else psi) if contextual else prior.mean
+            return np.sum(np.log(p / q) + (q**2 + (phi - q**2 / 2 - mean) ** 2) / (2 * p**2) - 0.5)
+        alpha = (psi * (prior.beta if prior.scale == "rate" else 1.0)) if contextual else prior.alpha
+        return np.sum(weibull_to_gamma(alignment.k, phi, alpha, prior.beta))
+
+    starts = np.random.default_rng(0).normal(size=(3, 2 * count))
+    return min(optimize.minimize(divergence, x, tol=1e-9).fun for x in starts)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("form", ["normalized", "raw"])
+@pytest.mark.parametrize(
+    "prior",
+    [
+        ContextualPrior(),
+        ContextualPrior(beta=1e-3),
+        ContextualPrior(beta=40.0),
+        ContextualPrior(beta=3.0, scale="paper"),
+        FixedPrior(alpha=0.7, beta=2.0),
+    ],
+    ids=["default", "weak", "strong", "paper", "fixed"],
+)
+def test_a_weibull_is_held_to_no_less(prior, form, count):
+    alignment, logits = Weibull(10.0, form), tf.zeros((1, 1, count))
+    log_psi = None if isinstance(prior, FixedPrior) else tf.fill((1, 1, count), -np.log(np.float32(count)))
+    p = alignment.prior_parameters(prior, log_psi)
+    floor = alignment.divergence_floor(p, DenseKeys(), logits).numpy().item()
+    assert floor == pytest.approx(least(alignment, prior, count), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_lognormal_is_held_to_no_less(count):
+    """To the last digit for a constant; beside a network some way to the mean is left, (sigma^2 / 2)^2 / 2 a key."""
+    logits = tf.zeros((1, 1, count))
+    for form, prior, rest in (
+        ("normalized", FixedPrior(mean=0.3, sigma=1.5), 0.0),
+        ("raw", FixedPrior(mean=0.3, sigma=1.5), 0.0),
+        ("raw", ContextualPrior(), 0.0),
+        ("normalized", ContextualPrior(), 0.125**2 / 2 * count),
+    ):
+        alignment = LogNormal(0.5, form)
+        p = alignment.prior_parameters(prior, None if isinstance(prior, FixedPrior) else logits)
+        floor = float(tf.reduce_sum(alignment.divergence_floor(p, DenseKeys(), logits)))
+        assert floor - 1e-4 <= least(alignment, prior, count) <= floor + rest + 1e-4
+
+
+@pytest.mark.parametrize("name", ["weibull", "weibull-raw", "lognormal", "lognormal-raw"])
+@pytest.mark.parametrize("prior", ["fixed", "rate", "paper"])
+def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prior):
+    alignment, prior = REPARAMETERISED[name], PRIORS[prior]()
+    p = parameters(alignment, prior)
+    floor = tf.broadcast_to(alignment.divergence_floor(p, KEYS, tf.constant(LOGITS)), LOGITS.shape[:2]).numpy()
+    assert (divergence_of(alignment, tf.constant(LOGITS), p, KEYS).numpy() >= floor - 1e-4).all()
+    for row, count in enumerate(MASK[:, 0].sum(-1)):
+        alone = {key: x[row : row + 1, :, :count] if len(getattr(x, "shape", ())) == 3 else x for key, x in p.items()}
+        of_row = alignment.divergence_floor(alone, DenseKeys(), tf.zeros((1, 1, count)))
+        np.testing.assert_allclose(floor[row], np.ravel(of_row)[0], rtol=1e-5)
+    rows, columns = np.nonzero(MASK[:, 0])
+    edges = SegmentKeys(rows, num_rows=4)
+    along = {key: x.numpy()[rows, 0, columns] if len(getattr(x, "shape", ())) == 3 else x for key, x in p.items()}
+    np.testing.assert_allclose(
+        alignment.divergence_floor(along, edges, tf.zeros(len(rows))), [*floor[:, 0], 0.0], rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("beta", [1e-15, 1e15])
+@pytest.mark.parametrize("scale", ["rate", "paper"])
+def test_it_is_finite_for_every_beta_and_without_a_key(beta, scale):
+    alignment, prior = Weibull(), ContextualPrior(beta=beta, scale=scale)
+    keys = DenseKeys(tf.constant([[[True, True, False]], [[False, False, False]]]))
+    p = alignment.prior_parameters(prior, keys.log_softmax(tf.zeros((2, 1, 3))))
+    floor = alignment.divergence_floor(p, keys, tf.zeros((2, 1, 3)))
+    assert np.isfinite(floor).all()
+    assert floor[1] == 0.0
+
+
+@pytest.mark.parametrize("alignment", [Dirichlet(), GumbelSoftmax(), LogNormal(0.5)], ids=repr)
+def test_a_family_that_meets_its_prior_has_none(alignment):
+    p = alignment.prior_parameters(ContextualPrior(sigma=0.5), tf.fill((2, 3, 4), -np.log(np.float32(4))))
+    assert alignment.divergence_floor(p, DenseKeys(), tf.zeros((2, 3, 4))) is None
+
+
+X = np.random.default_rng(0).normal(size=(8, 4, 5)).astype("float32")
+MAKE = {
+    "heads": lambda **options: keras_vattn.MultiHeadAttention(2, 3, name="attention", **options),
+    "attention": lambda **options: keras_vattn.Attention(name="attention", **options),
+}
+
+
+def history_of(layer, calls=1, mask=None, **compiled):
+    """The log of a model whose only loss is the KL."""
+    inputs = keras.Input((4, 5))
+    query_mask = None if mask is None else keras.ops.convert_to_tensor(mask)
+    call = lambda: layer(inputs, inputs, query_mask=query_mask)  # noqa: E731
+    model = keras.Model(inputs, keras.layers.Dense(5)(sum(call() for _ in range(calls))))
+    model.compile(keras.optimizers.SGD(0.0), lambda y_true, y_pred: 0.0 * keras.ops.mean(y_pred), **compiled)
+    return model.fit(X, X, batch_size=8, verbose=0).history
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=repr)
+def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
+    """Three queries of four count, each with four keys."""
+    mask = np.ones((8, 4), bool)
+    mask[:, 0] = False
+    for calls in (1, 2):
+        layer = make(alignment="weibull", prior="contextual")
+        log = history_of(layer, calls, mask, **options)
+        rows = calls * 3 * getattr(layer, "num_heads", 1)
+        floor = rows * least(Weibull(), ContextualPrior(), 4)
+        assert log["attention_kl"] == pytest.approx(log["loss"], rel=1e-6)
+        assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
+        assert log["attention_kl_above_floor"][0] > 1e-2
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_a_log_without_a_floor_is_as_it_was(make):
+    for options in ({"alignment": "dirichlet", "prior": "contextual"}, {"alignment": "weibull"}, {}):
+        expected = {"loss", "attention_kl"} if options.get("prior") else {"loss"}
+        assert set(history_of(make(**options))) == expected
+
+
+def test_a_gaussian_context_beside_the_weights_is_above_their_floor():
+    layer = keras_vattn.Attention(alignment="weibull", prior="contextual", context="gaussian", name="attention")
+    log = history_of(layer)
+    floor = 4 * least(Weibull(), ContextualPrior(), 4)
+    assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
+
+
+def test_divergences_are_whole():
+    layer = MAKE["heads"](alignment="weibull", prior="contextual")
+    layer(X, X)
+    found = keras_vattn.divergences(layer)
+    assert set(found) == {"attention_kl"}
+    assert float(found["attention_kl"]) == pytest.approx(float(layer.losses[0]), rel=1e-6)
