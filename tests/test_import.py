@@ -1,6 +1,7 @@
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -73,6 +74,12 @@ def test_every_public_object_has_a_docstring_with_an_example(name):
     documentation = inspect.getdoc(public_objects()[name])
     assert documentation
     assert ">>>" in documentation
+
+
+def test_every_public_object_has_an_entry_in_the_documentation():
+    entries = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "api.md").read_text("utf-8")))
+    modules = {name for name in keras_vattn.__all__ if inspect.ismodule(getattr(keras_vattn, name))}
+    assert {path.split(".")[-1] for path in public_objects()} | modules <= entries
 
 
 def test_every_public_layer_can_be_saved():
