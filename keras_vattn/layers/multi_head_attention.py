@@ -18,7 +18,8 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
     itself, and inference takes their mean, which at valid queries gives the outputs of the Keras layer with the same
     weights. The weights file of the Keras layer loads into this one whatever the alignment; a contextual prior has
     weights of its own, which the file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in
-    Keras.
+    Keras. The log shows the KL, and where the alignment cannot meet its prior (a Weibull never does) the KL above the
+    least there is, which is what training can change.
 
     Args:
         num_heads: Number of heads.
