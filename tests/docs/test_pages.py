@@ -1,4 +1,4 @@
-"""The code of the pages of docs/ runs as it stands, top to bottom."""
+"""The code of README and of the pages of docs/ runs as it stands, top to bottom, and their links lead somewhere."""
 
 import pathlib
 import re
@@ -6,13 +6,15 @@ import re
 import keras
 import pytest
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+ROOT = pathlib.Path(__file__).parents[2]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
 BLOCKS = {
-    page.name: re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S) for page in DOCS.glob("*.md")
+    page.name: re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    for page in (README, *DOCS.glob("*.md"))
 }
 
 
-@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md"}))
+@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md"}))
 def test_page(page):
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
@@ -25,3 +27,41 @@ def test_every_piece_of_an_extension_is_short():
     pieces = BLOCKS["your_own_alignment.md"][1:]
     assert len(pieces) == 8
     assert all(len(piece.splitlines()) <= 40 for piece in pieces)
+
+
+def logs(text):
+    """The figures of the last epoch of each `fit` in a log, or in what README prints of one."""
+    epochs = [line for line in text.splitlines() if " - loss: " in line]
+    return [{name: float(x) for name, x in re.findall(r"(\w+): ([-+.\de]+)", line)} for line in epochs]
+
+
+def test_the_first_minute_is_as_readme_prints_it(tmp_path, monkeypatch, capsys):
+    """The three logs have the names that are printed, and the figures that do not depend on the machine's rounding."""
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for block in BLOCKS["README.md"]:
+        exec(compile(block, "README.md", "exec"), names)
+    printed, found = logs(README.read_text("utf-8")), logs(capsys.readouterr().out)[1::2]
+    assert [list(log) for log in found] == [list(log) for log in printed]
+    assert len(found) == 3
+    for log, expected in zip(found, printed, strict=True):
+        assert log["accuracy"] == pytest.approx(expected["accuracy"], abs=0.03)
+        assert log["loss"] == pytest.approx(expected["loss"], rel=0.02, abs=0.02)
+    for log in found[1:]:
+        assert log["attention_kl"] - log["attention_kl_above_floor"] == pytest.approx(200.36, abs=0.01)
+        assert 0.5 < log["attention_kl_above_floor"] < 3.0
+    assert (tmp_path / "swap.png").exists()
+
+
+def anchors(text):
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            linked = page.parent / path if path else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked.read_text("utf-8")), target
