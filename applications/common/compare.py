@@ -61,7 +61,8 @@ def plan(program, options):
     for run in planned:
         for run_options, fixed in ((run.options, ("epochs",) if run.start else ()), (run.start, ())):
             if run_options is not None:
-                check(run_options)
+                # What it starts from is not there yet.
+                check(with_values(run_options, {"start_from": None}))
                 _check_folder(program, run_options, fixed)
     return planned
 
@@ -256,9 +257,12 @@ class Comparison:
 
     def _train_here(self, run_options, out):
         import keras
+        import tensorflow as tf
 
         from applications.common.training import train
 
+        # It takes the same function of another model for one that is traced again and again.
+        tf.get_logger().setLevel("ERROR")
         print(f"train {out.name}", file=sys.stderr, flush=True)
         log = self.folder / f"{out.name}.log"
         try:

@@ -41,11 +41,14 @@ def unused_latents(row):
     Args:
         row: Row of the history.
     """
-    return [
-        f"{name[4:-3]}: KL {value:.3f} nats on validation: the model does not use it"
-        for name, value in row.items()
-        if name.startswith("val_") and name.endswith("_kl") and abs(value) < UNUSED_NATS
-    ]
+    found = []
+    for name, value in row.items():
+        if name.startswith("val_") and name.endswith("_kl"):
+            # Some KLs cannot reach 0.
+            value = row.get(f"{name}_above_floor", value)
+            if abs(value) < UNUSED_NATS:
+                found.append(f"{name[4:-3]}: KL {value:.3f} nats on validation: the model does not use it")
+    return found
 
 
 def next_steps(application, folder, exported):

@@ -57,8 +57,8 @@ class RunFolder:
             `RunFolder`.
 
         Raises:
-            InputError: if the folder holds a run with other options, or holds a run and `resume` is False, or holds
-                none and `resume` is True, or holds something else, or cannot be written.
+            InputError: if the folder holds a run and `resume` is False, or one with other options, or holds none and
+                `resume` is True, or holds something else, or cannot be written.
         """
         path, config = pathlib.Path(path), _plain("config", config)
         stored = cls.check(path, config, resume, may_differ)
@@ -86,16 +86,16 @@ class RunFolder:
                 raise InputError(f"There is no run to resume in {path}: it has no config.yaml.")
             _refuse_other_content(path)
         else:
+            if not resume:
+                raise InputError(
+                    f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
+                    "another folder."
+                )
             differing = _differences(stored, config, may_differ)
             if differing:
                 raise InputError(
                     f"{path} holds a run with other options. Choose another folder, or leave these options out: "
                     + "; ".join(f"{name}: {old} in the folder, {new} asked for" for name, old, new in differing)
-                )
-            if not resume:
-                raise InputError(
-                    f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
-                    "another folder."
                 )
         return stored
 

@@ -121,7 +121,8 @@ class Ved(Application):
         for index, source in enumerate(outputs["sources"]):
             row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
             row.append(("MAP", outputs["greedy"][index]))
-            samples.append(row + [("draw", text) for text in outputs["draws"][index][:3]] * bool(outputs["draws"]))
+            draws = outputs["draws"][index][:3] if outputs["draws"] else ()
+            samples.append([*row, *(("draw", text) for text in draws)])
         return write_samples(run.folder.file("samples.txt"), samples)
 
     def _draw(self, run, outputs):
