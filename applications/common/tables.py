@@ -79,7 +79,9 @@ def main_table(columns, found, first=("model",), first_of=lambda name: (name,)):
 
 def difference_table(columns, found, baseline):
     """Return the table of paired differences over seeds against one of the models."""
-    columns = [column for column in columns if column.differs and not isinstance(column.value(found[baseline][0]), str)]
+    columns = [
+        column for column in columns if column.differs and isinstance(column.value(found[baseline][0]), int | float)
+    ]
     lines = [
         (
             name,

@@ -41,7 +41,10 @@ class Ved(Application):
     program = PROGRAM
     columns = (
         Column("BLEU-4, MAP", "report.map.bleu_4", 2),
-        *(Column(title, f"report.sampling.{name}", _digits(name)) for name, title in FIGURES.items()),
+        *(
+            Column(f"{title.removesuffix(' (nats)')}, draws", f"report.sampling.{name}", _digits(name))
+            for name, title in FIGURES.items()
+        ),
         Column("PPL (plug-in)", "report.likelihood.perplexity", logarithm=True),
         Column("PPL (ELBO)", "report.likelihood.elbo_perplexity", logarithm=True),
         Column("KL of z (nats)", "report.likelihood.kl.latent_kl"),
