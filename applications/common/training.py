@@ -74,8 +74,8 @@ def train(application, options):
     reports = {name: getattr(part, "report", {}) for name, part in encoded.items()}
     for name, report in reports.items():
         if report:
-            counts = ", ".join(f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items())
-            print(f"{name}: {counts}", flush=True)
+            counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
+            print(f"{name}: {', '.join(counts)}", flush=True)
     rows = fit(application, run)
     _finish(application, run, rows, reports)
 
