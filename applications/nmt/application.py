@@ -1,7 +1,10 @@
 """Neural machine translation with latent alignments as a program."""
 
+import io
+
 import keras
 import numpy as np
+import tensorflow as tf
 
 import keras_vattn
 from applications.common.application import Application
@@ -128,11 +131,11 @@ class Nmt(Application):
         return parts + tables.crossing(comparison, inference_of)
 
 
-def pictured(run, part):
+def pictured(run, part, translator=None):
     """Return the alignments of some pairs of a part (Figures 3 and 4: prior, posteriors), and what is drawn of them."""
     chosen = evenly(len(part.pairs), NUM_PICTURES)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
-    found = align(Translator(run), sources, targets)
+    found = align(translator or Translator(run), sources, targets)
     drawn = [
         {
             "source": run.codec.source.pieces(np.asarray(source)) or [""],
@@ -150,7 +153,10 @@ def draw_alignments(known, kinds, path):
     Args:
         known: Dictionary from the name of a model to the pairs of `pictured`.
         kinds: Names of the alignments that are drawn.
-        path: The PNG.
+        path: The PNG, or `None`.
+
+    Returns:
+        The `matplotlib` figure.
     """
     panels = [
         (f"{name}: {kind}", pairs[index], kind)
@@ -159,7 +165,7 @@ def draw_alignments(known, kinds, path):
         for kind in kinds
         if kind in pairs[index]["weights"]
     ]
-    keras_vattn.plots.alignment_heat_map(
+    return keras_vattn.plots.alignment_heat_map(
         [pair["weights"][kind] for _, pair, kind in panels],
         [pair["source"] for _, pair, _ in panels],
         [pair["target"] for _, pair, _ in panels],
@@ -171,7 +177,7 @@ def draw_alignments(known, kinds, path):
 
 class TranslateValidation(keras.callbacks.Callback):
     """Adds the perplexity of validation that the loss amounts to to the log, and the BLEU of its first sentences,
-    translated greedily."""
+    translated greedily; and a picture of alignments to TensorBoard."""
 
     def __init__(self, run):
         super().__init__()
@@ -181,11 +187,17 @@ class TranslateValidation(keras.callbacks.Callback):
         self.sources = part.sources[:NUM_DECODED]
         self.references = normalized(run.codec, part.pairs.targets[:NUM_DECODED])
         self.translator = Translator(run, num_beams=1)
+        self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 
     def on_epoch_end(self, epoch, logs=None):
         hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
         logs["val_perplexity"] = float(np.exp(logs["val_loss"] / self.tokens_per_pair))
         logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
+        found, drawn = pictured(self.run, self.run.data["valid"], self.translator)
+        png = io.BytesIO()
+        draw_alignments({self.run.options.model: drawn}, tuple(found), None).savefig(png, format="png")
+        with self.writer.as_default(step=epoch):
+            tf.summary.image("alignments", tf.image.decode_png(png.getvalue())[None])
 
 
 APPLICATION = Nmt()

@@ -1,0 +1,36 @@
+"""Batches of arrays, in an order that a resumed run repeats."""
+
+import numpy as np
+import tensorflow as tf
+
+
+def array_batches(arrays, batch_size, seed=0, first_epoch=None):
+    """Return batches of the rows of arrays, as `Application.batches` has them.
+
+    Args:
+        arrays: Nested structure of arrays of N rows each, for instance (inputs, targets).
+        batch_size: Rows of a batch; the last one of an epoch may have fewer.
+        seed: Of the order.
+        first_epoch: `None` for all rows once, in their order. Otherwise the number of the epoch to begin with: batches
+            without an end, whose order depends on the seed and the number of the epoch alone.
+    """
+    with tf.device("CPU:0"):
+        arrays = tf.nest.map_structure(tf.constant, arrays)
+    num_rows = len(tf.nest.flatten(arrays)[0])
+
+    def rows_of(epoch):
+        order = tf.range(num_rows)
+        if first_epoch is not None:
+            order = tf.random.experimental.stateless_shuffle(order, tf.stack([seed, epoch]))
+        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+
+    first, last = (0, 1) if first_epoch is None else (first_epoch, np.iinfo(np.int64).max)
+    rows = tf.data.Dataset.range(first, last).flat_map(rows_of)
+    if first_epoch is None:
+        rows = rows.apply(tf.data.experimental.assert_cardinality(num_array_batches(arrays, batch_size)))
+    return rows.map(lambda rows: tf.nest.map_structure(lambda x: tf.gather(x, rows), arrays)).prefetch(tf.data.AUTOTUNE)
+
+
+def num_array_batches(arrays, batch_size):
+    """Return how many batches an epoch of `array_batches` has."""
+    return -(-len(tf.nest.flatten(arrays)[0]) // batch_size)
