@@ -1,8 +1,9 @@
 """What a program brings to the platform, `Application`, and what travels together through it, `Run`."""
 
 import dataclasses
+import json
 
-from applications.common.runs import RunFolder
+from applications.common.runs import CODEC, RunFolder
 
 
 @dataclasses.dataclass
@@ -14,7 +15,7 @@ class Run:
         options: Options of `train`.
         data: Dictionary from the name of a part, "train", "valid" and "test", to what `Application.encode` made of it.
             The commands that read a run fill it as far as they need.
-        codec: What turns the outer world into tensors and back, as `Application.codec` returns it; `None` for none.
+        codec: As `Application.codec` returns it.
         models: What `Application.build` returns; its `training` is the `keras.Model` that is trained.
     """
 
@@ -55,12 +56,15 @@ class Application:
         raise NotImplementedError
 
     def codec(self, options, data):
-        """Return the codec, fitted on the training part alone; it has `save(folder)`. `None` where none is needed."""
+        """Return what turns the outer world into tensors and back, fitted on the training part alone.
+
+        An object with `save(folder)`, which `load_codec` reads; or plain values, which stand in codec.json.
+        """
         return None
 
     def load_codec(self, options, folder):
         """Return the codec that was saved in the folder of a run."""
-        return None
+        return json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
 
     def encode(self, options, codec, part, training=False):
         """Return a part as `batches` needs it. A dictionary `report` of it is printed, and kept in metrics.json."""

@@ -49,8 +49,8 @@ class Program:
     @property
     def presets(self):
         """Dictionary from the names of the presets to their files; "small" are the defaults, and has none."""
-        (folder,) = importlib.util.find_spec(self.name).submodule_search_locations
-        return {"small": None} | {path.stem: path for path in sorted(pathlib.Path(folder, "presets").glob("*.yaml"))}
+        folder = pathlib.Path(next(iter(importlib.util.find_spec(self.name).submodule_search_locations)))
+        return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
     def application(self):
         """Import the program's `Application`, and TensorFlow with it."""

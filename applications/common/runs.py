@@ -21,6 +21,8 @@ _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
 # The weights that a run is reported on with; written after each epoch.
 WEIGHTS = "weights.npz"
+# What a codec of plain values is saved in.
+CODEC = "codec.json"
 
 
 class RunFolder:

@@ -31,6 +31,7 @@ from applications.common.options import values_of
 from applications.common.program import config_of
 from applications.common.reporting import write_curves, write_report
 from applications.common.runs import (
+    CODEC,
     WEIGHTS,
     RunFolder,
     digest_of,
@@ -67,8 +68,10 @@ def train(application, options):
     if options.run.overwrite:
         remove(options.run.out)
     run.folder = RunFolder.open(options.run.out, config_of(options), options.run.resume, program.changeable)
-    if codec is not None:
+    if hasattr(codec, "save"):
         codec.save(run.folder)
+    else:
+        write_json(run.folder.file(CODEC), codec)
     # After the codec: a folder with this file can be resumed.
     run.folder.remember_data(digest)
     reports = {name: getattr(part, "report", {}) for name, part in encoded.items()}

@@ -7,7 +7,7 @@ import numpy as np
 
 from applications.common.runs import write_text_atomically
 from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
-from applications.text.readers import ParallelText, read_lines, read_parallel, read_standard_input, read_table
+from applications.text.readers import ParallelText, read_input, read_parallel, read_table
 from applications.text.text import PAD
 
 
@@ -88,8 +88,7 @@ def padded(rows):
 
 def read_inputs(options, encoder, max_length):
     """Return the ids of the lines that `GenerateOptions` name, a list of int arrays; say what encoding lost of them."""
-    lines = read_lines(options.input) if options.input is not None else read_standard_input()
-    ids, report = encoder.encode_numpy(lines, max_length)
+    ids, report = encoder.encode_numpy(read_input(options), max_length)
     if report.num_truncated or report.num_unknown:
         print(
             f"{report.num_truncated} lines were truncated to {max_length} tokens, "

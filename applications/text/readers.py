@@ -155,6 +155,11 @@ def read_standard_input():
     return lines
 
 
+def read_input(options):
+    """Return the lines that `GenerateOptions` name, of a file or of standard input; errors as there."""
+    return read_standard_input() if options.input is None else read_lines(options.input)
+
+
 def split_by_group(text, fraction, seed, maximum=None):
     """Cuts a text in two, keeping the rows of a group together.
 
