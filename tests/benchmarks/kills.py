@@ -27,8 +27,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--least", type=float, default=2.0, help="seconds before a kill")
-    parser.add_argument("--most", type=float, default=30.0)
+    parser.add_argument("--most", type=float, default=6.0, help="seconds from the next checkpoint to a kill, at most")
     options, arguments = parser.parse_known_args()
     arguments = [argument for argument in arguments if argument != "--"]
     shutil.rmtree(options.folder, ignore_errors=True)
@@ -42,7 +41,10 @@ def main():
     while done < options.kills:
         resume = ["--resume"] if begun else arguments
         process = subprocess.Popen([*train, "--out", str(killed), *resume], stdout=log, stderr=log)
-        seconds = generator.uniform(options.least, options.most)
+        seconds = generator.uniform(0.0, options.most)
+        # Every fifth is killed while it starts, the others a while after they have gone on.
+        if done % 5:
+            _wait_for_checkpoint(process, killed)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,6 +71,13 @@ def main():
         f"history.csv: {sum(a[c] == b[c] for a, b in zip(*rows) for c in columns)} of {len(rows[0]) * len(columns)} "
         "figures are the same"
     )
+
+
+def _wait_for_checkpoint(process, folder):
+    path = folder / "checkpoints/checkpoint.npz"
+    before = path.stat().st_mtime if path.exists() else None
+    while process.poll() is None and (not path.exists() or path.stat().st_mtime == before):
+        time.sleep(0.05)
 
 
 def _state(folder):
