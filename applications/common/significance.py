@@ -5,6 +5,8 @@ import typing
 import numpy as np
 import scipy.stats
 
+from applications.common.progress import progress
+
 NUM_RESAMPLES = 1000
 
 
@@ -25,7 +27,7 @@ def resample(score, num_rows):
         num_rows: Number of rows.
     """
     generator = np.random.default_rng(0)
-    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in range(NUM_RESAMPLES)]
+    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in progress(range(NUM_RESAMPLES), "bootstrap")]
     return score(np.arange(num_rows)), np.array(resampled)
 
 

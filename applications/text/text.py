@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
+from applications.common.progress import progress
 from applications.common.runs import write_text_atomically
 
 PAD, UNKNOWN, START, END = range(4)
@@ -228,4 +229,4 @@ class TextEncoder(tf.Module):
 
 def chunks(strings):
     """Return the parts of a data set that are encoded at once."""
-    return (strings[start : start + _CHUNK] for start in range(0, len(strings), _CHUNK))
+    return (strings[start : start + _CHUNK] for start in progress(range(0, len(strings), _CHUNK), "encoding"))
