@@ -27,7 +27,8 @@ def resample(score, num_rows):
         num_rows: Number of rows.
     """
     generator = np.random.default_rng(0)
-    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in progress(range(NUM_RESAMPLES), "bootstrap")]
+    resamples = progress(range(NUM_RESAMPLES), "bootstrap")
+    resampled = [score(generator.integers(num_rows, size=num_rows)) for _ in resamples]
     return score(np.arange(num_rows)), np.array(resampled)
 
 
