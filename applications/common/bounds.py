@@ -36,5 +36,13 @@ def bound_report(step, batches, title="bound"):
         "kl": divergences,
         "kl_nats": kl,
         "elbo_nats": elbo,
-        "elbo_perplexity": math.exp(-elbo * rows / tokens),
+        "elbo_perplexity": perplexity(-elbo * rows / tokens),
     }
+
+
+def perplexity(nats):
+    """Return the exponential of nats a token: infinite, and no error, beyond what a number can hold."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf

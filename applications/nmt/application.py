@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.application import Application
+from applications.common.bounds import perplexity
 from applications.common.runs import write_json
 from applications.common.tables import figures_of
 from applications.nmt import data, model, tables
@@ -191,7 +192,7 @@ class TranslateValidation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
-        logs["val_perplexity"] = float(np.exp(logs["val_loss"] / self.tokens_per_pair))
+        logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
         logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
         found, drawn = pictured(self.run, self.run.data["valid"], self.translator)
         png = io.BytesIO()

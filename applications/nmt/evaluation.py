@@ -1,13 +1,11 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments."""
 
-import math
-
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.bounds import bound_report
+from applications.common.bounds import bound_report, perplexity
 from applications.common.progress import progress
 from applications.nmt import alignments
 from applications.nmt.generation import Translator
@@ -108,7 +106,7 @@ def likelihood_report(translator, run, part):
         rows += int(target.shape[0])
     report = {
         "kind": inference.perplexity,
-        "perplexity": math.exp(-total / tokens),
+        "perplexity": perplexity(-total / tokens),
         "nats": -total / rows,
         "num_tokens": tokens,
     }

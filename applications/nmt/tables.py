@@ -1,7 +1,6 @@
 """Tables of a comparison: the papers' layouts, what resampling the sentences says, crossing of inferences."""
 
-import math
-
+from applications.common.bounds import perplexity
 from applications.common.significance import NUM_RESAMPLES, compare_translations
 from applications.common.tables import Column, main_table, table, titled
 from applications.nmt.evaluation import translation_metrics
@@ -143,7 +142,7 @@ def crossing(comparison, inference_of):
             (
                 _title(name),
                 kind,
-                *(PERPLEXITY.cell([math.exp(-curve[kind][index]) for curve in of_seeds]) for index in range(len(ks))),
+                *(PERPLEXITY.cell([perplexity(-curve[kind][index]) for curve in of_seeds]) for index in range(len(ks))),
             )
             for name, of_seeds in curves.items()
             for kind in ("renormalised", "plain")

@@ -1,12 +1,10 @@
 """Reports of a trained model: quality and diversity as in the paper's tables, bounds and perplexities."""
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.bounds import bound_report
+from applications.common.bounds import bound_report, perplexity
 from applications.common.progress import progress
 from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_entropy
 from applications.text.pairs import padded
@@ -124,7 +122,7 @@ def likelihood_report(run, part, generator):
         rows += int(target.shape[0])
         if MODELS[run.options.model].latent:
             means.append(run.models.encoder(inputs["source"])["z"].numpy())
-    report = {"num_tokens": tokens, "perplexity": math.exp(-total / tokens), "nats": -total / rows}
+    report = {"num_tokens": tokens, "perplexity": perplexity(-total / tokens), "nats": -total / rows}
     if means:
         report["active_units"] = active_units(np.concatenate(means))
     if not MODELS[run.options.model].stochastic:
