@@ -1,16 +1,12 @@
-"""Tiny data and options for the tests of neural machine translation, and its commands called in this process."""
-
-import contextlib
-import dataclasses
-import io
+"""Tiny data, options and models for the tests of neural machine translation."""
 
 import keras
 import numpy as np
 import tensorflow as tf
+from application_cases import changed
 
-from applications.common.command_line import run
-from applications.nmt.__main__ import COMMANDS
-from applications.nmt.generation import Inference, Translator, default_inference
+from applications.common.application import Run
+from applications.nmt.generation import Translator
 from applications.nmt.model import build
 from applications.nmt.options import Options
 
@@ -54,25 +50,8 @@ def small_options(folder, **changes):
     data = folder / "data"
     if not data.exists():
         write_pairs(data)
-    return Options(**{"data": str(data), "out": str(folder / "run"), **SMALL, **changes})
-
-
-def call(*arguments):
-    """Call a command in this process; return its status, standard output and standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run("python -m applications.nmt", COMMANDS, [str(x) for x in arguments])
-    return status, out.getvalue(), err.getvalue()
-
-
-def arguments_of(options):
-    """The command line of `train` for options that differ from the default ones."""
-    default, words = Options(), []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value != getattr(default, field.name):
-            words += [f"--{field.name.replace('_', '-')}", str(value)]
-    return ["train", *words]
+    places = {"data": str(data), "out": str(folder / "run")}
+    return changed(Options(), **{**places, **SMALL, **changes})
 
 
 def arrays(batch=4, source=5, target=6, vocabulary=VOCABULARY, seed=0):
@@ -103,14 +82,15 @@ class NoCodec:
     source = target = Segmentation()
 
 
-def made(row, **changes):
+def made(model, **changes):
+    """Return a run without data, of a model with random weights."""
     keras.utils.set_random_seed(3)
-    options = Options(**{**SMALL, "row": row, "num_layers": 2, **changes})
+    options = changed(Options(), model=model, **{**SMALL, "num_layers": 2, **changes})
     models = build(options, VOCABULARY, VOCABULARY)
     randomize(models)
-    return models, options
+    return Run(None, options, {}, NoCodec(), models)
 
 
-def translator_of(row, inference=None):
-    models, options = made(row)
-    return Translator(models, NoCodec(), options, Inference.parse(inference or default_inference(row), row)), models
+def translator_of(model, inference=None):
+    run = made(model)
+    return Translator(run, inference), run

@@ -1,14 +1,9 @@
-"""Tiny data and options for the tests of the variational encoder-decoder, and its commands called in this process."""
+"""Tiny data, options and models for the tests of the variational encoder-decoder."""
 
-import contextlib
-import dataclasses
-import io
 import json
 
-import numpy as np
+from application_cases import changed
 
-from applications.common.command_line import run
-from applications.ved.__main__ import COMMANDS
 from applications.ved.options import Options
 
 PLACES = ("kenya", "france", "peru", "japan", "italy", "china", "spain", "chile")
@@ -33,7 +28,6 @@ SMALL = {
     "max_target_length": 8,
     "batch_size": 20,
     "epochs": 2,
-    "stage_one_epochs": 1,
     "annealing_center": 4.0,
     "annealing_slope": 0.5,
     "valid_fraction": 0.2,
@@ -53,39 +47,9 @@ def small_options(folder, **changes):
     table = folder / "train.tsv"
     if not table.exists():
         write_table(table)
-    return Options(**{"train_table": str(table), "out": str(folder / "run"), **SMALL, **changes})
-
-
-def arguments_of(options):
-    """Return the command line of `train` for the options."""
-    arguments = []
-    for field in dataclasses.fields(options):
-        value, name = getattr(options, field.name), field.name.replace("_", "-")
-        if isinstance(value, bool):
-            arguments.append(f"--{name}" if value else f"--no-{name}")
-        elif value is not None:
-            arguments += [f"--{name}", str(value)]
-    return arguments
-
-
-def call(*arguments):
-    """Run a command; return its exit status, standard output and standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = run("ved", COMMANDS, [str(argument) for argument in arguments])
-        except SystemExit as stop:
-            status = stop.code
-    return status, out.getvalue(), err.getvalue()
+    places = {"train_table": str(table), "out": str(folder / "run")}
+    return changed(Options(), **{**places, **SMALL, **changes})
 
 
 def read_metrics(folder):
     return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-
-
-def read_checkpoint(path):
-    """Return the record of a checkpoint and its variables, a dictionary from index and name to array."""
-    with np.load(path) as archive:
-        record = json.loads(archive["record"].tobytes())
-        arrays = [archive[f"variable_{index:05d}"] for index in range(len(record["variables"]))]
-    return record, {(index, entry[0]): array for index, (entry, array) in enumerate(zip(record["variables"], arrays))}

@@ -2,11 +2,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from application_cases import changed
 from ved_cases import PAIRS, PLACES, small_options, write_table
 
 from applications.common.errors import InputError
-from applications.text.text import END, START, UNKNOWN
-from applications.ved.data import Codec, EncodedPairs, load_splits, unique_sources
+from applications.text.text import UNKNOWN
+from applications.ved.application import APPLICATION
+from applications.ved.data import Codec, load, unique_sources
 from applications.ved.options import Options
 
 
@@ -19,29 +21,29 @@ def disjoint(*parts):
 
 
 def test_validation_is_cut_by_source_sentence(tmp_path):
-    splits = load_splits(small_options(tmp_path))
-    assert splits.test is None
-    assert disjoint(set(splits.train.sources), set(splits.valid.sources))
-    assert sorted(pairs_of(splits.train) + pairs_of(splits.valid)) == sorted(PAIRS)
-    assert 8 <= len(splits.valid) <= 0.2 * len(PAIRS)
+    parts = load(small_options(tmp_path))
+    assert "test" not in parts
+    assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
+    assert sorted(pairs_of(parts["train"]) + pairs_of(parts["valid"])) == sorted(PAIRS)
+    assert 8 <= len(parts["valid"]) <= 0.2 * len(PAIRS)
 
 
 def test_validation_is_cut_by_group_column(tmp_path):
     rows = [(source, target, PLACES[index // 8]) for index, (source, target) in enumerate(PAIRS)]
     table = write_table(tmp_path / "grouped.tsv", rows, ("source", "target", "place"))
-    splits = load_splits(small_options(tmp_path, train_table=str(table), group_column="place"))
-    places = [{source.split()[1] for source in part.sources} for part in (splits.train, splits.valid)]
+    parts = load(small_options(tmp_path, train_table=str(table), group_column="place"))
+    places = [{source.split()[1] for source in part.sources} for part in parts.values()]
     assert disjoint(*places) and len(places[1]) == 1
 
 
-@pytest.mark.parametrize("row", ["ved_dattn", "vae"])
-def test_the_embedded_set_is_cut_in_three(row):
-    splits = load_splits(Options(row=row))
-    parts = [splits.train, splits.valid, splits.test]
+@pytest.mark.parametrize("model", ["ved_dattn", "vae"])
+def test_the_embedded_set_is_cut_in_three(model):
+    parts = list(load(changed(Options(), model=model)).values())
+    assert len(parts) == 3
     assert disjoint(*(set(part.sources) for part in parts))
     share = np.array([len(part) for part in parts]) / sum(map(len, parts))
     np.testing.assert_allclose(share, [0.81, 0.09, 0.1], atol=0.01)
-    if row == "vae":
+    if model == "vae":
         assert all(part.sources == part.targets for part in parts)
 
 
@@ -49,42 +51,39 @@ def test_no_sentence_of_an_autoencoder_is_in_both(tmp_path):
     rows = [*PAIRS, *((f"{source} indeed", target) for source, target in PAIRS[::3])]
     table = write_table(tmp_path / "shared.tsv", rows)
     for seed in range(4):
-        splits = load_splits(small_options(tmp_path, row="vae", train_table=str(table), data_seed=seed))
-        assert disjoint(set(splits.train.sources), set(splits.valid.sources))
+        parts = load(small_options(tmp_path, model="vae", train_table=str(table), data_seed=seed))
+        assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
 
 
 def test_the_cut_depends_on_data_seed_alone(tmp_path):
     options = small_options(tmp_path)
-    first = load_splits(options)
-    assert load_splits(dataclasses.replace(options, seed=7, row="ded")) == first
-    assert load_splits(dataclasses.replace(options, data_seed=1)) != first
+    first = load(options)
+    assert load(changed(options, seed=7, model="ded")) == first
+    assert load(changed(options, data_seed=1)) != first
 
 
 def test_the_pairs_given_as_files_are_used_as_they_are(tmp_path):
     for name, column in (("source", 0), ("target", 1)):
         (tmp_path / f"valid.{name}").write_text("".join(f"{pair[column]}\n" for pair in PAIRS[:5]), encoding="utf-8")
     given = {"valid_source": str(tmp_path / "valid.source"), "valid_target": str(tmp_path / "valid.target")}
-    splits = load_splits(
-        small_options(tmp_path, **given, test_table=str(write_table(tmp_path / "test.tsv", PAIRS[5:9])))
-    )
-    assert [pairs_of(part) for part in (splits.train, splits.valid, splits.test)] == [PAIRS, PAIRS[:5], PAIRS[5:9]]
-    assert splits.split("test") is splits.test
+    parts = load(small_options(tmp_path, **given, test_table=str(write_table(tmp_path / "test.tsv", PAIRS[5:9]))))
+    assert [pairs_of(parts[name]) for name in ("train", "valid", "test")] == [PAIRS, PAIRS[:5], PAIRS[5:9]]
 
 
 def test_fewer_training_pairs_are_whole_groups(tmp_path):
     options = small_options(tmp_path, max_train_pairs=12, max_valid_pairs=4)
-    splits = load_splits(options)
-    assert len(splits.train) == 12 and len(splits.valid) == 4
-    assert len(set(splits.train.sources)) == 6
-    assert disjoint(set(splits.train.sources), set(splits.valid.sources))
+    parts = load(options)
+    assert len(parts["train"]) == 12 and len(parts["valid"]) == 4
+    assert len(set(parts["train"].sources)) == 6
+    assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
 
 
 def test_shuffled_sources_are_a_control_of_training_only(tmp_path):
     options = small_options(tmp_path)
-    plain, control = load_splits(options), load_splits(dataclasses.replace(options, shuffle_sources=True))
-    assert control.valid == plain.valid and control.train.targets == plain.train.targets
-    assert sorted(control.train.sources) == sorted(plain.train.sources)
-    assert control.train.sources != plain.train.sources
+    plain, control = load(options), load(changed(options, shuffle_sources=True))
+    assert control["valid"] == plain["valid"] and control["train"].targets == plain["train"].targets
+    assert sorted(control["train"].sources) == sorted(plain["train"].sources)
+    assert control["train"].sources != plain["train"].sources
 
 
 def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
@@ -92,48 +91,48 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
     lines = [f"{source}\t{target}".encode() for source, target in PAIRS]
     table.write_bytes(b"\n".join([b"source\ttarget", *lines, b"only a source\t", b"\xff\tquestion", b"one field"]))
     options = small_options(tmp_path, train_table=str(table), skip_invalid=True)
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
-    assert EncodedPairs.encode(options, codec, splits.train).report["skipped"] == 3
-    assert EncodedPairs.encode(options, codec, splits.valid).report["skipped"] == 0
-    fewer = load_splits(dataclasses.replace(options, max_train_pairs=8))
-    assert fewer.train.skipped == 3
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
+    assert APPLICATION.encode(options, codec, parts["train"]).report["skipped"] == 3
+    assert APPLICATION.encode(options, codec, parts["valid"]).report["skipped"] == 0
+    fewer = load(changed(options, max_train_pairs=8))
+    assert fewer["train"].skipped == 3
     with pytest.raises(InputError, match=r"invalid.tsv:\d+: .*--skip-invalid"):
-        load_splits(dataclasses.replace(options, skip_invalid=False))
+        load(changed(options, skip_invalid=False))
 
 
 def test_one_group_cannot_be_cut(tmp_path):
     table = write_table(tmp_path / "one.tsv", [("one source", f"target {index}") for index in range(5)])
     with pytest.raises(InputError, match="separate validation file"):
-        load_splits(small_options(tmp_path, train_table=str(table)))
+        load(small_options(tmp_path, train_table=str(table)))
 
 
 def test_vocabularies_are_those_of_training(tmp_path):
     options = small_options(tmp_path)
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
     for vocabulary, sentences in (
-        (codec.source_vocabulary, splits.train.sources),
-        (codec.target_vocabulary, splits.train.targets),
+        (codec.source_vocabulary, parts["train"].sources),
+        (codec.target_vocabulary, parts["train"].targets),
     ):
         assert set(vocabulary.tokens[4:]) == {word for sentence in sentences for word in sentence.split()}
-    held = dataclasses.replace(splits.valid, sources=[f"{source} zebra" for source in splits.valid.sources])
-    report = EncodedPairs.encode(options, codec, held).report
+    held = dataclasses.replace(parts["valid"], sources=[f"{source} zebra" for source in parts["valid"].sources])
+    report = APPLICATION.encode(options, codec, held).report
     assert report["source_num_unknown"] == len(held) and report["target_num_unknown"] == 0
     assert report["source_num_tokens"] == sum(len(source.split()) for source in held.sources)
 
 
 def test_truncated_and_unknown_are_counted(tmp_path):
     options = small_options(tmp_path, max_source_length=6, max_target_length=5)
-    codec = Codec.fit(options, load_splits(options).train)
-    text = load_splits(options).train
+    codec = Codec.fit(options, load(options)["train"])
+    text = load(options)["train"]
     text = dataclasses.replace(
         text,
         sources=["in kenya the tea is big", "in peru the first day is big", "zzz qqq"],
         targets=["which tea has kenya ?", "what is the tea of kenya ?", "money"],
         groups=None,
     )
-    encoded = EncodedPairs.encode(options, codec, text)
+    encoded = APPLICATION.encode(options, codec, text)
     assert encoded.report == {
         "pairs": 3,
         "skipped": 0,
@@ -156,7 +155,7 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
             return tmp_path / name
 
     options = small_options(tmp_path)
-    codec = Codec.fit(options, load_splits(options).train)
+    codec = Codec.fit(options, load(options)["train"])
     codec.save(Folder())
     loaded = Codec.load(Folder(), options)
     sentences = [source for source, _ in PAIRS]
@@ -164,30 +163,11 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
     assert loaded.target_vocabulary.tokens == codec.target_vocabulary.tokens
 
 
-def test_batches_have_few_shapes(tmp_path):
-    generator = np.random.default_rng(0)
-    encoded = EncodedPairs(
-        [generator.integers(4, 9, length) for length in generator.integers(1, 30, 300)],
-        [generator.integers(4, 9, length) for length in generator.integers(1, 20, 300)],
-        {},
-    )
-    options = small_options(tmp_path, batch_size=16)
-    batches = list(encoded.batches(options, shuffle=True, num_epochs=3))
-    assert len(batches) == 3 * encoded.num_batches(options) == 3 * 19
-    shapes = {(*inputs["source"].shape, *target.shape) for inputs, target in batches}
-    # Eight buckets, and the last batch of an epoch, which is smaller, in any of them.
-    assert len({shape for shape in shapes if shape[0] == 16}) <= 8
-    assert len({shape[0] for shape in shapes}) == 2
-    for inputs, target in batches:
-        assert (inputs["target_input"].numpy()[:, 0] == START).all()
-        assert (np.sum(target.numpy() == END, axis=1) == 1).all()
-
-
 def test_references_of_a_source_are_gathered(tmp_path):
     options = small_options(tmp_path)
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
-    sources, references = unique_sources(codec, splits.train, 3)
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
+    sources, references = unique_sources(codec, parts["train"], 3)
     assert len(sources) == len(references) == 3 == len(set(sources))
     for source, answers in zip(sources, references):
         assert answers == [target for other, target in PAIRS if other == source]

@@ -1,16 +1,15 @@
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from ved_cases import call, read_metrics
+from ved_cases import read_metrics
 
+from applications.common.training import load_run
 from applications.text.metrics import distinct, unigram_entropy
 from applications.text.text import PAD
-from applications.ved.data import EncodedPairs, load_splits
-from applications.ved.evaluation import decode_all, diversity, likelihood_report, quality
+from applications.ved.application import APPLICATION, DecodeValidation
+from applications.ved.evaluation import active_units, decode_all, diversity, likelihood_report, quality
 from applications.ved.generation import Generator
-from applications.ved.training import load_run
+from applications.ved.options import EvaluateVed
 from keras_vattn.losses import sequence_log_likelihood
 
 REFERENCES = [["the cat sat on the mat", "a cat sat there"], ["dogs bark at night"]]
@@ -52,45 +51,82 @@ def test_decoding_in_batches_keeps_the_order():
 
 @pytest.fixture(scope="module")
 def loaded(trained):
-    _, options, codec, models = load_run(trained.path)
-    return options, codec, models, Generator(models, codec, options)
+    run = load_run(APPLICATION, trained.path)
+    run.data = {
+        name: APPLICATION.encode(run.options, run.codec, part) for name, part in APPLICATION.read(run.options).items()
+    }
+    return run
 
 
-def test_likelihood_is_that_of_the_logits(trained, loaded, eagerly):
-    options, codec, models, generator = loaded
-    encoded = EncodedPairs.encode(options, codec, load_splits(options).valid)
+def test_likelihood_is_that_of_the_logits(loaded, eagerly):
+    part, models = loaded.data["valid"], loaded.models
     total, tokens = 0.0, 0
-    for inputs, target in encoded.batches(options):
+    for inputs, target in APPLICATION.batches(loaded, part):
         total += float(tf.reduce_sum(sequence_log_likelihood(target, models.training(inputs), ignore_class=PAD)))
         tokens += int(np.count_nonzero(target))
-    report = likelihood_report(generator, models, options, encoded)
-    assert report["num_tokens"] == tokens == sum(len(row) + 1 for row in encoded.targets)
-    assert report["plug_in_nats"] == pytest.approx(-total / len(encoded.targets), rel=1e-5)
-    assert report["plug_in_perplexity"] == pytest.approx(np.exp(-total / tokens), rel=1e-5)
-    divergence = report["latent_kl"] + report["attention_kl"]
-    assert report["elbo_nats"] == pytest.approx(-report["reconstruction_nats"] - divergence, rel=1e-6)
-    assert np.log(report["elbo_perplexity"]) == pytest.approx(-report["elbo_nats"] * len(encoded.targets) / tokens)
-    assert min(report["latent_kl"], report["attention_kl"]) > 0
+    report = likelihood_report(loaded, part, Generator(loaded))
+    assert report["num_tokens"] == tokens == sum(len(row) + 1 for row in part.targets)
+    assert report["nats"] == pytest.approx(-total / len(part.targets), rel=1e-5)
+    assert report["perplexity"] == pytest.approx(np.exp(-total / tokens), rel=1e-5)
+    assert set(report["kl"]) == {"latent_kl", "attention_kl"} and min(report["kl"].values()) > 0
+    assert report["kl_nats"] == pytest.approx(sum(report["kl"].values()))
+    assert report["elbo_nats"] == pytest.approx(-report["reconstruction_nats"] - report["kl_nats"], rel=1e-6)
+    assert np.log(report["elbo_perplexity"]) == pytest.approx(-report["elbo_nats"] * len(part.targets) / tokens)
     # The same draws every time, and what the run reported.
-    assert read_metrics(trained.path)["report"]["likelihood"] == pytest.approx(report, rel=1e-5)
-    with tf.device("CPU:0"):
-        latent = models.encoder.get_layer("latent")
-        hidden = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
-        divergences = latent.posterior_distribution(hidden).kl_divergence(latent.prior_distribution(hidden))
+    known = read_metrics(loaded.folder.path)["report"]["likelihood"]
+    assert known.pop("kl") == pytest.approx(report.pop("kl"), rel=1e-5)
+    assert known == pytest.approx(report, rel=1e-5)
+    latent = models.encoder.get_layer("latent")
+    hidden = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
+    divergences = latent.posterior_distribution(hidden).kl_divergence(latent.prior_distribution(hidden))
     assert (divergences.numpy() > 0).all()
 
 
-def test_the_command_and_its_curve(trained, eagerly):
-    arguments = ["--latent-temperatures", 0, 1, "--word-temperatures", 0.5, "--max-sources", 3, "--name", "sweep"]
-    status, output, errors = call("evaluate", "--run", trained.path, *arguments)
+def test_active_units_by_hand():
+    """Units whose posterior mean has a variance over 0.01: a standard deviation of 0.1."""
+    sources = np.random.default_rng(0).normal(size=(5000, 4)).astype("float32")
+    assert active_units(5.0 + sources * [0.0, 0.09, 0.11, 2.0]) == 2
+    assert active_units(np.ones((3, 2), "float32")) == 0
+
+
+def test_active_units_are_counted_over_the_whole_part(loaded, eagerly):
+    """A latent that says which source it has seen has every unit active; its bound is beyond any perplexity."""
+    latent = loaded.models.encoder.get_layer("latent")
+    weights = latent.get_weights()
     try:
-        assert status == 0, errors
-        report = json.loads((trained.path / "sweep.json").read_text(encoding="utf-8"))
-        assert (trained.path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+        latent.set_weights([100.0 * weight for weight in weights])
+        report = likelihood_report(loaded, loaded.data["valid"], Generator(loaded))
+        assert report["active_units"] == loaded.options.network.latent_units
+        assert report["elbo_perplexity"] == np.inf and -np.inf < report["elbo_nats"] < -5e3
+        latent.set_weights([0.0 * weight for weight in weights])
+        assert likelihood_report(loaded, loaded.data["valid"], Generator(loaded))["active_units"] == 0
     finally:
-        for ending in ("json", "png"):
-            (trained.path / f"sweep.{ending}").unlink(missing_ok=True)
-    assert report["split"] == "valid" and report["num_sources"] == 3
+        latent.set_weights(weights)
+
+
+def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
+    """What the log has is the quality of the first different sources, in an epoch whose number is a multiple."""
+    loaded.options.reports.decode_every = 2
+    callback = DecodeValidation(loaded)
+    first, second = {}, {}
+    callback.on_epoch_end(0, first)
+    callback.on_epoch_end(1, second)
+    loaded.options.reports.decode_every = 1
+    assert first == {}
+    names = {"map_bleu_2", "map_bleu_4", "bleu_2", "bleu_4", "entropy", "dist_1"}
+    assert set(second) == {f"val_{name}" for name in names}
+    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], EvaluateVed("", max_sources=4))
+    assert len(outputs["sources"]) == loaded.options.reports.num_decoded == 4
+    for name in names:
+        found = report["map" if name.startswith("map_") else "sampling"][name.removeprefix("map_")]
+        assert second[f"val_{name}"] == pytest.approx(found)
+
+
+def test_quality_against_diversity(loaded, eagerly):
+    options = EvaluateVed("", latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), max_sources=3)
+    report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
+    assert report["num_sources"] == 3 == len(outputs["greedy"])
+    assert APPLICATION.files(outputs) == {"generated": outputs["greedy"]}
     assert [point["temperature"] for point in report["curves"]["latent"]] == [0.0, 1.0]
     mean, drawn = report["curves"]["latent"]
     # At temperature 0 every draw is the MAP sentence.
@@ -98,4 +134,7 @@ def test_the_command_and_its_curve(trained, eagerly):
     assert drawn["entropy"] == pytest.approx(report["sampling"]["entropy"])
     assert drawn["entropy"] > mean["entropy"]
     assert [point["temperature"] for point in report["curves"]["word"]] == [0.5]
-    assert "plug_in_perplexity" in report["likelihood"] and "likelihood" in output
+    options.curves_only = True
+    curves, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
+    assert outputs is None and APPLICATION.files(outputs) == {}
+    assert curves == {"curves": report["curves"]}

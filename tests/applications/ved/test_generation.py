@@ -5,23 +5,26 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from ved_cases import PAIRS, SMALL, SOURCES, TARGETS, call
+from application_cases import changed
+from ved_cases import PAIRS, SMALL, SOURCES, TARGETS
 
+from applications.common.application import Run
+from applications.common.training import load_run
 from applications.text.readers import ParallelText
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.ved import model as ved_model
+from applications.ved.application import APPLICATION
 from applications.ved.data import Codec
 from applications.ved.generation import Generator
-from applications.ved.options import Options
-from applications.ved.training import load_run
+from applications.ved.options import GenerateVed, Options
 
 LIMIT = SMALL["max_target_length"] + 1
 END_BIAS = -1.0
 
 
-def make_generator(row="ved_vattn_mean"):
+def make_generator(model="ved_vattn_mean"):
     """Return a generator whose model has opinions, and ends some sentences before the limit."""
-    options = Options(**SMALL, row=row)
+    options = changed(Options(), model=model, **SMALL)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
     models = ved_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
     generator = np.random.default_rng(5)
@@ -29,7 +32,7 @@ def make_generator(row="ved_vattn_mean"):
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
     bias = models.training.get_layer("out").bias
     bias.assign(tf.tensor_scatter_nd_update(bias, [[END]], [END_BIAS]))
-    return Generator(models, codec, options)
+    return Generator(Run(None, options, {}, codec, models))
 
 
 @pytest.fixture(scope="module")
@@ -135,24 +138,28 @@ def test_words_are_drawn_at_a_temperature(generator, sources, greedy):
     np.testing.assert_array_equal(cold[:, 0], greedy["ids"])
 
 
-@pytest.mark.parametrize("row", ["ded", "ded_dattn", "rnnsearch"])
-def test_a_deterministic_row_has_one_sentence(row, eagerly):
-    generator = make_generator(row)
+@pytest.mark.parametrize("model", ["ded", "ded_dattn", "rnnsearch"])
+def test_a_deterministic_model_has_one_sentence(model, eagerly):
+    generator = make_generator(model)
     sources = generator._encode(tf.constant([source for source, _ in PAIRS[:3]]))
     greedy = generator.greedy(sources)
-    assert ("weights" in greedy) == (row != "ded")
+    assert ("weights" in greedy) == (model != "ded")
     draws = generator.draw(sources, 2, 1, 1.0)
     np.testing.assert_array_equal(draws, np.repeat(greedy["ids"].numpy()[:, None], 2, axis=1))
 
 
-def test_the_command_and_the_saved_model_write_the_same(trained, served, tmp_path):
+@pytest.fixture(scope="module")
+def loaded(trained):
+    return load_run(APPLICATION, trained.path)
+
+
+def test_the_command_and_the_saved_model_write_the_same(loaded, served, tmp_path, capsys):
     lines = [source for source in SOURCES if source]
     (tmp_path / "sources.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    status, output, errors = call("generate", "--run", trained.path, "--input", tmp_path / "sources.txt")
-    assert status == 0
+    options = GenerateVed(str(loaded.folder.path), input=str(tmp_path / "sources.txt"))
     expected = [sentence for source, sentence in zip(SOURCES, served["generate"]) if source]
-    assert output.encode() == "".join(f"{sentence}\n" for sentence in expected).encode()
-    assert errors == "0 lines were truncated to 10 tokens, 2 of 15 tokens are unknown\n"
+    assert list(APPLICATION.generate(loaded, options)) == expected
+    assert capsys.readouterr().err == "0 lines were truncated to 10 tokens, 2 of 15 tokens are unknown\n"
     assert served["project"] == []
     assert served["signatures"] == ["generate", "sample", "score", "serving_default"]
 
@@ -163,23 +170,23 @@ def test_one_seed_draws_the_same_from_two_loads(served):
     assert [len(row) for row in first] == [3, 3, 3, 3]
 
 
-def test_the_loaded_run_scores_as_the_saved_model(trained, served, eagerly):
-    _, options, codec, models = load_run(trained.path)
-    generator = Generator(models, codec, options)
+def test_the_loaded_run_scores_as_the_saved_model(loaded, served, eagerly):
+    generator = Generator(loaded)
     score = generator.score(tf.constant(SOURCES), tf.constant(TARGETS))
     np.testing.assert_allclose(score["log_likelihood"], served["log_likelihood"], rtol=1e-5)
     assert score["num_tokens"].numpy().tolist() == served["num_tokens"] == [8, 7, 1, 3]
 
 
-def test_draws_of_the_command(trained, tmp_path, monkeypatch, eagerly):
-    def generate(*arguments):
+def test_draws_and_beams_of_the_command(loaded, monkeypatch, capsys, eagerly):
+    def generate(**options):
         lines = "in kenya the tea is big\n\nin peru the tea is big and big and big and big and big\n"
         monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(lines.encode())))
-        return call("generate", *arguments)
+        return list(APPLICATION.generate(loaded, GenerateVed(str(loaded.folder.path), **options)))
 
-    arguments = ["--run", trained.path, "--num-samples", 3]
-    status, output, errors = generate(*arguments, "--seed", 1)
-    assert status == 0 and errors.startswith("1 lines were truncated to 10 tokens")
-    assert [len(line.split("\t")) for line in output.splitlines()] == [3, 3, 3]
-    (tmp_path / "options.yaml").write_text(f"run: {trained.path}\nnum_samples: 3\nseed: 1\n")
-    assert generate("--config", tmp_path / "options.yaml")[1] == output != generate(*arguments, "--seed", 2)[1]
+    drawn = generate(num_samples=3, seed=1)
+    assert capsys.readouterr().err.startswith("1 lines were truncated to 10 tokens")
+    assert [len(line.split("\t")) for line in drawn] == [3, 3, 3]
+    assert generate(num_samples=3, seed=1) == drawn != generate(num_samples=3, seed=2)
+    ids = loaded.codec.source.encode(["in kenya the tea is big"])
+    beams = loaded.codec.target.decode(Generator(loaded).beam(ids, 3, 1.0)["ids"]).numpy()
+    assert generate(num_beams=3, length_penalty=1.0)[0] == beams[0].decode()

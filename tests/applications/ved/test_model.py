@@ -1,29 +1,35 @@
-import dataclasses
 import functools
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from application_cases import changed
 from ved_cases import SMALL
 
 import keras_vattn
+from applications.common.application import Run
 from applications.text.text import PAD, START, UNKNOWN
 from applications.ved import model as ved_model
-from applications.ved.options import ROWS, Options
-from applications.ved.training import compile_model
+from applications.ved.application import APPLICATION
+from applications.ved.options import MODELS, Options
 
 WORDS = 17
-OPTIONS = Options(**{**SMALL, "word_dropout": 0.25})
+OPTIONS = changed(Options(), **SMALL, word_dropout=0.25)
 
 
-def build(row="ved_vattn_mean", form="code"):
+def build(model="ved_vattn_mean", form="code"):
     keras.utils.set_random_seed(4)
-    return ved_model.build(dataclasses.replace(OPTIONS, row=row, decoder_form=form), WORDS, WORDS)
+    return ved_model.build(changed(OPTIONS, model=model, decoder_form=form), WORDS, WORDS)
 
 
-# The models of a row and a form, for the tests that only call them.
+# The parts of a model and a form, for the tests that only call them.
 built = functools.cache(build)
+
+
+def compile_eagerly(models, options):
+    arguments = APPLICATION.compile(Run(None, options, {}, None, models))
+    models.training.compile("adam", run_eagerly=True, **arguments)
 
 
 @pytest.fixture
@@ -47,9 +53,9 @@ def stepwise(models, inputs):
     return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
 
-@pytest.mark.parametrize("row", list(ROWS))
-def test_parts_and_a_training_step(row, batch):
-    expected, models = ROWS[row], build(row)
+@pytest.mark.parametrize("model", list(MODELS))
+def test_parts_and_a_training_step(model, batch):
+    expected, models = MODELS[model], build(model)
     names = {layer.name for layer in keras_vattn.stochastic_layers(models.training)}
     attention = models.decoder.attention
     assert ("latent" in names) == expected.latent
@@ -60,18 +66,17 @@ def test_parts_and_a_training_step(row, batch):
     }
     assert type(attention) is kinds[expected.attention]
     if expected.attention == "gaussian":
-        assert attention.prior == expected.prior and attention.kl_weight == OPTIONS.gamma_a
-    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if row == "rnnsearch" else (1, False))
-    assert models.decoder.query == ("previous" if row == "rnnsearch" else "current")
+        assert attention.prior == expected.prior and attention.kl_weight == OPTIONS.variational.gamma_a
+    assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if model == "rnnsearch" else (1, False))
+    assert models.decoder.query == ("previous" if model == "rnnsearch" else "current")
     if attention is not None:
-        assert isinstance(attention.score, keras_vattn.Additive if row == "rnnsearch" else keras_vattn.Bilinear)
+        assert isinstance(attention.score, keras_vattn.Additive if model == "rnnsearch" else keras_vattn.Bilinear)
     encoded = models.encoder.output
     states = [name for name in encoded if name.startswith("state_")]
-    assert len(states) == (0 if not expected.initial_state else 6 if row == "rnnsearch" else 2)
+    assert len(states) == (0 if not expected.initial_state else 6 if model == "rnnsearch" else 2)
     assert ("z" in encoded) == expected.latent
 
-    compile_model(models, OPTIONS, 5)
-    models.training.run_eagerly = True
+    compile_eagerly(models, OPTIONS)
     before = [variable.numpy() for variable in models.training.trainable_variables]
     assert np.isfinite(models.training.train_on_batch(*batch)).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
@@ -80,17 +85,17 @@ def test_parts_and_a_training_step(row, batch):
 
 
 @pytest.mark.parametrize("form", ["code", "printed"])
-@pytest.mark.parametrize("row", list(ROWS))
-def test_decoding_step_by_step_is_teacher_forcing(row, form, batch):
-    models = built(row, form)
+@pytest.mark.parametrize("model", list(MODELS))
+def test_decoding_step_by_step_is_teacher_forcing(model, form, batch):
+    models = built(model, form)
     logits = models.training(batch[0]).numpy()
     valid = batch[0]["target_input"] != PAD
     np.testing.assert_allclose(stepwise(models, batch[0])["logits"][valid], logits[valid], atol=2e-6)
 
 
-@pytest.mark.parametrize("row", ["ved_dattn", "ved_vattn_0", "ved_vattn_mean", "vae"])
-def test_the_latent_sees_the_source_only(row, batch):
-    models = built(row, "code")
+@pytest.mark.parametrize("model", ["ved_dattn", "ved_vattn_0", "ved_vattn_mean", "vae"])
+def test_the_latent_sees_the_source_only(model, batch):
+    models = built(model, "code")
     assert [tensor.name for tensor in models.encoder.inputs] == ["source"]
     models.training(batch[0], training=False)
     latent = models.training.get_layer("encoder").get_layer("latent")
@@ -102,9 +107,9 @@ def test_the_latent_sees_the_source_only(row, batch):
     assert float(latent.losses[0]) != divergence
 
 
-@pytest.mark.parametrize("row", list(ROWS))
-def test_a_word_does_not_see_the_words_after_it(row, batch):
-    models = built(row, "code")
+@pytest.mark.parametrize("model", list(MODELS))
+def test_a_word_does_not_see_the_words_after_it(model, batch):
+    models = built(model, "code")
     inputs = batch[0]
     later = np.concatenate([inputs["target_input"][:, :2], inputs["target_input"][:, :1:-1]], 1)
     assert (later != inputs["target_input"]).any()
@@ -114,9 +119,9 @@ def test_a_word_does_not_see_the_words_after_it(row, batch):
     assert (logits[:, 2:] != other[:, 2:]).any()
 
 
-@pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
-def test_the_form_of_the_code(row, batch):
-    models = built(row, "code")
+@pytest.mark.parametrize("model", ["ded_dattn", "ved_vattn_mean"])
+def test_the_form_of_the_code(model, batch):
+    models = built(model, "code")
     outputs = stepwise(models, batch[0])
     memory, mask = models.encoder(batch[0]["source"])["memory"], batch[0]["source"] != PAD
     context, weights = models.decoder.attention(
@@ -133,9 +138,9 @@ def test_the_form_of_the_code(row, batch):
     np.testing.assert_allclose(outputs["logits"], logits, atol=1e-6)
 
 
-@pytest.mark.parametrize("row", ["ded_dattn", "ved_vattn_mean"])
-def test_the_printed_form(row, batch):
-    models = built(row, "printed")
+@pytest.mark.parametrize("model", ["ded_dattn", "ved_vattn_mean"])
+def test_the_printed_form(model, batch):
+    models = built(model, "printed")
     outputs = stepwise(models, batch[0])
     encoded = models.encoder(batch[0]["source"])
     first = encoded.get("state_0_0_hidden", np.zeros((3, 8), "float32"))
@@ -154,13 +159,13 @@ def test_padding_of_the_source_changes_nothing(batch):
     np.testing.assert_allclose(models.training(longer), models.training(batch[0]), atol=1e-6)
     # One sentence of as many words as z has units, too.
     alone = {name: value[1:2] for name, value in batch[0].items()}
-    assert alone["target_input"].shape == (1, OPTIONS.latent_units)
+    assert alone["target_input"].shape == (1, OPTIONS.network.latent_units)
     np.testing.assert_allclose(models.training(alone)[0], models.training(batch[0])[1], atol=1e-6)
 
 
 def test_word_dropout_leaves_start_and_padding():
     keras.utils.set_random_seed(1)
-    models = ved_model.build(dataclasses.replace(OPTIONS, word_dropout=0.9), WORDS, WORDS)
+    models = ved_model.build(changed(OPTIONS, word_dropout=0.9), WORDS, WORDS)
     dropout = models.training.get_layer("word_dropout")
     ids = np.full((50, 8), 9, "int32")
     ids[:, 0], ids[:, 6:] = START, PAD
@@ -175,49 +180,11 @@ def test_word_dropout_leaves_start_and_padding():
 @pytest.mark.parametrize("embeddings", ["vectors.txt", None])
 def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddings):
     matrices = [np.random.default_rng(index).normal(size=(WORDS, 8)).astype("float32") for index in range(2)]
-    options = dataclasses.replace(OPTIONS, row="ded", embeddings=embeddings, train_embeddings=False)
+    options = changed(OPTIONS, model="ded", embeddings=embeddings, train_embeddings=False)
     models = ved_model.build(options, WORDS, WORDS)
     models.set_embeddings(*matrices)
-    compile_model(models, options, 5)
-    models.training.run_eagerly = True
+    compile_eagerly(models, options)
     models.training.train_on_batch(*batch)
     after = models.encoder.get_layer("source_embedding").embeddings, models.target_embedding.embeddings
     for trained, matrix in zip(after, matrices):
         assert np.array_equal(trained, matrix) == (embeddings is not None)
-
-
-def test_the_second_stage_starts_from_the_first(batch):
-    options = dataclasses.replace(OPTIONS, row="ved_dattn_2stage")
-    first = ved_model.build(options, WORDS, WORDS, with_attention=False)
-    compile_model(first, options, 5)
-    first.training.run_eagerly = True
-    for _ in range(3):
-        first.training.train_on_batch(*batch)
-    second = ved_model.build(options, WORDS, WORDS)
-    initial = {variable.path: variable.numpy() for variable in second.training.variables}
-    trained = {variable.path: variable.numpy() for variable in first.training.variables}
-    ved_model.add_attention(first, second)
-    new = set()
-    for variable in second.training.trainable_variables:
-        old = trained.get(variable.path)
-        if old is None:
-            new.add(variable.path)
-        np.testing.assert_array_equal(variable, initial[variable.path] if old is None else old)
-    assert {variable.path for variable in first.training.trainable_variables} <= initial.keys()
-    # Besides the attention and its projection, the columns that feed a into the cell.
-    assert all("attention" in path or "context" in path for path in new), new
-    assert len(new) == 3
-    calls = [models.encoder.get_layer("latent").training_calls for models in (first, second)]
-    assert [int(count) for count in calls] == [3, 3]
-    assert [layer.name for layer in first.training.layers if layer.name == "context_projection"] == []
-
-
-def test_the_learning_rate_decays_once_an_epoch():
-    models = build("ded")
-    compile_model(models, dataclasses.replace(OPTIONS, learning_rate_decay=0.9), steps_per_epoch=5)
-    rates = []
-    for step in (0, 4, 5, 10):
-        models.training.optimizer.iterations.assign(step)
-        rates.append(float(models.training.optimizer.learning_rate))
-    np.testing.assert_allclose(rates, 0.005 * np.array([1.0, 1.0, 0.9, 0.9**2]), rtol=1e-6)
-    assert models.training.optimizer.global_clipnorm == OPTIONS.clip_norm
