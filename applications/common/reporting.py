@@ -30,7 +30,7 @@ def write_report(application, folder, record, lines, exported):
         *unused_latents(record["history"]),
         "",
         *lines,
-        *next_steps(application, folder, exported),
+        *next_steps(application, folder, record["split"], exported),
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
 
@@ -51,14 +51,14 @@ def unused_latents(row):
     return found
 
 
-def next_steps(application, folder, exported):
-    """Return the lines that say what to do with a trained run."""
+def next_steps(application, folder, split, exported):
+    """Return the lines that say what to do with a trained run; its data have that split."""
     program, run = f"python -m {application.program.name}", f"--run {folder.path}"
     steps = []
     if application.example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"
         steps.append(f'echo "{application.example}" | {program} {command} {run}')
-    steps.append(f"{program} evaluate {run} --split test")
+    steps.append(f"{program} evaluate {run} --split {split}")
     if "export" in application.program.commands:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
     return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]

@@ -1,20 +1,20 @@
 """One trained run for the tests of the translation program, and encoders, fitted once a file."""
 
 import pytest
-from nmt_cases import arguments_of, call, small_options
+from nmt_cases import small_options
 from subword_cases import CORPUS, SEGMENTED
 
+from applications.common.training import train
 from applications.nmt import subwords
+from applications.nmt.application import APPLICATION
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """A run of two epochs of a row with an inference network."""
-    folder = tmp_path_factory.mktemp("nmt")
-    options = small_options(folder, row="variational_enum", epochs=2)
-    status, out, err = call(*arguments_of(options))
-    assert status == 0, err
-    return options, out
+    """Options of a run of two epochs, of a model with an inference network."""
+    options = small_options(tmp_path_factory.mktemp("nmt"), model="variational_enum", epochs=2)
+    train(APPLICATION, options)
+    return options
 
 
 @pytest.fixture(scope="module")

@@ -4,24 +4,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import tree
-from nmt_cases import arrays, made, translator_of
+from nmt_cases import arrays, translator_of
 
 import keras_vattn
 from applications.nmt.ensemble import DrawnSteps
-from applications.nmt.generation import Inference
 from applications.text.text import PAD, START
 
 SOURCE = tf.constant(arrays()["source"], tf.int32)
-ROWS = ["bam_weibull", "bam_lognormal", "relaxed"]
+MODELS = ["bam_weibull", "bam_lognormal", "relaxed"]
 
 
-def log_likelihood_of_draws(models, options, sentence, ids, num_draws):
+def log_likelihood_of_draws(run, sentence, ids, num_draws):
     """log p(word | those before, draw) of a sentence, (n, T): each draw decoded alone, with the noise of the search."""
+    models, options = run.models, run.options
     decoder, emission = models.decoder, models.emission
     encoded, mask = models.encoder(SOURCE), SOURCE != PAD
     repeated = decoder.prepare_memory(*(tf.repeat(x, num_draws, axis=0) for x in (encoded, mask)))
-    with keras_vattn.posterior_draws(models.training, seed=options.seed):
-        noise = decoder.draw_noise(len(SOURCE) * num_draws, options.max_length + 1, repeated)
+    with keras_vattn.posterior_draws(models.training, seed=options.run.seed):
+        noise = decoder.draw_noise(len(SOURCE) * num_draws, options.text.max_length + 1, repeated)
     one = slice(sentence, sentence + 1)
     memory, values = decoder.prepare_memory(encoded[one], mask[one]), []
     for draw in range(sentence * num_draws, (sentence + 1) * num_draws):
@@ -37,18 +37,17 @@ def log_likelihood_of_draws(models, options, sentence, ids, num_draws):
     return np.array(values)
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_the_search_has_the_predictive_log_p_of_its_sentences(row):
+@pytest.mark.parametrize("model", MODELS)
+def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
     """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""
-    translator, models = translator_of(row, "sample:3")
-    _, options = made(row)
+    translator, run = translator_of(model, "sample:3")
     found = translator._search(SOURCE, 2)
     for sentence in range(len(SOURCE)):
         for index in range(2):
             ids = found["ids"][sentence, index, : int(found["lengths"][sentence, index])].numpy()
-            values = log_likelihood_of_draws(models, options, sentence, ids, 3)
+            values = log_likelihood_of_draws(run, sentence, ids, 3)
             assert np.ptp(values.sum(axis=1)) > 1e-3
-            if row != "relaxed":
+            if model != "relaxed":
                 values = values.sum(axis=1, keepdims=True)
             expected = (np.logaddexp.reduce(values, axis=0) - np.log(3)).sum()
             np.testing.assert_allclose(found["log_probabilities"][sentence, index], expected, rtol=1e-4)
@@ -56,10 +55,10 @@ def test_the_search_has_the_predictive_log_p_of_its_sentences(row):
 
 def test_draws_without_noise_are_the_search_at_the_mean():
     """Any number of draws gives what one state gives."""
-    soft, models = translator_of("bam_weibull", "soft")
-    steps = DrawnSteps(models, 2, seed=0, of_sentences=True)
-    models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
-    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, soft._options.value.max_length + 1)
+    soft, run = translator_of("bam_weibull", "soft")
+    steps = DrawnSteps(run.models, 2, seed=0, of_sentences=True)
+    run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
+    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, soft._options.value.text.max_length + 1)
     expected = soft._search(SOURCE, 1)
     soft._draws_weights = True
     found = soft._search(SOURCE, 1)
@@ -73,4 +72,3 @@ def test_in_graph_and_repeatable():
     first, again = translator.beam(SOURCE), translator.beam(SOURCE)
     np.testing.assert_array_equal(first["ids"], again["ids"])
     np.testing.assert_allclose(tf.reduce_sum(first["weights"][:, 0], axis=-1), 1.0, rtol=1e-5)
-    assert Inference.parse("sample:2", "bam_weibull").draws_weights("bam_weibull")

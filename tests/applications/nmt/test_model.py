@@ -1,53 +1,53 @@
-"""Every row of the translation model: what it may see, what it is made of, and that it learns."""
+"""Every translation model: what it may see, what it is made of, and that it learns."""
 
 import keras
 import numpy as np
 import pytest
-from nmt_cases import SMALL, NoCodec, arrays, made, translator_of
+from nmt_cases import SMALL, arrays, made, translator_of
 
 import keras_vattn
-from applications.nmt.generation import Inference, Translator, WordModel, default_inference
-from applications.nmt.options import ROWS, Options
+from applications.nmt.generation import Translator, WordModel
+from applications.nmt.options import MODELS
 
 INPUTS = arrays()
-DENG = [name for name, row in ROWS.items() if not row.is_bayesian]
-every_row = pytest.mark.parametrize("row", list(ROWS))
+DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
+every_model = pytest.mark.parametrize("model", list(MODELS))
 
 
-@every_row
-def test_every_row_learns(row):
+@every_model
+def test_every_model_learns(model):
     """A few steps on one batch lower the loss of that batch."""
-    models, _ = made(row, kl_weight=0.0, dropout=0.1, num_layers=1)
-    models.training.compile(keras.optimizers.Adam(0.1), keras_vattn.NegativeBound(ignore_class=0), run_eagerly=True)
+    training = made(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
+    training.compile(keras.optimizers.Adam(0.1), keras_vattn.NegativeBound(ignore_class=0), run_eagerly=True)
 
     def loss():
-        return models.training.evaluate(INPUTS, INPUTS["target"], verbose=0, return_dict=True)["loss"]
+        return training.evaluate(INPUTS, INPUTS["target"], verbose=0, return_dict=True)["loss"]
 
     before = loss()
-    models.training.fit(INPUTS, INPUTS["target"], epochs=4, verbose=0)
+    training.fit(INPUTS, INPUTS["target"], epochs=4, verbose=0)
     assert loss() < before - 1.0
 
 
-@pytest.mark.parametrize("row", ["variational_sample", "relaxed", "bam_weibull"])
-def test_under_xla(row):
-    models, _ = made(row, num_layers=1)
-    models.training.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=True)
-    assert np.isfinite(models.training.train_on_batch(INPUTS, INPUTS["target"], return_dict=True)["loss"])
+@pytest.mark.parametrize("model", ["variational_sample", "relaxed", "bam_weibull"])
+def test_under_xla(model):
+    training = made(model, num_layers=1).models.training
+    training.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=True)
+    assert np.isfinite(training.train_on_batch(INPUTS, INPUTS["target"], return_dict=True)["loss"])
 
 
-def test_all_rows_of_deng_have_the_same_generative_parameters():
-    counts = {row: made(row)[0].parameters for row in DENG}
+def test_all_models_of_deng_have_the_same_generative_parameters():
+    counts = {name: made(name).models.parameters for name in DENG}
     assert len({count["generative"] for count in counts.values()}) == 1
-    for row, count in counts.items():
-        assert (count["inference"] > 0) == ROWS[row].needs_posterior
-    bayesian, deterministic = made("bam_weibull")[0].parameters, counts["soft"]
+    for name, count in counts.items():
+        assert (count["inference"] > 0) == MODELS[name].needs_posterior
+    bayesian, deterministic = made("bam_weibull").models.parameters, counts["soft"]
     width, hidden = 2 * SMALL["encoder_units"], 5
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
 
-@every_row
-def test_no_word_is_predicted_from_a_later_one(row, eagerly):
-    translator, _ = translator_of(row)
+@every_model
+def test_no_word_is_predicted_from_a_later_one(model, eagerly):
+    translator, _ = translator_of(model)
     target = np.array([[5, 9, 7, 11, 6, 3]], "int32")
     source = INPUTS["source"][:1]
     shifted = lambda words: np.concatenate([[[2]], words[:, :-1]], axis=1).astype("int32")  # noqa: E731
@@ -63,18 +63,18 @@ def test_no_word_is_predicted_from_a_later_one(row, eagerly):
             assert (np.abs(other - posterior)[:, :time] > 1e-4).any()
 
 
-@pytest.mark.parametrize("row", ["soft", "marginal", "variational_enum"])
-def test_the_inferences_agree_where_they_must(row, eagerly):
+@pytest.mark.parametrize("model", ["soft", "marginal", "variational_enum"])
+def test_the_inferences_agree_where_they_must(model, eagerly):
     """K-max of all keys is exact; many draws come close to it; the exact value is that of the training model without a
     posterior."""
-    models, options = made(row)
+    run = made(model)
     inputs = {name: x.copy() for name, x in INPUTS.items()}
     # One source has no word: its alignments weigh the same.
     inputs["source"][2] = 0
     arguments = [inputs[name] for name in ("source", "target_input", "target")]
 
     def value(name):
-        translator = Translator(models, NoCodec(), options, Inference.parse(name, row))
+        translator = Translator(run, name)
         return translator.log_likelihood(*arguments).numpy()
 
     exact = value("exact")
@@ -82,15 +82,15 @@ def test_the_inferences_agree_where_they_must(row, eagerly):
     np.testing.assert_allclose(value("sample:3000"), exact, atol=0.2)
     assert (np.abs(value("soft") - exact) > 1e-3).any()
     assert (exact[1, 4:] == 0).all()
-    if row == "marginal":
-        bound = np.where(inputs["target"] != 0, models.training(inputs), 0.0)
+    if model == "marginal":
+        bound = np.where(inputs["target"] != 0, run.models.training(inputs), 0.0)
         np.testing.assert_allclose(bound, exact, rtol=1e-4, atol=1e-5)
 
 
 def test_the_k_curve():
     """Sums over more alignments are larger, and the last is the exact value; divided by the p of those kept it is
     K-max."""
-    translator, models = translator_of("marginal")
+    translator, run = translator_of("marginal")
     arguments = [INPUTS[name] for name in ("source", "target_input", "target")]
     joint, prior = (x.numpy() for x in translator.k_curve(*arguments))
     assert (np.diff(joint, axis=-1) >= -1e-6).all()
@@ -98,16 +98,15 @@ def test_the_k_curve():
     counted = INPUTS["target"] != 0
     np.testing.assert_allclose(joint[..., -1][counted], exact[counted], rtol=1e-4)
     np.testing.assert_allclose(prior[..., -1][counted], 0.0, atol=1e-5)
-    options = Options(**SMALL, row="marginal")
-    of_two = Translator(models, NoCodec(), options, Inference.parse("kmax:2", "marginal"))
+    of_two = Translator(run, "kmax:2")
     kmax = of_two.log_likelihood(*arguments)
     np.testing.assert_allclose((joint - prior)[..., 1][counted], kmax.numpy()[counted], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("row", ["soft", "variational_enum", "relaxed", "bam_weibull"])
-def test_the_beam_scores_what_teacher_forcing_does(row):
+@pytest.mark.parametrize("model", ["soft", "variational_enum", "relaxed", "bam_weibull"])
+def test_the_beam_scores_what_teacher_forcing_does(model):
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
-    translator, models = translator_of(row)
+    translator, run = translator_of(model)
     source = INPUTS["source"][:2]
     found = translator.beam(source)
     ids, lengths = found["ids"].numpy(), found["lengths"].numpy()
@@ -117,8 +116,8 @@ def test_the_beam_scores_what_teacher_forcing_does(row):
         memory, mask, decoded = translator._read(
             source[index : index + 1], target_input[index : index + 1, :length], ids[index : index + 1, :length]
         )
-        model = WordModel(models, Inference.parse(default_inference(row), row))
-        words = model.log_words(decoded, model.prepare(memory), mask)
+        predicted = WordModel(run.models, translator.inference.value)
+        words = predicted.log_words(decoded, predicted.prepare(memory), mask)
         assert not set(ids[index, :length]) & {0, 1, 2}
         chosen = np.take_along_axis(words.numpy()[0], ids[index, :length, None], axis=-1).sum()
         np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)

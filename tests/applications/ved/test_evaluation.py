@@ -82,6 +82,12 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     assert (divergences.numpy() > 0).all()
 
 
+def test_the_next_step_is_one_that_the_run_has(loaded):
+    """These pairs have no test split."""
+    (line,) = (x for x in (loaded.folder.path / "report.txt").read_text("utf-8").splitlines() if " evaluate " in x)
+    assert line.split()[-2:] == ["--split", "valid"] and set(loaded.data) == {"train", "valid"}
+
+
 def test_active_units_by_hand():
     """Units whose posterior mean has a variance over 0.01: a standard deviation of 0.1."""
     sources = np.random.default_rng(0).normal(size=(5000, 4)).astype("float32")
