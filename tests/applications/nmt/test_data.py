@@ -1,19 +1,21 @@
 """From files to batches: parallel text, its segmentation, gold links and alignments that stand for a posterior."""
 
-import dataclasses
 import gzip
 import json
 
 import numpy as np
 import pytest
+from application_cases import changed, prepared
 from nmt_cases import PAIRS, SMALL, small_options, write_pairs
 
 from applications.common.errors import InputError
-from applications.nmt import training
-from applications.nmt.data import load_splits
-from applications.nmt.encoding import Codec, EncodedPairs, of_pieces
-from applications.nmt.evaluation import normalized
-from applications.nmt.options import Options, validate
+from applications.common.options import check
+from applications.common.runs import digest_of
+from applications.nmt.application import APPLICATION
+from applications.nmt.data import AlignedText, load
+from applications.nmt.encoding import Codec, EncodedText, of_pieces
+from applications.nmt.evaluation import evaluate, normalized
+from applications.nmt.options import EvaluateNmt, Options
 from applications.text.readers import read_parallel
 
 SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
@@ -23,11 +25,11 @@ SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 def test_segmentations(tmp_path, segmentation):
     """Text goes through each of them unchanged, and comes back after saving."""
     options = small_options(tmp_path, segmentation=segmentation, max_length=40)
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
-    encoded = EncodedPairs.encode(options, codec, splits.valid)
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
+    encoded = EncodedText.of(options, codec, parts["valid"])
     decoded = [text.decode() for text in codec.target.decode(np.array([encoded.targets[0]])).numpy()]
-    assert decoded == [splits.valid.targets[0]]
+    assert decoded == [parts["valid"].targets[0]]
 
     class Folder:
         path = tmp_path
@@ -38,21 +40,21 @@ def test_segmentations(tmp_path, segmentation):
 
     codec.save(Folder)
     loaded = Codec.load(Folder, options)
-    again = EncodedPairs.encode(options, loaded, splits.valid)
+    again = EncodedText.of(options, loaded, parts["valid"])
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
 
 
 def test_normal_forms(tmp_path):
-    for normalization, text in (("NFKC", "fi 2"), ("NFC", "ﬁ ²"), (None, "ﬁ ²")):
+    for normalization, text in (("NFKC", "fi 2"), ("NFC", "ﬁ ²"), ("none", "ﬁ ²")):
         options = small_options(tmp_path, segmentation="words", normalization=normalization)
-        codec = Codec.fit(options, load_splits(options).train)
+        codec = Codec.fit(options, load(options)["train"])
         assert normalized(codec, ["ﬁ ²"]) == [text]
 
 
 def test_references_are_what_a_model_could_write(tmp_path):
     """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
     options = small_options(tmp_path, segmentation="segmented")
-    codec = Codec.fit(options, load_splits(options).train)
+    codec = Codec.fit(options, load(options)["train"])
     assert normalized(codec, ["The  Ca@@ t", "the zebra"]) == ["the cat", "the zebra"]
 
 
@@ -64,25 +66,26 @@ def test_files_and_long_sentences(tmp_path):
         with gzip.open(folder / f"{name}.gz", "wb") as file:
             file.write((folder / name).read_bytes())
         (folder / name).unlink()
-    options = Options(**SMALL, data=str(folder), data_source="de", data_target="en")
-    splits = load_splits(options)
-    assert (len(splits.train), len(splits.valid), splits.test) == (20, 5, None)
-    codec = Codec.fit(options, splits.train)
-    cut = EncodedPairs.encode(options, codec, splits.valid)
+    options = changed(Options(), **SMALL, data=str(folder), data_source="de", data_target="en")
+    parts = load(options)
+    assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 20, "valid": 5}
+    codec = Codec.fit(options, parts["train"])
+    cut = EncodedText.of(options, codec, parts["valid"])
     assert (cut.report["too_long"], cut.report["source_num_truncated"]) == (0, 1)
-    dropped = EncodedPairs.encode(options, codec, splits.valid, drop_long=True)
-    assert (dropped.report["pairs"], dropped.report["too_long"], dropped.rows) == (4, 1, [0, 1, 2, 3])
+    dropped = EncodedText.of(options, codec, parts["valid"], training=True)
+    assert (dropped.report["pairs"], dropped.report["too_long"]) == (4, 1)
+    assert dropped.pairs.sources == parts["valid"].sources[:4]
 
 
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
     """A control character is text until it is normalised: such training pairs are named, or counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\x07", "nothing"), *PAIRS[5:]])
-    options = Options(**{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
-    pairs = read_parallel(folder / "train.src", folder / "train.tgt")
+    options = changed(Options(), **{**SMALL, "segmentation": "bpe", "max_length": 100}, data=str(folder))
+    pairs = AlignedText.of(read_parallel(folder / "train.src", folder / "train.tgt"))
     codec = Codec.fit(options, pairs)
     with pytest.raises(InputError, match=r"pair 6 of the training split: segmentation leaves nothing of a side"):
-        EncodedPairs.encode(options, codec, pairs, drop_long=True)
-    report = EncodedPairs.encode(dataclasses.replace(options, skip_invalid=True), codec, pairs, drop_long=True).report
+        EncodedText.of(options, codec, pairs, training=True)
+    report = EncodedText.of(changed(options, skip_invalid=True), codec, pairs, training=True).report
     assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
 
 
@@ -91,26 +94,26 @@ def test_gold_links_of_files(tmp_path):
     folder = write_pairs(tmp_path / "data", PAIRS[:20])
     write_pairs(folder, PAIRS[20:22], ("test.src", "test.tgt"))
     links = tmp_path / "links.txt"
-    options = Options(**SMALL, data=str(folder), test_links=str(links))
+    options = changed(Options(), **SMALL, data=str(folder), test_links=str(links))
     links.write_text("0-0 1-1 4p3\n2-2\n")
-    found = load_splits(options).links["test"]
+    found = load(options)["test"].links
     assert (found[0].sure, found[0].possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (4, 3)})
     links.write_text("0-0\n0-0 9-1\n")
     with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
-        load_splits(options)
-    assert load_splits(dataclasses.replace(options, skip_invalid=True)).links["test"][1].sure == {(0, 0)}
+        load(options)
+    assert load(changed(options, skip_invalid=True))["test"].links[1].sure == {(0, 0)}
     links.write_text("0-0\n")
     with pytest.raises(InputError, match=r"links.txt"):
-        load_splits(options)
+        load(options)
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
-        load_splits(Options(valid_links=str(links)))
+        load(changed(Options(), valid_links=str(links)))
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
-        load_splits(dataclasses.replace(options, valid_links=str(links), test_links=None))
+        load(changed(options, valid_links=str(links), test_links=None))
     links.write_text("0p0\n0p1\n")
     with pytest.raises(InputError, match=r"links.txt: there is no sure link"):
-        load_splits(options)
-    with pytest.raises(InputError, match="--test-source is given without training pairs"):
-        load_splits(Options(test_source="a", test_target="b"))
+        load(options)
+    with pytest.raises(InputError, match="--test-source is given without training data"):
+        check(changed(Options(), test_source=str(links), test_target=str(links)))
 
 
 def test_links_of_segmented_text_are_between_words(tmp_path):
@@ -120,14 +123,16 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
     for part in ("valid", "test"):
         write_pairs(folder, pairs, (f"{part}.src", f"{part}.tgt"))
     (tmp_path / "links").write_text("0-1 1-2\n")
-    options = Options(**{**SMALL, "segmentation": "segmented"}, data=str(folder), test_links=str(tmp_path / "links"))
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
-    encoded = EncodedPairs.encode(options, codec, splits.test)
-    posterior = [(link[1], link[0], 1.0) for link in sorted(splits.links["test"][0].sure)]
+    options = changed(
+        Options(), **{**SMALL, "segmentation": "segmented"}, data=str(folder), test_links=str(tmp_path / "links")
+    )
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
+    encoded = EncodedText.of(options, codec, parts["test"])
+    posterior = [(link[1], link[0], 1.0) for link in sorted(parts["test"].links[0].sure)]
     words = [
         encoder.words_of_pieces(side)[0]
-        for encoder, side in ((codec.source, splits.test.sources), (codec.target, splits.test.targets))
+        for encoder, side in ((codec.source, parts["test"].sources), (codec.target, parts["test"].targets))
     ]
     assert [len(x) for x in words] == [len(encoded.sources[0]), len(encoded.targets[0])]
     found = of_pieces(posterior, *words)
@@ -137,44 +142,61 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
     ]
     (tmp_path / "links").write_text("2-1\n")
     with pytest.raises(InputError, match="out of range"):
-        load_splits(options)
+        load(options)
 
 
 def test_a_changed_alignment_is_other_data(tmp_path):
     """Training takes alignments for q, and reports are of gold ones: a run does not go on with others."""
     folder = write_pairs(tmp_path / "data")
     write_pairs(folder, PAIRS[:5], ("test.src", "test.tgt"))
-    plain = Options(**SMALL, data=str(folder))
+    plain = changed(Options(), **SMALL, data=str(folder))
     links = tmp_path / "links"
-    found = {load_splits(plain).fingerprint()}
+    found = {digest_of(load(plain))}
     for text in ("0-0\n", "0-1\n", "0-0 1p1\n"):
         links.write_text(text * 5)
-        found.add(load_splits(dataclasses.replace(plain, test_links=str(links))).fingerprint())
+        found.add(digest_of(load(changed(plain, test_links=str(links)))))
     write_pairs(folder, PAIRS[:5], ("valid.src", "valid.tgt"))
     posterior = tmp_path / "posterior"
     posterior.write_text("0-0\n" * len(PAIRS))
-    given = dataclasses.replace(plain, row="variational_enum", posterior_file=str(posterior))
-    given = dataclasses.replace(given, valid_posterior_file=str(tmp_path / "valid"))
+    given = changed(plain, model="variational_enum", posterior_file=str(posterior))
+    given = changed(given, valid_posterior_file=str(tmp_path / "valid"))
     for text in ("0-0\n", "0-1\n"):
         (tmp_path / "valid").write_text(text * 5)
-        found.add(load_splits(given).fingerprint())
+        found.add(digest_of(load(given)))
     assert len(found) == 6
 
 
 def test_the_embedded_pairs_have_gold_alignments():
-    options = Options(max_train_pairs=100, max_test_pairs=50)
-    splits = load_splits(options)
-    assert (len(splits.train), len(splits.valid), len(splits.test)) == (100, 800, 50)
+    options = changed(Options(), max_train_pairs=100, max_test_pairs=50)
+    parts = load(options)
+    assert (len(parts["train"]), len(parts["valid"]), len(parts["test"])) == (100, 800, 50)
     for part in ("train", "valid", "test"):
-        pairs = getattr(splits, part)
-        assert len(splits.links[part]) == len(pairs)
-        for source, target, links in zip(pairs.sources, pairs.targets, splits.links[part], strict=True):
+        pairs = parts[part]
+        assert len(pairs.links) == len(pairs)
+        for source, target, links in zip(pairs.sources, pairs.targets, pairs.links, strict=True):
             assert max(i for i, _ in links.possible) < len(source.split())
             assert max(j for _, j in links.possible) < len(target.split())
-    shuffled = load_splits(dataclasses.replace(options, shuffle_sources=True))
-    assert sorted(shuffled.train.sources) == sorted(splits.train.sources)
-    assert shuffled.train.sources != splits.train.sources
-    assert shuffled.train.targets == splits.train.targets
+    shuffled = load(changed(options, shuffle_sources=True))
+    assert sorted(shuffled["train"].sources) == sorted(parts["train"].sources)
+    assert shuffled["train"].sources != parts["train"].sources
+    assert shuffled["train"].targets == parts["train"].targets
+
+
+def test_other_pairs_of_evaluate(tmp_path):
+    """A table has the columns of the run's own; links are those of the pairs, and none are invented."""
+    options = small_options(tmp_path)
+    text = changed(options, source_column="de", target_column="en")
+    table = tmp_path / "other.tsv"
+    table.write_text("en\tde\n" + "".join(f"{target}\t{source}\n" for source, target in PAIRS[:3]))
+    (tmp_path / "links").write_text("0-0\n1p1\n0-0 5-2\n")
+    found = APPLICATION.read_other(text, EvaluateNmt("", table=str(table)))
+    assert (found.sources, found.targets, found.links) == (*map(list, zip(*PAIRS[:3])), None)
+    found = APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
+    assert [entry.sure for entry in found.links] == [{(0, 0)}, set(), {(0, 0), (5, 2)}]
+    assert APPLICATION.read_other(text, EvaluateNmt("")) is None
+    (tmp_path / "links").write_text("0-0\n1p1\n0-0 6-2\n")
+    with pytest.raises(InputError, match=r"links:3: the link 6-2 is out of range"):
+        APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
 
 
 def linked(pairs):
@@ -192,46 +214,49 @@ def test_alignments_from_a_file(tmp_path, eagerly):
         source, target = map(int, link.split("-"))
         matrix[target, source] = 1.0
     (tmp_path / "valid.jsonl").write_text(f"{json.dumps(matrix.tolist())}\n" * len(PAIRS[30:]))
-    options = Options(
+    options = changed(
+        Options(),
         **SMALL,
         data=str(folder),
-        row="variational_enum",
+        model="variational_enum",
         out=str(tmp_path / "run"),
         posterior_file=str(tmp_path / "train.links"),
         valid_posterior_file=str(tmp_path / "valid.jsonl"),
         posterior_smoothing=0.3,
         export=False,
     )
-    splits = load_splits(options)
-    codec = Codec.fit(options, splits.train)
+    parts = load(options)
+    codec = Codec.fit(options, parts["train"])
     for part in ("train", "valid"):
-        encoded = EncodedPairs.encode(options, codec, getattr(splits, part), posteriors=splits.posteriors[part])
-        inputs, target = next(iter(encoded.batches(options)))
+        encoded = EncodedText.of(options, codec, parts[part])
+        inputs, target = next(iter(encoded.training_batches(options)))
         posterior = np.exp(inputs["posterior_logits"])
         assert posterior.shape == (*target.shape[:2], inputs["source"].shape[1])
         np.testing.assert_allclose(posterior.sum(-1), 1.0, rtol=1e-5)
         np.testing.assert_allclose(posterior[0, :6], 0.7 * matrix + 0.3 / 6, rtol=1e-4)
         # The end of the sentence is aligned to nothing in particular.
         np.testing.assert_allclose(posterior[0, 6], 1 / 6, rtol=1e-4)
-    training.train(options)
-    record = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert record["parameters"]["inference"] == 0
-    likelihood = record["report"]["likelihood"]
+    run = prepared(APPLICATION, options)
+    assert run.models.parameters["inference"] == 0
+    run.models.training.compile("adam", run_eagerly=True, **APPLICATION.compile(run))
+    losses = [run.models.training.train_on_batch(*batch) for batch in APPLICATION.batches(run, run.data["train"])]
+    assert len(losses) == APPLICATION.num_batches(run, run.data["train"]) and np.isfinite(losses).all()
+    likelihood = evaluate(run, run.data["valid"])[0]["likelihood"]
     assert likelihood["elbo_perplexity"] >= likelihood["perplexity"]
     assert likelihood["kl_nats"] > 0
     for changes, message in (
         ({"valid_posterior_file": None}, "belong together; one of them is missing"),
-        ({"row": "soft"}, "--posterior-file: the row soft has no posterior"),
+        ({"model": "soft"}, "--posterior-file: the model soft has no posterior"),
         ({"posterior_smoothing": 0.0}, r"--posterior-smoothing: must be in \(0, 1\]"),
     ):
         with pytest.raises(InputError, match=message):
-            validate(dataclasses.replace(options, **changes))
+            check(changed(options, **changes))
     (tmp_path / "valid.jsonl").write_text("[[1.0]]\n" * len(PAIRS[30:]))
     with pytest.raises(InputError, match=r"valid.jsonl:1: expected 6 rows of 6. Received: \(1, 1\)"):
-        load_splits(options)
+        load(options)
     (tmp_path / "train.links").write_text("0-0\n" * 29)
     with pytest.raises(InputError, match=r"train.links"):
-        load_splits(options)
+        load(options)
 
 
 def test_the_pieces_of_a_word_share_its_alignment():
@@ -245,10 +270,10 @@ def test_the_pieces_of_a_word_share_its_alignment():
 
 def test_batches_by_tokens(tmp_path):
     options = small_options(tmp_path, batch_tokens=30)
-    splits = load_splits(options)
-    encoded = EncodedPairs.encode(options, Codec.fit(options, splits.train), splits.train)
-    batches = list(encoded.batches(options, shuffle=True, num_epochs=1))
-    assert len(batches) == encoded.num_batches(options)
-    assert sum(len(target) for _, target in batches) == len(splits.train)
+    parts = load(options)
+    encoded = EncodedText.of(options, Codec.fit(options, parts["train"]), parts["train"])
+    num_batches = encoded.num_batches(options.fit.batch_size, options.text.batch_tokens)
+    batches = list(encoded.training_batches(options, first_epoch=0).take(num_batches))
+    assert sum(len(target) for _, target in batches) == len(parts["train"])
     assert all(target.shape[0] * target.shape[1] <= 30 for _, target in batches)
     assert max(len(target) for _, target in batches) > 2

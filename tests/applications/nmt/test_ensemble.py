@@ -58,7 +58,8 @@ def test_draws_without_noise_are_the_search_at_the_mean():
     soft, run = translator_of("bam_weibull", "soft")
     steps = DrawnSteps(run.models, 2, seed=0, of_sentences=True)
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
-    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, soft._options.value.text.max_length + 1)
+    num_steps = run.options.text.max_length + 1
+    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, num_steps)
     expected = soft._search(SOURCE, 1)
     soft._draws_weights = True
     found = soft._search(SOURCE, 1)
