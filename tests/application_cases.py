@@ -1,6 +1,10 @@
 """Options and runs for the tests of the programs."""
 
+import pathlib
+import re
+
 from applications.common.application import Run
+from applications.common.compare import Comparison
 from applications.common.options import fields_of, with_values
 
 
@@ -17,3 +21,40 @@ def prepared(application, options):
     codec = application.codec(options, data)
     encoded = {name: application.encode(options, codec, part, name == "train") for name, part in data.items()}
     return Run(None, options, encoded, codec, application.build(options, codec))
+
+
+class Compared(Comparison):
+    """A comparison whose runs are not trained: their records are given, and what `evaluate` writes of them.
+
+    Attributes:
+        asked: Dictionary from the folder of a run to the arguments of its `evaluate`.
+    """
+
+    def __init__(self, application, options, records, reports=None):
+        super().__init__(application, options)
+        self.records = records
+        self.reports = reports
+        self.asked = {}
+        for run in self.planned:
+            pathlib.Path(run.options.run.out).mkdir(parents=True)
+
+    def write(self, name, of_models):
+        """Write a text file of every run, lines of a dictionary from a model to those of its seeds."""
+        for run in self.planned:
+            text = "".join(f"{line}\n" for line in of_models[run.name][run.seed])
+            pathlib.Path(run.options.run.out, name).write_text(text, encoding="utf-8")
+
+    def evaluate(self, name, arguments_of):
+        self.asked = {run.name: arguments_of(run) for run in self.planned}
+        return self.reports
+
+
+def tables_of(text):
+    """Return the tables of a Markdown text, from titles to lines, each a dictionary from heads to cells."""
+    found, title = {}, None
+    for part in text.strip().split("\n\n"):
+        if part.startswith("|"):
+            rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in part.splitlines()]
+            found[title] = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+        title = part
+    return found

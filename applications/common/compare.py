@@ -213,8 +213,8 @@ class Comparison:
             raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
 
     def lines(self, run, name):
-        """Return the lines of a text file of a run."""
-        return _text(pathlib.Path(run.options.run.out, name)).split("\n")[:-1]
+        """Return the lines of a text file that a run has left, one of `Application.files`."""
+        return _text(pathlib.Path(run.options.run.out, f"{name}.txt")).split("\n")[:-1]
 
     def history(self, run):
         """Return the rows of a run's history.csv, `None` where one has nothing."""

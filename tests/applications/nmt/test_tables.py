@@ -1,13 +1,15 @@
 """The tables of a comparison, on figures made by hand."""
 
-import re
-
+import numpy as np
 import pytest
+from application_cases import Compared, tables_of
 from sacrebleu.metrics import BLEU
 
-from applications.common.significance import compare_translations
-from applications.nmt.options import ROWS
-from applications.nmt.tables import MODELS, crossing_table, tables_of
+from applications.common.significance import compare_translations, mean_interval, paired_interval
+from applications.common.tables import difference_table, main_table
+from applications.nmt import tables
+from applications.nmt.application import APPLICATION, draw_alignments
+from applications.nmt.options import CompareNmt
 
 REFERENCES = [f"the {color} dog saw a cat near house {number}" for number in range(10) for color in ("red", "blue")]
 
@@ -31,23 +33,6 @@ def sentences(changed):
     return [text.replace("cat", "cow") if index < changed else text for index, text in enumerate(REFERENCES)]
 
 
-def tables(found, hypotheses, baseline="soft"):
-    """The tables as a dictionary from the start of a title to its lines, each a list of cells."""
-    text = tables_of(found, baseline, hypotheses, REFERENCES)
-    assert text.endswith("|\n") or "No differences" in text
-    return by_title(text)
-
-
-def by_title(text):
-    parsed, title = {}, None
-    for part in text.strip().split("\n\n"):
-        if part.startswith("|"):
-            rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in part.splitlines()]
-            parsed[title] = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
-        title = part
-    return parsed
-
-
 FOUND = {
     "soft": [record(7.0, 32.0, 2.0, "plug-in"), record(7.4, 31.0, 2.2, "plug-in")],
     "marginal": [record(6.0, 33.0), record(6.2, 32.5)],
@@ -55,19 +40,20 @@ FOUND = {
     "variational_enum": [record(6.4, 33.0), record(6.4, 33.0)],
     "bam_weibull": [record(6.9, 34.0, 1.5, "plug-in", name="mean"), record(6.9, 34.0, 1.5, "plug-in", name="mean")],
 }
-HYPOTHESES = {name: [sentences(3), sentences(5)] for name in FOUND} | {"marginal": [sentences(0), sentences(5)]}
 
 
-def test_every_row_has_its_words():
-    assert set(MODELS) == set(ROWS)
+def compared(folder, records=FOUND, reports=None, **options):
+    seeds = len(next(iter(records.values())))
+    given = CompareNmt(out=str(folder / "compared"), models=tuple(records), seeds=seeds, **options)
+    return Compared(APPLICATION, given, records, reports)
 
 
-def test_the_papers_layouts():
-    found = tables(FOUND, HYPOTHESES)
+def test_the_papers_layouts(tmp_path):
+    found = tables_of("\n\n".join([*tables.deng(compared(tmp_path)), *tables.fan(compared(tmp_path / "again"))]))
     table_1 = {line["model"] + line["E"]: line for line in found["Table 1 of Deng et al. 2018"]}
     assert table_1["Soft Attention-"]["kind of PPL"] == "plug-in"
     assert table_1["Soft Attention-"]["PPL"].startswith("7.200 [")
-    assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU"].startswith("33.300 [")
+    assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU"].startswith("33.30 [")
     entropies = found["Table 3 of Deng et al. 2018, right"]
     assert [line["entropy of p (nats)"].split()[0] for line in entropies] == ["2.100", "1.000", "1.000", "1.000"]
     table_4 = found["Table 4 of Fan et al. 2020"]
@@ -82,32 +68,52 @@ def test_the_papers_layouts():
     assert found[title][0]["s/step"].startswith("0.800 [")
 
 
-def test_differences_over_seeds():
-    found = tables(FOUND, HYPOTHESES)
-    lines = {line["row"]: line for line in found["Paired differences over seeds against soft"]}
-    assert set(lines) == set(FOUND) - {"soft"}
+def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
+    """The entropy of Table 3 is that of a categorical distribution, and the papers' lines are models by name."""
+    records = {"bam_weibull:units=8": FOUND["bam_weibull"], "marginal": FOUND["marginal"]}
+    comparison = compared(tmp_path, records)
+    found = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))
+    assert [line["model"] for line in found["Table 1 of Deng et al. 2018"]] == [
+        "BAM-WC (units=8)",
+        "Marginal Likelihood",
+    ]
+    assert [line["model"] for line in found["Table 3 of Deng et al. 2018, right"]] == ["Marginal Likelihood"]
+    assert [line["model"] for line in found["Table 4 of Fan et al. 2020"]] == ["BAM-WC (units=8)"]
+    assert tables.fan(compared(tmp_path / "other", {"marginal": FOUND["marginal"]})) == []
+    assert set(APPLICATION.layouts) == {"deng", "fan"}
+
+
+def test_means_and_differences_over_seeds():
+    (lines,) = tables_of("x\n\n" + main_table(APPLICATION.columns, FOUND)).values()
+    by_model = {line["model"]: line for line in lines}
+    assert by_model["soft"]["kind of PPL"] == "plug-in" and by_model["marginal"]["kind of PPL"] == "exact"
+    assert by_model["marginal"]["exact match (%)"] == "25.0 [25.0, 25.0]"
+    assert by_model["bam_weibull"]["entropy (nats)"].startswith("1.500")
+    assert by_model["soft"]["parameters (M)"].startswith("2.000") and "PPL (ELBO)" not in by_model["soft"]
+    (lines,) = tables_of("x\n\n" + difference_table(APPLICATION.columns, FOUND, "soft")).values()
+    by_model = {line["model"]: line for line in lines}
+    assert set(by_model) == set(FOUND) - {"soft"}
     # log(6 / 7), log(6.2 / 7.4): -0.154, -0.177.
-    assert lines["marginal"]["log PPL"].startswith("-0.166 [")
-    assert lines["marginal"]["BLEU"].startswith("1.250 [")
-    assert lines["marginal"]["entropy"].startswith("-1.100 [")
-    assert lines["marginal"]["kinds of PPL"] == "exact - plug-in"
+    assert by_model["marginal"]["log PPL"].startswith("-0.166 [")
+    assert by_model["marginal"]["BLEU"].startswith("1.25 [")
+    assert by_model["marginal"]["entropy (nats)"].startswith("-1.100 [")
+    assert not {"kind of PPL", "s/step", "parameters (M)", "inference (M)"} & set(by_model["marginal"])
 
 
-def test_differences_over_sentences():
-    found = tables(FOUND, HYPOTHESES)
-    (lines,) = (lines for title, lines in found.items() if title.startswith("Paired bootstrap over sentences"))
-    by_run = {(line["row"], line["seed"]): line for line in lines}
+def test_differences_over_sentences(tmp_path):
+    comparison = compared(tmp_path)
+    comparison.write(
+        "hypotheses.txt",
+        {name: [sentences(3), sentences(5)] for name in FOUND} | {"marginal": [sentences(0), sentences(5)]},
+    )
+    comparison.write("references.txt", {name: [REFERENCES, REFERENCES] for name in FOUND})
+    ((title, lines),) = tables_of(tables.over_sentences(comparison)).items()
+    assert title == "Paired bootstrap over sentences against soft, 1000 resamples, p two-sided"
+    by_run = {(line["model"], line["seed"]): line for line in lines}
+    assert set(by_run) == {(name, seed) for name in set(FOUND) - {"soft"} for seed in "01"}
     assert by_run["marginal", "0"]["BLEU"].startswith("5.")
     assert by_run["marginal", "1"]["BLEU"] == "0.00 [0.00, 0.00]"
     assert by_run["marginal", "1"]["p of BLEU"] == by_run["marginal", "1"]["p of chrF"] == "1.000"
-
-
-def test_one_seed_and_no_baseline():
-    one = {name: records[:1] for name, records in FOUND.items()}
-    text = tables_of(one, "hard_enum", {name: rows[:1] for name, rows in HYPOTHESES.items()}, REFERENCES)
-    assert text.startswith("one seed, no claim; 20 test sentences; signature")
-    assert "No differences: the baseline hard_enum is not among the rows." in text
-    assert "7.000 |" in text
 
 
 def test_the_paired_bootstrap():
@@ -125,32 +131,76 @@ def test_the_paired_bootstrap():
     assert compare_translations(metric, sentences(1), sentences(0), REFERENCES).p > 0.2
 
 
-def crossing(exact, kmax, soft, curve=None):
-    inferences = [
-        {"inference": name, "likelihood": {"kind": name, "perplexity": value}, "translation": {"bleu": 10 * value}}
+def test_intervals():
+    # Student's t with 2 degrees of freedom at 97.5%: 4.30265. Standard error of 1, 2, 3: 1 / sqrt(3).
+    half = 4.302652729911275 / np.sqrt(3)
+    assert mean_interval([1, 2, 3]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    assert paired_interval([11, 22, 33], [10, 20, 30]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    single = mean_interval([5.0])
+    assert single.mean == 5.0
+    assert np.isnan([single.low, single.high]).all()
+    with pytest.raises(ValueError, match="one number per seed"):
+        mean_interval([])
+    with pytest.raises(ValueError, match="same seeds"):
+        paired_interval([1], [1, 2])
+
+
+def crossed(exact, kmax, soft, curve=None):
+    """What `evaluate --inference ... --name crossing` writes of a run."""
+    inferences = {
+        name: {"likelihood": {"kind": name, "perplexity": value}, "translation": {"bleu": 10 * value}}
         for name, value in (("exact", exact), ("kmax:5", kmax), ("soft", soft))
         if value is not None
-    ]
-    return {"inferences": inferences, "k_curve": curve}
-
-
-def test_the_crossing():
-    curve = {"k": [1, 2], "renormalised": [-1.0, -0.5], "plain": [-2.0, -0.5]}
-    found = {
-        "hard_enum": [crossing(2.0, 3.0, 4.0, curve)],
-        "hard_sample": [crossing(2.5, 3.5, 4.5, curve)],
-        "bam_weibull": [crossing(None, None, 5.0)],
     }
-    parsed = by_title(crossing_table(found))
-    assert len(parsed["Crossing of training and inference"]) == 7
+    return {"report": {"inferences": inferences} | ({} if curve is None else {"k_curve": curve})}
+
+
+def test_the_crossing(tmp_path, monkeypatch):
+    """Every model under the inferences that it has; continuous alignments have no sum over them, and no K curve."""
+    curve = {"k": [1, 2], "renormalised": [-1.0, -0.5], "plain": [-2.0, -0.5]}
+    reports = {
+        "hard_enum": [crossed(2.0, 3.0, 4.0, curve)],
+        "hard_sample": [crossed(2.5, 3.5, 4.5, curve)],
+        "bam_weibull": [crossed(None, None, 5.0)],
+    }
+    records = {name: [record(1.0, 1.0)] for name in reports}
+    options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "split": "valid", "baseline": "soft"}
+    comparison = compared(tmp_path, records, reports, **options)
+    monkeypatch.setattr(comparison, "read", lambda run, name: {"pairs": [drawn(run.name)]})
+    parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
+    every = ["--split", "valid", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
+    continuous = ["--split", "valid", "--inference", "soft", "--k-curve", "0"]
+    assert comparison.asked == {"hard_enum": every, "hard_sample": every, "bam_weibull": continuous}
+    lines = parsed["Crossing of training and inference"]
+    assert [(line["model"], line["inference"]) for line in lines[-2:]] == [
+        ("hard_sample", "soft"),
+        ("bam_weibull", "soft"),
+    ]
+    assert len(lines) == 7 and lines[0]["PPL"] == "2.000" and lines[0]["BLEU"] == "20.00"
     left = parsed["Table 2 of Deng et al. 2018, left"]
     assert [line["model"] for line in left] == ["Hard Attention + Enum", "Hard Attention + Sample"]
     assert [left[1][name] for name in ("PPL, exact", "PPL, K-max 5", "BLEU, exact", "BLEU, K-max 5")] == [
         "2.500",
         "3.500",
-        "25.000",
-        "35.000",
+        "25.00",
+        "35.00",
     ]
     (right,) = (lines for title, lines in parsed.items() if "Table 2 of Deng et al. 2018, right" in title)
     assert [(line["sum"], line["K 1"]) for line in right[:2]] == [("renormalised", "2.718"), ("plain", "7.389")]
     assert len(right) == 4
+    assert (comparison.folder / "alignments.png").read_bytes().startswith(b"\x89PNG")
+
+
+def drawn(model):
+    """What `report` keeps of a pair to be drawn."""
+    kinds = ("mean",) if model == "bam_weibull" else ("prior", "exact")
+    weights = np.random.default_rng(len(model)).dirichlet(np.ones(2), size=3).tolist()
+    return {"source": ["a", "b"], "target": ["c", "d", "<end>"], "weights": dict.fromkeys(kinds, weights)}
+
+
+def test_models_are_drawn_side_by_side(tmp_path):
+    """A line for each pair; what a model has not is no panel."""
+    known = {name: [drawn(name), drawn(name)] for name in ("marginal", "bam_weibull")}
+    figure = draw_alignments(known, ("prior", "mean", "posterior"), tmp_path / "x.png")
+    titles = [axes.texts[-1].get_text() for axes in figure.axes if axes.get_images()]
+    assert titles == 2 * ["marginal: prior", "bam_weibull: mean"]
