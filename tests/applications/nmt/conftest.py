@@ -12,7 +12,7 @@ from applications.nmt.application import APPLICATION
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """Options of a run of two epochs, of a model with an inference network."""
-    options = small_options(tmp_path_factory.mktemp("nmt"), model="variational_enum", epochs=2)
+    options = small_options(tmp_path_factory.mktemp("nmt"), model="variational_enum", epochs=2, export=False)
     train(APPLICATION, options)
     return options
 

@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 
 from applications.text import metrics
@@ -85,17 +84,3 @@ def test_bleu_errors():
 def test_group_references():
     grouped = metrics.group_references(["s", "t", "s", "s"], ["1", "2", "3", "1"])
     assert list(grouped.items()) == [("s", ["1", "3"]), ("t", ["2"])]
-
-
-def test_intervals():
-    # Student's t with 2 degrees of freedom at 97.5%: 4.30265. Standard error of 1, 2, 3: 1 / sqrt(3).
-    half = 4.302652729911275 / math.sqrt(3)
-    assert metrics.mean_interval([1, 2, 3]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
-    assert metrics.paired_interval([11, 22, 33], [10, 20, 30]) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
-    single = metrics.mean_interval([5.0])
-    assert single.mean == 5.0
-    assert np.isnan([single.low, single.high]).all()
-    with pytest.raises(ValueError, match="one number per seed"):
-        metrics.mean_interval([])
-    with pytest.raises(ValueError, match="same seeds"):
-        metrics.paired_interval([1], [1, 2])

@@ -1,0 +1,88 @@
+"""What is reported of a trained model: several inferences, validation after each epoch, files."""
+
+import numpy as np
+import pytest
+from nmt_cases import PAIRS
+
+from applications.common.training import load_run
+from applications.nmt.application import APPLICATION, TranslateValidation
+from applications.nmt.evaluation import evaluate, normalized, quality, translate
+from applications.nmt.generation import Translator
+from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    run = load_run(APPLICATION, trained.run.out)
+    for name, part in APPLICATION.read(run.options).items():
+        run.data[name] = APPLICATION.encode(run.options, run.codec, part)
+    return run
+
+
+def test_several_inferences(run, eagerly, capsys):
+    """Each of them has a report of its own, the first one is also that of the tables, and each has its files."""
+    part, names = run.data["valid"], ("kmax:2", "exact", "soft")
+    report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", inference=names, k_curve=2))
+    assert list(report["inferences"]) == list(names)
+    assert {name: x["likelihood"]["kind"] for name, x in report["inferences"].items()} == {
+        "kmax:2": "K-max 2",
+        "exact": "exact",
+        "soft": "plug-in",
+    }
+    of_first = report["inferences"]["kmax:2"]
+    assert {name: report[name] for name in of_first} == of_first and report["inference"] == "kmax:2"
+    assert report["inferences"]["exact"]["likelihood"] == evaluate(run, part, "exact")[0]["likelihood"]
+    # K-max 2 is the curve at K = 2, renormalised.
+    curve = report["k_curve"]
+    assert curve["k"] == [1, 2]
+    assert np.log(of_first["likelihood"]["perplexity"]) == pytest.approx(-curve["renormalised"][1], rel=1e-4)
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line in names] == list(names)
+    files = APPLICATION.files(outputs)
+    assert set(files) == {"hypotheses", "references", "hypotheses_exact", "hypotheses_soft"}
+    for name, lines in files.items():
+        assert len(lines) == len(part.pairs), name
+    assert quality(files["hypotheses"], files["references"])["bleu"] == report["translation"]["bleu"]
+    assert files["references"] == normalized(run.codec, part.pairs.targets)
+
+
+def test_the_model_s_own_inference(run, eagerly, capsys):
+    report, outputs = APPLICATION.evaluate(run, run.data["valid"], EvaluateNmt(""))
+    assert list(report["inferences"]) == ["exact"] and "k_curve" not in report
+    assert set(APPLICATION.files(outputs)) == {"hypotheses", "references"}
+    assert "| figure" not in capsys.readouterr().out
+    at_the_end, of_training = APPLICATION.evaluate(run, run.data["valid"])
+    assert "inferences" not in at_the_end and at_the_end["translation"] == report["translation"]
+    assert APPLICATION.files(of_training) == APPLICATION.files(outputs)
+
+
+def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
+    """The perplexity that the loss amounts to, the BLEU of greedy translations of the first sentences, a picture."""
+    monkeypatch.setattr("applications.nmt.application.NUM_DECODED", 3)
+    monkeypatch.setattr(run.folder, "path", tmp_path)
+    callback, part = TranslateValidation(run), run.data["valid"]
+    logs = {"val_loss": 12.5}
+    callback.on_epoch_end(0, logs)
+    tokens = sum(len(text.split()) + 1 for text in part.pairs.targets) / len(part.pairs)
+    assert logs["val_perplexity"] == pytest.approx(np.exp(12.5 / tokens))
+    greedy = translate(Translator(run, num_beams=1), run.codec, part.sources[:3], title=None)
+    assert logs["val_bleu"] == quality(greedy, part.pairs.targets[:3])["bleu"]
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
+    logs["val_loss"] = 1e5
+    callback.on_epoch_end(1, logs)
+    assert logs["val_perplexity"] == np.inf
+
+
+def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly, capsys):
+    (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
+    options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)
+    written = list(APPLICATION.generate(run, options))
+    translator = Translator(run, "soft", 1)
+    assert written == [text.decode() for text in translator.generate([*(PAIRS[i][0] for i in (0, 1)), ""]).numpy()]
+    assert "truncated" not in capsys.readouterr().err
+
+
+def test_the_endpoints_have_the_inference_that_is_asked_for(run):
+    for options, name in ((None, "exact"), (ExportNmt(""), "exact"), (ExportNmt("", inference="kmax:2"), "kmax:2")):
+        module, names = APPLICATION.endpoints(run, options)
+        assert module.inference.value.name == name and names == ("generate", "n_best", "score")

@@ -1,0 +1,110 @@
+"""The tables and the curve of a comparison, on figures made by hand."""
+
+import pytest
+from application_cases import Compared, tables_of
+
+from applications.common.tables import difference_table, figures_of, main_table
+from applications.ved.application import APPLICATION
+from applications.ved.options import CompareVed
+
+
+def figures(bleu, entropy=None):
+    names = {f"bleu_{order}": bleu + order for order in range(1, 5)}
+    return names | ({} if entropy is None else {"entropy": entropy, "dist_1": 0.25, "dist_2": 0.5})
+
+
+def record(bleu, perplexity, sampling=None):
+    report = {"map": figures(bleu), "likelihood": {"perplexity": perplexity}}
+    if sampling is not None:
+        report["sampling"] = sampling
+        report["likelihood"] |= {"elbo_perplexity": 2 * perplexity, "kl": {"latent_kl": 1.5}, "active_units": 3}
+    return {"split": "valid", "report": report}
+
+
+RECORDS = {
+    "ded_dattn": [record(10.0, 4.0), record(12.0, 4.0)],
+    "ved_dattn@ved": [record(11.0, 3.0, figures(8.0, 2.0)), record(13.0, 3.0, figures(9.0, 2.2))],
+}
+
+
+def compared(folder, reports=None, **options):
+    options = CompareVed(out=str(folder / "compared"), models=tuple(RECORDS), seeds=2, baseline="ded_dattn", **options)
+    return Compared(APPLICATION, options, RECORDS, reports)
+
+
+def test_means_and_differences_over_seeds():
+    lines = {line["model"]: line for line in tables_of("x\n\n" + main_table(APPLICATION.columns, RECORDS))["x"]}
+    assert lines["ved_dattn@ved"]["BLEU-4, MAP"].startswith("16.00 [")
+    assert lines["ved_dattn@ved"]["BLEU-4, draws"].startswith("12.50 [") and lines["ded_dattn"]["BLEU-4, draws"] == "-"
+    assert lines["ved_dattn@ved"]["KL of z (nats)"].startswith("1.500")
+    assert lines["ved_dattn@ved"]["active units of z"].startswith("3 [")
+    # No model draws attention.
+    assert "KL of attention (nats)" not in lines["ved_dattn@ved"]
+    table = tables_of("x\n\n" + difference_table(APPLICATION.columns, RECORDS, "ded_dattn"))["x"]
+    assert [line["model"] for line in table] == ["ved_dattn@ved"]
+    # log(3 / 4).
+    assert table[0]["BLEU-4, MAP"].startswith("1.00 [") and table[0]["log PPL (plug-in)"].startswith("-0.288 [")
+
+
+def test_figures_of_a_run_are_those_that_it_has():
+    lines = tables_of("x\n\n" + figures_of(APPLICATION.columns, RECORDS["ded_dattn"][0]))["x"]
+    assert [(line["figure"], line["value"]) for line in lines] == [("BLEU-4, MAP", "14.00"), ("PPL (plug-in)", "4.000")]
+
+
+@pytest.mark.parametrize("layout, heads", [("table_2", 7), ("table_4", 4)])
+def test_the_paper_s_tables(tmp_path, layout, heads):
+    """A line for each model and inference; a deterministic model does not sample, and MAP has no entropy."""
+    (lines,) = tables_of(APPLICATION.layouts[layout](compared(tmp_path))[0]).values()
+    assert [(line["model"], line["inference"]) for line in lines] == [
+        ("ded_dattn", "map"),
+        ("ved_dattn@ved", "map"),
+        ("ved_dattn@ved", "sampling"),
+    ]
+    assert len(lines[0]) == 2 + heads
+    assert [line["BLEU-2"].split()[0] for line in lines] == ["13.00", "14.00", "10.50"]
+    assert [line["entropy (nats)"].split()[0] for line in lines] == ["-", "-", "2.100"]
+    assert ("BLEU-4" in lines[0]) == (layout == "table_2")
+
+
+def point(temperature, entropy, bleu):
+    return {"temperature": temperature, "entropy": entropy, "bleu_4": bleu}
+
+
+def test_quality_against_diversity(tmp_path):
+    """Means over seeds of every curve that a model has; nothing is evaluated where no temperature is asked for."""
+    reports = {
+        "ded_dattn": [{"report": {"curves": {"word": [point(0.5, 1.0, 9.0)]}}}] * 2,
+        "ved_dattn@ved": [
+            {
+                "report": {
+                    "curves": {"latent": [point(0.0, 0.0, 20.0), point(1.0, x, y)], "word": [point(0.5, 2.0, 3.0)]}
+                }
+            }
+            for x, y in ((2.0, 10.0), (3.0, 11.0))
+        ],
+    }
+    comparison = compared(tmp_path, reports, latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), curve_sources=7)
+    (text,) = APPLICATION.compared(comparison)
+    asked = "--split valid --max-sources 7 --curves-only --latent-temperatures 0 1 --word-temperatures 0.5"
+    assert comparison.asked == dict.fromkeys(RECORDS, asked.split())
+    ((title, lines),) = tables_of(text).items()
+    assert title == "Quality against diversity, validation, means over seeds"
+    assert [tuple(line.values()) for line in lines] == [
+        ("ded_dattn, word", "0.5", "1.000", "9.00"),
+        ("ved_dattn@ved, latent", "0", "0.000", "20.00"),
+        ("ved_dattn@ved, latent", "1", "2.500", "10.50"),
+        ("ved_dattn@ved, word", "0.5", "2.000", "3.00"),
+    ]
+    assert (comparison.folder / "quality_diversity.png").read_bytes().startswith(b"\x89PNG")
+    plain = compared(tmp_path / "plain")
+    assert APPLICATION.compared(plain) == [] and plain.asked == {}
+
+
+def test_a_model_without_a_curve(tmp_path):
+    """Latents of a deterministic model cannot be scaled."""
+    reports = {
+        "ded_dattn": [{"report": {"curves": {}}}] * 2,
+        "ved_dattn@ved": [{"report": {"curves": {"latent": [point(0.0, 0.0, 20.0)]}}}] * 2,
+    }
+    (text,) = APPLICATION.compared(compared(tmp_path, reports, latent_temperatures=(0.0,)))
+    assert [line["model, what is scaled"] for line in tables_of(text).popitem()[1]] == ["ved_dattn@ved, latent"]
