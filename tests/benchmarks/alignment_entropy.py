@@ -26,8 +26,8 @@ from benchmarks.alignment_evaluation import evaluate, look
 from benchmarks.alignment_model import KINDS, ROWS, build
 
 import keras_vattn
-from applications.common.markdown import interval_text, table
-from applications.text.metrics import mean_interval, paired_interval
+from applications.common.significance import mean_interval, paired_interval
+from applications.common.tables import interval_text, table
 
 # The order of table 3 says that each of these is positive.
 CLAIMS = (

@@ -1,6 +1,6 @@
 """Where a training step of the translation models goes, by TensorFlow's own profiler.
 
-Run as a program it prints a row's table: `python -m benchmarks.nmt_profile ROW`.
+Run as a program it prints a model's table: `python -m benchmarks.nmt_profile MODEL`.
 """
 
 import collections
@@ -25,9 +25,9 @@ PARTS = {
 }
 
 
-def operations(row):
+def operations(model):
     """Return seconds of wall time of a step, and those of its operations: a dictionary from name to seconds a step."""
-    step = training_step(row)
+    step = training_step(model)
     for _ in range(3):
         step()
     seconds = []

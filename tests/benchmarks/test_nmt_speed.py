@@ -7,51 +7,51 @@ import sys
 
 import numpy as np
 from benchmarks.latent_emission import matrix_products
-from benchmarks.nmt_step import ROWS, STEPS, beam_search, emission_operations, operations, training_step
+from benchmarks.nmt_step import MODELS, STEPS, beam_search, emission_operations, operations, training_step
 from benchmarks.paired import interleave, median_interval, report
 
 SIZES = "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping"
 
 
 def test_step_over_soft():
-    steps = {row: training_step(row) for row in ROWS}
+    steps = {model: training_step(model) for model in MODELS}
     seconds = interleave({**steps, "products": matrix_products(1, 1)}, num_rounds=12)
     # Those of `matrix_products`: forward and backward of 150 rows with the output matrix.
     rate = 3 * 2 * 6 * 25 * 768 * 14_000 / seconds["products"]
     rows = []
-    for row in ROWS:
-        bound = operations(row) / rate
-        rows.append((row, median_interval(1e3 * seconds[row]), "ms"))
-        rows.append((f"{row} / soft", median_interval(seconds[row] / seconds["soft"]), "ratio"))
-        rows.append((f"{row}, its matrix products", median_interval(1e3 * bound), "ms"))
-        rows.append((f"{row}, those of the words", median_interval(1e3 * emission_operations(row) / rate), "ms"))
-        rows.append((f"{row} / its products", median_interval(seconds[row] / bound), "ratio"))
+    for model in MODELS:
+        bound = operations(model) / rate
+        rows.append((model, median_interval(1e3 * seconds[model]), "ms"))
+        rows.append((f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio"))
+        rows.append((f"{model}, its matrix products", median_interval(1e3 * bound), "ms"))
+        rows.append((f"{model}, those of the words", median_interval(1e3 * emission_operations(model) / rate), "ms"))
+        rows.append((f"{model} / its products", median_interval(seconds[model] / bound), "ratio"))
     rows.append(("rate of the products", median_interval(rate / 1e9), "Gflop/s"))
     report(f"nmt step: {SIZES}", rows)
 
 
 def test_peak_memory():
-    """Peak resident memory of a process that runs one step, less that before it; three processes a row."""
+    """Peak resident memory of a process that runs one step, less that before it; three processes a model."""
     root = pathlib.Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)])}
     rows, medians = [], {}
-    for row in ROWS:
+    for model in MODELS:
         peaks = []
         for _ in range(3):
-            command = [sys.executable, "-m", "benchmarks.nmt_step", row]
+            command = [sys.executable, "-m", "benchmarks.nmt_step", model]
             printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
             peak, before = map(float, printed.split()[-2:])
             peaks.append(peak - before)
-        medians[row] = float(np.median(peaks))
-        rows.append((row, (medians[row], min(peaks), max(peaks)), "MiB"))
-        rows.append((f"{row} / soft", (medians[row] / medians["soft"],) * 3, "ratio"))
+        medians[model] = float(np.median(peaks))
+        rows.append((model, (medians[model], min(peaks), max(peaks)), "MiB"))
+        rows.append((f"{model} / soft", (medians[model] / medians["soft"],) * 3, "ratio"))
     report(f"nmt memory: {SIZES}, median [smallest, largest] of three processes", rows)
 
 
 def test_beam_search():
     rows = []
-    for row in ("soft", "marginal"):
+    for model in ("soft", "marginal"):
         for batch in (1, 32):
-            seconds = interleave({"search": beam_search(row, batch)}, num_rounds=5)["search"]
-            rows.append((f"{row}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
+            seconds = interleave({"search": beam_search(model, batch)}, num_rounds=5)["search"]
+            rows.append((f"{model}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
     report(f"nmt beam search: 10 beams, {STEPS + 1} steps, S 25, V 14,000, paper preset", rows)

@@ -1,52 +1,56 @@
 """Speed of the variational encoder-decoder at the paper's sizes. Prints tables and asserts no time."""
 
-import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from benchmarks.paired import interleave, median_interval, report
+from benchmarks.paper import compiled, paper_options
 
 import keras_vattn
+from applications.common.application import Run
 from applications.text.text import TextEncoder, Tokenizer, Vocabulary
-from applications.ved import model as ved_model
-from applications.ved import training
+from applications.ved import model
+from applications.ved.application import APPLICATION
 from applications.ved.data import Codec
 from applications.ved.generation import Generator
-from applications.ved.options import PAPER
+from applications.ved.options import PROGRAM
+
+
+def build(options):
+    return model.build(options, options.text.source_vocabulary_size, options.text.target_vocabulary_size)
 
 
 def batch(options, source_length, target_length):
-    generator = np.random.default_rng(0)
-    source = generator.integers(4, options.source_vocabulary_size, (options.batch_size, source_length), dtype=np.int32)
-    target = generator.integers(4, options.target_vocabulary_size, (options.batch_size, target_length), dtype=np.int32)
+    generator, text, rows = np.random.default_rng(0), options.text, options.fit.batch_size
+    source = generator.integers(4, text.source_vocabulary_size, (rows, source_length), dtype=np.int32)
+    target = generator.integers(4, text.target_vocabulary_size, (rows, target_length), dtype=np.int32)
     return {"source": tf.constant(source), "target_input": tf.constant(target)}, tf.constant(target)
 
 
 def training_step(options, source_length=30, target_length=21):
-    models = ved_model.build(options, options.source_vocabulary_size, options.target_vocabulary_size)
-    training.compile_model(models, options, steps_per_epoch=1000)
+    models = compiled(APPLICATION, options, build(options)).models
     inputs, targets = batch(options, source_length, target_length)
     return lambda: models.training.train_on_batch(inputs, targets)
 
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_variational_over_deterministic_training_step(jit):
-    rows = ("ved_vattn_mean", "ved_dattn")
-    steps = {row: training_step(dataclasses.replace(PAPER, row=row, jit=jit)) for row in rows}
+    models = ("ved_vattn_mean", "ved_dattn")
+    steps = {name: training_step(paper_options(PROGRAM, model=name, jit=jit)) for name in models}
     seconds = interleave(steps, num_rounds=30)
     ratios = seconds["ved_vattn_mean"] / seconds["ved_dattn"]
     report(
         f"training step paper preset {'jit' if jit else 'graph'}: batch 100, S 30, T 21, vocabulary 40,000",
-        [(row, median_interval(1e3 * seconds[row]), "ms") for row in rows]
+        [(name, median_interval(1e3 * seconds[name]), "ms") for name in models]
         + [("ved_vattn_mean / ved_dattn", median_interval(ratios), "ratio")],
     )
 
 
 def test_step_time_over_source_length():
     lengths = (16, 32, 64, 128)
-    options = dataclasses.replace(PAPER, source_vocabulary_size=4000, target_vocabulary_size=4000)
+    options = paper_options(PROGRAM, source_vocabulary_size=4000, target_vocabulary_size=4000)
     seconds = interleave({length: training_step(options, length) for length in lengths}, num_rounds=30)
     rows = [(f"S = {length}", median_interval(1e3 * seconds[length]), "ms") for length in lengths]
     rows += [
@@ -57,11 +61,10 @@ def test_step_time_over_source_length():
 
 
 def test_greedy_decoding_throughput():
-    options = dataclasses.replace(PAPER, row="ved_vattn_mean")
-    models = ved_model.build(options, options.source_vocabulary_size, options.target_vocabulary_size)
-    vocabulary = Vocabulary([f"w{index}" for index in range(options.target_vocabulary_size - 4)])
+    options = paper_options(PROGRAM, model="ved_vattn_mean")
+    vocabulary = Vocabulary([f"w{index}" for index in range(options.text.target_vocabulary_size - 4)])
     encoder = TextEncoder(Tokenizer(), vocabulary)
-    generator = Generator(models, Codec(encoder, encoder, vocabulary, vocabulary), options)
+    generator = Generator(Run(None, options, {}, Codec(encoder, encoder, vocabulary, vocabulary), build(options)))
     inputs, _ = batch(options, 30, 21)
     compiled = tf.function(lambda source: generator.greedy(source)["ids"], jit_compile=True)
     seconds = interleave(
@@ -71,18 +74,17 @@ def test_greedy_decoding_throughput():
         },
         num_rounds=30,
     )
-    rows = [(name, median_interval(options.batch_size / seconds[name]), "sentences/s") for name in seconds]
+    rows = [(name, median_interval(options.fit.batch_size / seconds[name]), "sentences/s") for name in seconds]
     rows.append(("jit / graph, time", median_interval(seconds["jit"] / seconds["graph"]), "ratio"))
     report("greedy decoding throughput: batch 100, S 30, at most 21 words, vocabulary 40,000", rows)
 
 
 def test_where_the_time_of_a_step_goes():
-    options = dataclasses.replace(PAPER, row="ved_vattn_mean")
-    models = ved_model.build(options, options.source_vocabulary_size, options.target_vocabulary_size)
-    training.compile_model(models, options, steps_per_epoch=1000)
+    options = paper_options(PROGRAM, model="ved_vattn_mean")
+    models = compiled(APPLICATION, options, build(options)).models
     inputs, targets = batch(options, 30, 21)
-    hidden = tf.random.normal((options.batch_size, 21, options.units))
-    context = tf.random.normal((options.batch_size, 21, 2 * options.encoder_units))
+    hidden = tf.random.normal((options.fit.batch_size, 21, options.network.units))
+    context = tf.random.normal((options.fit.batch_size, 21, 2 * options.network.encoder_units))
     loss = keras_vattn.SequenceCrossentropy(ignore_class=0)
 
     def gradient_of(function):

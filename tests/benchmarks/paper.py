@@ -1,0 +1,18 @@
+"""The programs' models at the sizes of their papers, compiled as `train` does."""
+
+from applications.common.application import Run
+from applications.common.options import with_values
+from applications.common.training import optimizer_of
+
+
+def paper_options(program, **values):
+    """Return the options of the preset `paper`, some of them others."""
+    return with_values(program.default, program.preset_values("paper") | values)
+
+
+def compiled(application, options, models):
+    """Compile models for training; return their run, without data."""
+    run = Run(None, options, {}, None, models)
+    optimizer = optimizer_of(options.fit, num_batches=1000, num_steps=1000)
+    models.training.compile(optimizer, jit_compile=options.fit.jit, **application.compile(run))
+    return run
