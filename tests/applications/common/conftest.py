@@ -1,0 +1,88 @@
+"""Every program with tiny data, trained once a session for all tests that only read the run."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+
+import pytest
+from program_cases import CASES
+
+from applications.common import training
+
+
+@dataclasses.dataclass
+class Trained:
+    """A finished run, and what its training printed."""
+
+    path: pathlib.Path
+    output: str
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory):
+    """Returns the `Trained` of a case."""
+    known = {}
+
+    def run_of(case):
+        if case.name not in known:
+            path = tmp_path_factory.mktemp(case.name) / "run"
+            known[case.name] = Trained(path, case.succeeds(*case.train(path)))
+        return known[case.name]
+
+    return run_of
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.fixture
+def toy():
+    return CASES["toy"]
+
+
+@pytest.fixture
+def trained(run_of, case):
+    return run_of(case).path
+
+
+@pytest.fixture
+def trained_toy(run_of, toy):
+    return run_of(toy).path
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of the run, to write into."""
+    return shutil.copytree(trained, tmp_path / "copied")
+
+
+@pytest.fixture
+def copied_toy(trained_toy, tmp_path):
+    return shutil.copytree(trained_toy, tmp_path / "copied")
+
+
+@pytest.fixture
+def weights_only(monkeypatch):
+    """Leaves the report out of a run."""
+    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+
+
+@pytest.fixture
+def interrupted():
+    """A context in which training stops as Ctrl-C would, at the end of that step of that epoch, counted from 0."""
+
+    @contextlib.contextmanager
+    def interrupted(epoch, step):
+        class Interrupt(training.StopOnNaN):
+            def on_train_batch_end(self, batch, logs=None):
+                if (self.checkpoint.epoch, self.checkpoint.step) == (epoch, step):
+                    raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(training, "StopOnNaN", Interrupt)
+            yield
+
+    return interrupted

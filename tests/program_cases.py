@@ -1,0 +1,271 @@
+"""The programs whose commands are tested, each with tiny data and options, called in this process."""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+import tensorflow as tf
+import toy_program.options
+
+from applications.common.command_line import main
+from applications.nmt.options import PROGRAM as NMT
+from applications.ved.options import PROGRAM as VED
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = ("der hund", "die katze", "das kind", "mein freund")
+THINGS = {"den ball": "the ball", "das haus": "the house", "ein buch": "a book"}
+VERBS = {"gesehen": "seen", "gekauft": "bought", "gefunden": "found"}
+PAIRS = [
+    (f"{subject} hat {thing} {verb}", f"{other} has {VERBS[verb]} {THINGS[thing]}")
+    for subject, other in zip(SOURCES, ("the dog", "the cat", "the child", "my friend"), strict=True)
+    for thing in THINGS
+    for verb in VERBS
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program with data of a few examples and options of a few weights.
+
+    Attributes:
+        program: `Program`.
+        options: Options of `train` beside the data.
+        data: Dictionary from the options that name files to the text of these.
+        evaluated: The same of `evaluate`.
+        lines: Inputs of `generate` or `predict`.
+        unreadable: Text of one that cannot be read, and what the error says.
+        other_codec: An option that the codec depends on, and another value.
+        other_start: A model that shares weights with that of `options`.
+        answers: Files that the program leaves beside those of the platform.
+        outputs: Text files that `evaluate` writes too.
+        quality: Columns of the history that the program adds.
+        eager: Whether the commands run step by step: at these sizes much faster than to trace a recurrent model.
+    """
+
+    program: object
+    options: dict
+    data: dict
+    evaluated: dict
+    lines: tuple
+    unreadable: tuple
+    other_codec: tuple
+    other_start: str
+    answers: tuple
+    outputs: tuple
+    quality: tuple
+    eager: bool = True
+
+    @property
+    def name(self):
+        return self.program.name.rpartition(".")[2].removesuffix("_program")
+
+    @property
+    def answer(self):
+        """The command that answers inputs."""
+        return "predict" if "predict" in self.program.commands else "generate"
+
+    def train(self, out, **changes):
+        """Return the command line of `train` for a run in the folder `out`, its data in files beside it."""
+        folder = pathlib.Path(out).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {"out": str(out), **self.options, **written(self.data, folder), **changes}
+        return ["train", *words_of(values)]
+
+    def call(self, *arguments, standard_input=None):
+        """Run a command; return its status, standard output and standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(out))
+            stack.enter_context(contextlib.redirect_stderr(err))
+            stack.enter_context(execution(self.eager))
+            if standard_input is not None:
+                stack.enter_context(replaced_input(standard_input))
+            try:
+                status = main(self.program, [str(argument) for argument in arguments])
+            except SystemExit as stop:
+                status = stop.code
+        return status, out.getvalue(), err.getvalue()
+
+    def succeeds(self, *arguments, **options):
+        """Run a command that succeeds; return its standard output."""
+        status, out, err = self.call(*arguments, **options)
+        assert status == 0, err
+        return out
+
+    def fails(self, message, *arguments, status=2, **options):
+        """Run a command that ends with one line of an error, and nothing else."""
+        found, out, err = self.call(*arguments, **options)
+        assert found == status, (found, err)
+        assert err.startswith("error: ") and err.count("\n") == 1, err
+        assert message in err, err
+        return out
+
+
+def written(data, folder):
+    """Write the files that options name; return these with the files' paths."""
+    values = {}
+    for name, text in data.items():
+        path = folder / f"{name}{'.tsv' if name.endswith('table') else '.txt'}"
+        path.write_text(text, encoding="utf-8")
+        values[name] = str(path)
+    return values
+
+
+def words_of(values):
+    """Return the words of a command line for options of these values."""
+    words = []
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", "none" if value is None else str(value)]
+    return words
+
+
+@contextlib.contextmanager
+def execution(eager):
+    """Run every tf.function step by step, or not."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(eager)
+    try:
+        with warnings.catch_warnings():
+            # Datasets stay graphs.
+            warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions_eagerly`")
+            yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def replaced_input(content):
+    """Standard input that holds these bytes."""
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
+def read_json(path):
+    return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def read_history(folder):
+    """Return the rows of a run's history."""
+    with open(pathlib.Path(folder, "history.csv"), encoding="utf-8", newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def without_time(rows):
+    """Return rows of a history without what a clock says."""
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
+
+
+def read_arrays(path):
+    """Return what an .npz file holds, its text as str."""
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def read_checkpoint(folder):
+    """Return the record of a run's checkpoint and its arrays."""
+    arrays = read_arrays(pathlib.Path(folder, "checkpoints", "checkpoint.npz"))
+    return json.loads(arrays.pop("record").tobytes()), arrays
+
+
+def files_of(folder):
+    """Return what a folder holds, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*")}
+
+
+def table_of(pairs):
+    return "".join(f"{source}\t{target}\n" for source, target in (("source", "target"), *pairs))
+
+
+def numbers(rows, seed=0):
+    """Return lines of examples of the toy program."""
+    steps = np.random.default_rng(seed).normal(size=(rows, 6, 4)).round(2)
+    return [
+        " ".join(map(str, [int(row[0, 1:].argmax()), *row.ravel()]))
+        for row in np.where(np.arange(4) > 0, steps, (np.arange(6) == 0)[None, :, None] * 4)
+    ]
+
+
+TOY_CASE = Case(
+    program=toy_program.options.PROGRAM,
+    options={"units": 4, "batch_size": 10, "epochs": 2},
+    data={"data": "".join(f"{line}\n" for line in numbers(60))},
+    evaluated={"data": "".join(f"{line}\n" for line in numbers(12, seed=1))},
+    lines=tuple(line.partition(" ")[2] for line in numbers(3, seed=2)),
+    unreadable=(b"1 2 three\n", "standard input: could not convert string 'three'"),
+    other_codec=("standardize", False),
+    other_start="deterministic",
+    answers=("scale.json", "predicted.txt"),
+    outputs=("predicted",),
+    quality=("val_accuracy",),
+    eager=False,
+)
+TEXT = {"embedding_width": 6, "encoder_units": 5, "units": 8, "valid_fraction": 0.2, "epochs": 2}
+VED_CASE = Case(
+    program=VED,
+    options={
+        **TEXT,
+        "latent_units": 3,
+        "attention_size": 6,
+        "max_source_length": 7,
+        "max_target_length": 5,
+        "batch_size": 10,
+        "annealing_center": 4.0,
+        "annealing_slope": 0.5,
+        "num_draws": 2,
+        "num_decoded": 3,
+        "max_test_sources": 4,
+    },
+    data={"train_table": table_of(PAIRS)},
+    evaluated={"table": table_of(PAIRS[3:8])},
+    lines=("der hund hat das haus gekauft", "mein freund", ""),
+    unreadable=(b"fine\n\xff\n", "standard input:2: the line is not UTF-8"),
+    other_codec=("lowercase", False),
+    other_start="ved_vattn_0",
+    answers=("source_vocabulary.txt", "target_vocabulary.txt", "samples.txt", "generated.txt", "alignment.png"),
+    outputs=("generated",),
+    quality=("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1", "val_map_bleu_2", "val_map_bleu_4"),
+)
+NMT_CASE = Case(
+    program=NMT,
+    options={
+        **TEXT,
+        "model": "variational_enum",
+        "attention_units": 5,
+        "vocabulary_size": 60,
+        "segmentation": "words",
+        "max_length": 12,
+        "batch_size": 10,
+        "num_beams": 2,
+    },
+    data={"train_table": table_of(PAIRS)},
+    evaluated={"table": table_of(PAIRS[3:8])},
+    lines=("der hund hat das haus gekauft", "mein freund hat den ball", ""),
+    unreadable=(b"fine\n\xff\n", "standard input:2: the line is not UTF-8"),
+    other_codec=("lowercase", False),
+    other_start="soft",
+    answers=(
+        "source_vocabulary.txt",
+        "target_vocabulary.txt",
+        "samples.txt",
+        "hypotheses.txt",
+        "references.txt",
+        "alignments.json",
+        "alignments.png",
+    ),
+    outputs=("hypotheses", "references"),
+    quality=("val_perplexity", "val_bleu"),
+)
+CASES = {case.name: case for case in (TOY_CASE, VED_CASE, NMT_CASE)}
