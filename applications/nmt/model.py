@@ -103,8 +103,8 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
+    # The training model is made of layers alone: Keras loses what two models inside of one share when it loads a file.
     encoder = keras.Model(source, memory, name="encoder")
-    memory = encoder(source)
 
     posterior, posterior_logits = None, None
     if options.text.posterior_file is not None:
@@ -118,9 +118,8 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
             options, "inference_target", target_dropout(target_embedding(target)), target_mask, 11
         )
         bilinear = keras_vattn.Bilinear(kernel_initializer=_initializer(options), name="posterior_score")
-        logits = bilinear(of_target, of_source)
-        posterior = keras.Model({"source": source, "target": target}, logits, name="posterior")
-        posterior_logits = posterior({"source": source, "target": target})
+        posterior_logits = bilinear(of_target, of_source)
+        posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
     decoder = keras_vattn.AttentionDecoder(
         options.network.units,
