@@ -100,7 +100,7 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
             # They are reset when an epoch begins, and some exist only after a step.
-            for variable, array in zip(self.model.metrics_variables, self._metrics, strict=True):
+            for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
                 variable.assign_add(array)
             self._metrics = None
         self.step += 1
@@ -114,7 +114,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _save(self):
         variables = training_variables(self.model)
-        metrics = self.model.metrics_variables if self.step else []
+        metrics = _metrics_variables(self.model) if self.step else []
         record = {
             "epoch": self.epoch,
             "step": self.step,
@@ -343,6 +343,11 @@ def training_variables(model):
         optimizer.build(model.trainable_variables)
     # `variables` has the states of the layers' seed generators, `weights` has not.
     return [*model.variables, *optimizer.variables]
+
+
+def _metrics_variables(model):
+    # A model has those of a layer that two of its parts hold twice.
+    return list({id(variable): variable for variable in model.metrics_variables}.values())
 
 
 def _description(variable):
