@@ -14,7 +14,7 @@ class Run:
         folder: `RunFolder`.
         options: Options of `train`.
         data: Dictionary from the name of a part, "train", "valid" and "test", to what `Application.encode` made of it.
-            The commands that read a run fill it as far as they need.
+            Empty where a command reads a run.
         codec: As `Application.codec` returns it.
         models: What `Application.build` returns; its `training` is the `keras.Model` that is trained.
     """
@@ -35,8 +35,6 @@ class Application:
         curves: Dictionary from columns of history.csv to their labels: quality, drawn beside the losses and the KLs.
         layouts: Dictionary from names of `compare --layout` to functions of a `compare.Comparison` that return
             Markdown, the tables of a paper for instance.
-        codec_options: Names of the options that the codec depends on: those of a run and of the one that it starts
-            from must be the same.
         example: What a user may give `generate` first.
     """
 
@@ -44,7 +42,6 @@ class Application:
     columns = ()
     curves = {}
     layouts = {}
-    codec_options = ()
     example = None
 
     def read(self, options):
@@ -82,7 +79,7 @@ class Application:
         raise NotImplementedError
 
     def batches(self, run, part, first_epoch=None):
-        """Return batches of a part, an entry of `run.data`, as a `tf.data.Dataset` or a list of tuples.
+        """Return batches of a part, an entry of `run.data`, as a `tf.data.Dataset`.
 
         Args:
             run: `Run`.
@@ -95,6 +92,11 @@ class Application:
     def num_batches(self, run, part):
         """Return how many batches an epoch of a part has."""
         raise NotImplementedError
+
+    def score(self, row):
+        """Return what early stopping, the best weights and the schedule plateau look at, of a row of the history: the
+        smaller, the better."""
+        return row["val_loss"]
 
     def callbacks(self, run):
         """Return the program's own callbacks of `fit`. They come before the history, to whose rows they may add."""
@@ -120,6 +122,10 @@ class Application:
     def files(self, outputs):
         """Return a dictionary from the names of text files that a report leaves to their lines."""
         return {}
+
+    def heading(self, record):
+        """Return what stands over the tables of a run and of a comparison: how much was reported on, signatures."""
+        return f"{record['split']} split"
 
     def report(self, run, part, record, outputs):
         """Write what is worth reading into `run.folder`, pictures too, and return lines for report.txt."""

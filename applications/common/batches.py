@@ -16,18 +16,15 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
     """
     with tf.device("CPU:0"):
         arrays = tf.nest.map_structure(tf.constant, arrays)
+    if first_epoch is None:
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size).prefetch(tf.data.AUTOTUNE)
     num_rows = len(tf.nest.flatten(arrays)[0])
 
     def rows_of(epoch):
-        order = tf.range(num_rows)
-        if first_epoch is not None:
-            order = tf.random.experimental.stateless_shuffle(order, tf.stack([seed, epoch]))
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_rows), tf.stack([seed, epoch]))
         return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
 
-    first, last = (0, 1) if first_epoch is None else (first_epoch, np.iinfo(np.int64).max)
-    rows = tf.data.Dataset.range(first, last).flat_map(rows_of)
-    if first_epoch is None:
-        rows = rows.apply(tf.data.experimental.assert_cardinality(num_array_batches(arrays, batch_size)))
+    rows = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of)
     return rows.map(lambda rows: tf.nest.map_structure(lambda x: tf.gather(x, rows), arrays)).prefetch(tf.data.AUTOTUNE)
 
 

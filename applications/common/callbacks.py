@@ -34,13 +34,19 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         path: File to write, ending in ".npz".
+        num_steps: Steps of a whole epoch; `None` where every epoch is one. An epoch that `fit` ends before is not
+            finished: one that goes on takes the rest of it.
         every_steps: Steps between two states; `None` for epochs alone.
+        every_seconds: Seconds before which no other state is saved, but the last one of `fit`.
+        beside: Callbacks with a method `write`, which is called before each state is saved.
 
     Attributes:
         epoch: Number of epochs that the restored state has finished.
         step: Steps that it has taken in the epoch after these. Give the `fit` that goes on an epoch of so many fewer
             steps, and its data without their batches.
         rows: History rows of the finished epochs.
+        unfinished: Row of an epoch that `fit` ended before, or `None`.
+        seconds: Seconds that the epoch had taken.
 
     Raises:
         ValueError: If `path` does not end in ".npz".
@@ -57,12 +63,15 @@ class Checkpoint(keras.callbacks.Callback):
     (3, 0)
     """
 
-    def __init__(self, path, every_steps=None):
+    def __init__(self, path, num_steps=None, every_steps=None, every_seconds=0.0, beside=()):
         super().__init__()
         self.path = pathlib.Path(path)
+        self.num_steps = num_steps
         self.every_steps = every_steps
-        self.epoch, self.step, self.rows = 0, 0, []
-        self._metrics = None
+        self.every_seconds = every_seconds
+        self.beside = beside
+        self.epoch, self.step, self.rows, self.unfinished, self.seconds = 0, 0, [], None, 0.0
+        self._metrics, self._saved = None, -math.inf
         if not self.path.name.endswith(".npz"):
             raise ValueError(f"`path` must end in '.npz'. Received: path={str(self.path)!r}")
 
@@ -88,6 +97,7 @@ class Checkpoint(keras.callbacks.Callback):
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
         self.epoch, self.step, self.rows = record["epoch"], record["step"], record["rows"]
+        self.unfinished, self.seconds = record["unfinished"], record["seconds"]
         self._metrics = metrics if self.step else None
 
     def on_train_begin(self, logs=None):
@@ -95,7 +105,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         if epoch != self.epoch:
-            self.epoch, self.step = epoch, 0
+            self.epoch, self.step, self.seconds = epoch, 0, 0.0
+        self._start = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
@@ -104,124 +115,152 @@ class Checkpoint(keras.callbacks.Callback):
                 variable.assign_add(array)
             self._metrics = None
         self.step += 1
-        if self.every_steps and self.step % self.every_steps == 0:
-            self._save()
+        ends = batch + 1 == self.params["steps"]
+        if ends and self.step == self.num_steps:
+            return  # The state after an epoch is saved with its row.
+        if ends or (self.every_steps and self.step % self.every_steps == 0):
+            # Validation will reset them.
+            self._totals = [_to_numpy(variable) for variable in _metrics_variables(self.model)]
+            self._save(self._totals, due=ends)
 
     def on_epoch_end(self, epoch, logs=None):
+        if self.num_steps is not None and self.step < self.num_steps:
+            self.unfinished = _row(epoch, logs)
+            self._save(self._totals, due=True)
+            return
         self.rows.append(_row(epoch, logs))
-        self.epoch, self.step = epoch + 1, 0
-        self._save()
+        self.epoch, self.step, self.unfinished, self.seconds = epoch + 1, 0, None, 0.0
+        self._start = time.monotonic()
+        self._save([], due=self.model.stop_training or self.epoch == self.params["epochs"])
 
-    def _save(self):
+    def _save(self, metrics, due):
+        now = time.monotonic()
+        if not due and now - self._saved < self.every_seconds:
+            return
+        for callback in self.beside:
+            callback.write()
         variables = training_variables(self.model)
-        metrics = _metrics_variables(self.model) if self.step else []
         record = {
             "epoch": self.epoch,
             "step": self.step,
             "rows": self.rows,
+            "unfinished": self.unfinished,
+            "seconds": self.seconds + now - self._start,
             "variables": [_description(variable) for variable in variables],
             "num_metrics": len(metrics),
         }
         arrays = {f"variable_{index:05d}": _to_numpy(variable) for index, variable in enumerate(variables)}
-        arrays |= {f"metric_{index:05d}": _to_numpy(variable) for index, variable in enumerate(metrics)}
+        arrays |= {f"metric_{index:05d}": array for index, array in enumerate(metrics)}
         arrays["record"] = np.frombuffer(json.dumps(record).encode(), "uint8")
         with replacing(self.path) as temporary, open(temporary, "xb") as file:
             np.savez(file, **arrays)
+        self._saved = now
 
 
 class KeepWeights(keras.callbacks.Callback):
-    """Writes the model's weights after each epoch that is the best so far, or after every one.
+    """Keeps the model's weights after each epoch that is the best so far, or after every one; `write` writes them.
 
     Args:
-        path: File to write, ending in ".npz", as `read_weights` reads it.
-        keep: "best", of the smallest loss on validation, or "last".
-        rows: History rows of a resumed run.
+        path: File to write, ending in ".npz", as `read_weights` reads it. A resumed run has the one that it wrote.
+        score: Function of a row of the history, the smaller the better.
+        keep: "best" or "last".
     """
 
-    def __init__(self, path, keep="best", rows=()):
+    def __init__(self, path, score, keep="best"):
         super().__init__()
         self.path = pathlib.Path(path)
+        self.score = score
         self.keep = keep
-        self.best = min((row["val_loss"] for row in rows), default=math.inf)
+        self.best = read_weights(self.path)[2]["score"] if self.path.exists() else math.inf
+        self._arrays = None
 
     def on_epoch_end(self, epoch, logs=None):
-        loss = logs.get("val_loss", math.inf)
-        if self.keep == "last" or loss < self.best or not self.path.exists():
-            self.best = min(loss, self.best)
-            write_weights(self.path, self.model)
+        row = _row(epoch, logs)
+        score = float(self.score(row))
+        if self.keep == "last" or score < self.best or not (self.path.exists() or self._arrays):
+            self.best = score if self.keep == "last" else min(score, self.best)
+            self._arrays = {f"weight_{index:05d}": _to_numpy(x) for index, x in enumerate(self.model.weights)}
+            self._arrays["names"] = np.array([weight.path for weight in self.model.weights])
+            record = json.dumps({"epoch": row["epoch"], "score": self.best, "row": row})
+            self._arrays["record"] = np.frombuffer(record.encode(), "uint8")
 
-
-def write_weights(path, model):
-    """Write the weights of a model, and their names, in one atomic step."""
-    arrays = {f"weight_{index:05d}": _to_numpy(weight) for index, weight in enumerate(model.weights)}
-    arrays["names"] = np.array([weight.path for weight in model.weights])
-    with replacing(path) as temporary, open(temporary, "xb") as file:
-        np.savez(file, **arrays)
+    def write(self):
+        """Write the weights that are kept, if others than those of the file are."""
+        if self._arrays is not None:
+            with replacing(self.path) as temporary, open(temporary, "xb") as file:
+                np.savez(file, **self._arrays)
+            self._arrays = None
 
 
 def read_weights(path):
-    """Return what `write_weights` wrote, the names and the arrays; `InputError` if it cannot be read."""
+    """Return what `KeepWeights` wrote: names, arrays, a record of their epoch; `InputError` if it cannot be read."""
     try:
         # Opened here: NumPy leaves one that it cannot read open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             names = archive["names"].tolist()
-            return names, [archive[f"weight_{index:05d}"] for index in range(len(names))]
+            arrays = [archive[f"weight_{index:05d}"] for index in range(len(names))]
+            return names, arrays, json.loads(archive["record"].tobytes())
     except UNREADABLE as error:
         raise InputError(f"{path} cannot be loaded: {error}") from error
 
 
 class DecayOnPlateau(keras.callbacks.Callback):
-    """Lowers the learning rate after each epoch whose loss on validation is not the best of more than `patience`.
+    """Lowers the learning rate after each epoch whose score is not the best of more than `patience` epochs.
 
     All it knows is the history, which a resumed run has.
 
     Args:
         factor: Factor on the learning rate.
-        patience: Epochs without a better loss that are let pass.
-        rows: History rows of a resumed run.
+        patience: Epochs without a better score that are let pass.
+        scores: Those of the epochs of a resumed run.
+        score: Function of a row of the history, the smaller the better.
     """
 
-    def __init__(self, factor, patience, rows):
+    def __init__(self, factor, patience, scores, score):
         super().__init__()
         self.factor = factor
         self.patience = patience
-        self.values = [row["val_loss"] for row in rows]
+        self.scores = list(scores)
+        self.score = score
 
     def on_epoch_end(self, epoch, logs=None):
-        self.values.append(logs["val_loss"])
-        if epochs_without_better(self.values) > self.patience:
+        self.scores.append(self.score(_row(epoch, logs)))
+        if epochs_without_better(self.scores) > self.patience:
             self.model.optimizer.learning_rate.assign(self.model.optimizer.learning_rate * self.factor)
 
 
 class StopEarly(keras.callbacks.Callback):
-    """Stops after so many epochs without a better loss on validation; as `DecayOnPlateau` it knows the history."""
+    """Stops after so many epochs without a better score; as `DecayOnPlateau` it knows the history."""
 
-    def __init__(self, num_epochs, rows):
+    def __init__(self, num_epochs, scores, score):
         super().__init__()
         self.num_epochs = num_epochs
-        self.values = [row["val_loss"] for row in rows]
+        self.scores = list(scores)
+        self.score = score
 
     def on_epoch_end(self, epoch, logs=None):
-        self.values.append(logs["val_loss"])
-        self.model.stop_training = epochs_without_better(self.values) >= self.num_epochs
+        self.scores.append(self.score(_row(epoch, logs)))
+        if epochs_without_better(self.scores) >= self.num_epochs:
+            self.model.stop_training = True
 
 
-def epochs_without_better(losses):
-    """Return how many epochs ago the best loss was."""
-    return len(losses) - 1 - int(np.argmin(losses)) if losses else 0
+def epochs_without_better(scores):
+    """Return how many epochs ago the smallest score was; one that is not a number is none."""
+    scores = np.where(np.isnan(scores), np.inf, scores)
+    return len(scores) - 1 - int(np.argmin(scores)) if len(scores) else 0
 
 
 class LearningRate(keras.callbacks.Callback):
-    """Adds the learning rate of the epoch's last step to the log."""
+    """Adds the learning rate after an epoch to the log."""
 
     def on_epoch_end(self, epoch, logs=None):
         logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
 
 class HistoryWriter(keras.callbacks.Callback):
-    """Writes everything that `fit` logs to a CSV file, one row an epoch; epochs count from 1.
+    """Keeps everything that `fit` logs; `write` makes a CSV file of it, one row an epoch; epochs count from 1.
 
-    The file is replaced as a whole after each epoch, so a value that first appears late gets a column in every row.
+    The file is replaced as a whole, so a value that first appears late gets a column in every row.
 
     Args:
         path: file to write.
@@ -234,17 +273,11 @@ class HistoryWriter(keras.callbacks.Callback):
         self.path = pathlib.Path(path)
         self.rows = list(rows)
 
-    def on_train_begin(self, logs=None):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.rows or self.path.exists():
-            self.write()
-
     def on_epoch_end(self, epoch, logs=None):
         self.rows.append(_row(epoch, logs))
-        self.write()
 
     def write(self):
-        """Write the rows; a run that is resumed after its last epoch never begins to train."""
+        """Write the rows."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -277,10 +310,19 @@ class StopOnNaN(keras.callbacks.Callback):
 
 
 class EpochSeconds(keras.callbacks.Callback):
-    """Adds the wall time of each epoch to the log, so that a resumed run knows what all of its epochs took."""
+    """Adds the wall time of each epoch to the log, so that a resumed run knows what all of its epochs took.
+
+    Args:
+        checkpoint: The `Checkpoint` of this `fit`, which knows what an epoch that is gone on with had taken.
+    """
+
+    def __init__(self, checkpoint):
+        super().__init__()
+        self.checkpoint = checkpoint
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start = time.monotonic()
+        before = self.checkpoint.seconds if epoch == self.checkpoint.epoch else 0.0
+        self._start = time.monotonic() - before
 
     def on_epoch_end(self, epoch, logs=None):
         logs["seconds"] = time.monotonic() - self._start

@@ -12,7 +12,6 @@ import importlib
 import os
 import re
 import sys
-import tempfile
 import types
 import typing
 
@@ -59,6 +58,7 @@ def main(program, arguments=None):
         options = read_options(program, name, rest)
         prepare(program, name, options)
         with quiet_start():
+            importlib.import_module("tensorflow")
             application = program.application()
             module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
         getattr(module, "generate" if name == "predict" else name)(application, options)
@@ -112,7 +112,7 @@ def read_options(program, name, arguments):
     if name == "train":
         description += f" Presets (--preset): {', '.join(program.presets)}."
         if known.resume and not {"-h", "--help"} & set(rest):
-            values = {"out": known.out or values.get("out", default.run.out)} | values
+            values["out"] = known.out or values.get("out", program.default.run.out)
             default = program.options_of(RunFolder.load(values["out"]))
         if known.preset is not None:
             default = with_values(default, program.preset_values(known.preset))
@@ -148,22 +148,51 @@ def prepare(program, name, options):
 
 @contextlib.contextmanager
 def quiet_start():
-    """Leave out what TensorFlow writes to standard error while it is imported, unless it is an error."""
+    """Leave out what TensorFlow writes to standard error while it is imported, unless it is an error.
+
+    Another process reads it, which is there to write the errors even if this one is ended by one of them.
+    """
+    if "tensorflow" in sys.modules or not hasattr(os, "fork"):
+        yield
+        return
     sys.stderr.flush()
     standard_error = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            importlib.import_module("tensorflow")
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(standard_error, 2)
-            os.close(standard_error)
-            file.seek(0)
-            for line in file.read().decode(errors="replace").splitlines():
-                if not _CHATTER.match(line):
-                    print(line, file=sys.stderr)
+    reading, writing = os.pipe()
+    reader = os.fork()
+    if not reader:
+        os.close(writing)
+        _pass_errors(reading, standard_error)
+        os._exit(0)
+    os.dup2(writing, 2)
+    os.close(writing)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        # A process that was started meanwhile may hold the pipe open.
+        os.write(2, _END)
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.waitpid(reader, 0)
+
+
+_END = b"\n\0"
+
+
+def _pass_errors(reading, standard_error):
+    """Write the lines of a pipe that are no chatter, up to its end or the mark of it."""
+    rest = b""
+    while chunk := os.read(reading, 65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        ended = rest == b"\0"
+        for line in lines:
+            if line and not _CHATTER.match(line.decode(errors="replace")):
+                os.write(standard_error, line + b"\n")
+        if ended:
+            return
+    if rest:
+        os.write(standard_error, rest + b"\n")
 
 
 def _spelt(argument):
@@ -177,9 +206,13 @@ def _with_none(arguments, annotations):
         for name, annotation in annotations.items()
         if typing.get_origin(annotation) in (typing.Union, types.UnionType)
     }
-    found, previous = [], None
+    found, previous = [], ""
     for argument in arguments:
-        found.append("None" if argument == "none" and _spelt(previous or "") in optional else argument)
+        if argument == "none" and _spelt(previous) in optional:
+            argument = "None"
+        elif argument.endswith("=none") and _spelt(argument) in optional:
+            argument = argument.removesuffix("none") + "None"
+        found.append(argument)
         previous = argument
     return found
 

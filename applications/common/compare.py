@@ -30,7 +30,7 @@ class Planned:
     """One run of a comparison.
 
     Attributes:
-        name: As `--models` has it.
+        name: As `--models` has it: MODEL[@START][:option=value,...].
         seed: Its seed.
         options: Options of `train`.
         start: Options of the run that it starts from, or `None`.
@@ -51,35 +51,50 @@ def plan(program, options):
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options, program.renamed)
+        _refuse_own("--options", values)
         default = with_values(default, values)
-    for option, names in (("--models", options.models), ("--baseline", (options.baseline,))):
-        for name in names:
-            _planned(program, options, default, name, 0, option)
+    # The baseline may be one that is not trained, but it has to be a name.
+    _planned(program, options, default, options.baseline, 0, "--baseline")
     planned = [
         _planned(program, options, default, name, seed) for name in options.models for seed in range(options.seeds)
     ]
+    if options.start_epochs is not None and not any(run.start for run in planned):
+        raise InputError("--start-epochs: none of the models is MODEL@START.")
+    outs = {}
+    for run in planned:
+        other = outs.setdefault(run.options.run.out, run)
+        if other is not run:
+            raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
     for run in planned:
         for run_options, fixed in ((run.options, ("epochs",) if run.start else ()), (run.start, ())):
             if run_options is not None:
-                # What it starts from is not there yet.
-                check(with_values(run_options, {"start_from": None}))
+                check(run_options)
                 _check_folder(program, run_options, fixed)
     return planned
 
 
+def _refuse_own(place, values):
+    """Raise `InputError` for options that a comparison sets itself."""
+    own = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
+    if own:
+        raise InputError(f"{place}: {', '.join(own)} of each run are what a comparison says itself.")
+
+
 def _planned(program, options, default, name, seed, option="--models"):
     match = _MODEL.fullmatch(name)
-    values = {}
-    if match is not None:
-        for item in (match["values"] or "").split(",") if match["values"] else ():
-            key, equals, text = item.partition("=")
-            if not equals:
-                match = None
-                break
-            values[key.strip().replace("-", "_")] = yaml.safe_load(text)
     if match is None:
         raise InputError(f"{option}: expected MODEL[@START][:option=value,...]. Received: {name}")
+    values = {}
+    for item in match["values"].split(",") if match["values"] else ():
+        key, equals, text = item.partition("=")
+        try:
+            values[key.strip().replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"{option}: {name}: {item} cannot be read.") from error
+        if not equals:
+            raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
     values = typed(f"{option}: {name}", values, program.options, program.renamed)
+    _refuse_own(f"{option}: {name}", values)
     known = typing.get_args(typing.get_type_hints(program.options)["model"])
     for model in filter(None, (match["model"], match["start"])):
         if model not in known:
@@ -174,10 +189,10 @@ class Comparison:
         self.in_parallel(train, [*starts.values(), *order])
         self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
 
-    def of_models(self, read):
+    def of_models(self, read, planned=None):
         """Return a dictionary from each model's name to what a function of a `Planned` returns for each seed."""
         found = {}
-        for run in self.planned:
+        for run in planned or self.planned:
             found.setdefault(run.name, []).append(read(run))
         return found
 
@@ -186,22 +201,25 @@ class Comparison:
 
         Args:
             name: `--name` of the reports.
-            arguments_of: Function of a `Planned` that returns its other arguments, a list of str.
+            arguments_of: Function of a `Planned` that returns its other arguments, a list of str; `None` leaves it out.
         """
 
         def evaluate(run):
             arguments = ["--run", run.options.run.out, "--name", name, *arguments_of(run)]
             known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
-            digest = digest_of([arguments, self.read(run, "metrics.json")["train_seconds"]])
-            if known.exists() and self.read(run, known.name) == digest:
+            digest = digest_of([arguments, self.read(run, "metrics.json")])
+            report = known.with_name(f"{name}.json")
+            if known.exists() and report.exists() and self.read(run, known.name) == digest:
                 return None
+            report.unlink(missing_ok=True)
             failure = self._command(pathlib.Path(run.options.run.out).name, ["evaluate", *arguments])
             if failure is None:
                 write_json(known, digest)
             return failure
 
-        self.in_parallel(evaluate, self.planned)
-        return self.of_models(lambda run: self.read(run, f"{name}.json"))
+        planned = [run for run in self.planned if arguments_of(run) is not None]
+        self.in_parallel(evaluate, planned)
+        return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
 
     def read(self, run, name):
         """Return what a .json file of a run holds."""
@@ -227,10 +245,19 @@ class Comparison:
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
 
+    @property
+    def models(self):
+        """Dictionary from each name to the model of `train` that it is."""
+        return {run.name: run.options.model for run in self.planned}
+
     def in_parallel(self, function, items):
         """Call a function that returns an error message or `None` for all items; `InputError` with the messages."""
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
-            failed = [message for message in executor.map(function, items) if message]
+        if self.options.in_process:
+            # In this thread, which is the one that an interruption reaches.
+            failed = [message for message in map(function, items) if message]
+        else:
+            with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
+                failed = [message for message in executor.map(function, items) if message]
         if failed:
             raise InputError("\n".join(failed))
 
@@ -240,7 +267,10 @@ class Comparison:
         if not path.exists():
             return False
         # What a resumed run may change it may have changed: how it decodes, for instance.
-        reported = json.loads(_text(path)).get("options", {})
+        try:
+            reported = json.loads(_text(path)).get("options", {})
+        except ValueError as error:
+            raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
         asked = json.loads(json.dumps(config_of(run_options)))
         return all(reported.get(name) == asked[name] for name in asked if name not in ("out", "export"))
 
@@ -264,12 +294,14 @@ class Comparison:
         # It takes the same function of another model for one that is traced again and again.
         tf.get_logger().setLevel("ERROR")
         print(f"train {out.name}", file=sys.stderr, flush=True)
-        log = self.folder / f"{out.name}.log"
         try:
             self.application.program.check_train(run_options)
-            with open(log, "a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+            with contextlib.ExitStack() as stack:
+                file = stack.enter_context(open(self.folder / f"{out.name}.log", "a", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stdout(file))
+                stack.enter_context(contextlib.redirect_stderr(file))
                 train(self.application, run_options)
-        except (InputError, FloatingPointError) as error:
+        except (InputError, FloatingPointError, OSError, MemoryError, tf.errors.OpError) as error:
             return f"train {out.name} failed: {error}"
         finally:
             keras.backend.clear_session()
@@ -308,7 +340,7 @@ def compare(application, options):
     records, columns = comparison.records, application.columns
     (first, *others) = next(iter(records.values()))
     claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
-    parts = [titled(f"{first['split']} split; {claim}", main_table(columns, records))]
+    parts = [titled(f"{application.heading(first)}; {claim}", main_table(columns, records))]
     if options.baseline not in records:
         parts.append(f"No differences: the baseline {options.baseline} is not among the models.")
     elif others and len(records) > 1:

@@ -35,7 +35,8 @@ Fraction = Annotated[float, Bound("must be between 0 and 1", lambda x: 0 < x < 1
 Share = Annotated[float, Bound("must be in (0, 1]", lambda x: 0 < x <= 1)]
 Seed = Annotated[int, Bound("must be at least 0 and less than 2**22", lambda x: 0 <= x < 2**22)]
 Seed32 = Annotated[int, Bound("must be an integer of 32 bits", lambda x: -(2**31) <= x < 2**31)]
-File = Annotated[str, Bound("no such file", lambda x: pathlib.Path(x).is_file())]
+# A pipe is one, too.
+File = Annotated[str, Bound("no such file", lambda x: pathlib.Path(x).exists() and not pathlib.Path(x).is_dir())]
 Folder = Annotated[str, Bound("no such folder", lambda x: pathlib.Path(x).is_dir())]
 FileName = Annotated[str, Bound("must be the name of a file, without a folder", lambda x: pathlib.Path(x).name == x)]
 TrainedRun = Annotated[
@@ -58,7 +59,7 @@ class RunOptions:
     """Go on with the run in the folder; its options need not be repeated."""
     overwrite: bool = False
     """Delete the run that is in the folder, and begin anew."""
-    start_from: TrainedRun | None = None
+    start_from: str | None = None
     """Finished run whose weights this one starts from, as far as both models have them."""
     seed: Seed = 0
     """Of the initial weights, the noise and the order of the batches."""
@@ -79,13 +80,14 @@ class FitOptions:
     epochs: Positive = 10
     """Passes over the training data."""
     max_steps: Positive | None = None
-    """Stop after that many steps, in the middle of an epoch where that falls there."""
+    """Stop after that many steps, in the middle of an epoch where that falls there; a run that goes on with more takes
+    the rest of the epoch."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
     learning_rate: PositiveFloat = 1e-3
     """Of the first step, or after the warm-up."""
-    weight_decay: NotNegativeFloat = 0.0
-    """Decoupled from the gradient, of every optimizer."""
+    weight_decay: NotNegativeFloat | None = None
+    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, 0 of the others."""
     schedule: Literal["constant", "exponential", "cosine", "plateau"] = "constant"
     """How the learning rate goes down: not at all; by learning_rate_decay after every epoch; to 0 with the last step;
     by learning_rate_decay where the loss on validation has not been better for more than `patience` epochs."""
@@ -109,6 +111,10 @@ class FitOptions:
     """Which weights are reported on and exported: those of the smallest loss on validation, or of the last epoch."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
+    checkpoint_seconds: NotNegativeFloat = 0.0
+    """Save no other state within so many seconds of one: for models whose epochs take less."""
+    tensorboard: bool = True
+    """Write logs for TensorBoard."""
     jit: bool = False
     """Compile the training step with XLA."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
@@ -281,7 +287,7 @@ def check(options):
     _check_together(options)
 
 
-def read_values(place, path, options_class, renamed=None):
+def read_values(place, path, options_class, renamed=None, extensible=True):
     """Return the values that a YAML file has for options, a flat dictionary.
 
     Args:
@@ -289,6 +295,7 @@ def read_values(place, path, options_class, renamed=None):
         path: YAML file, one `name: value` per option; `extends: FILE` takes what it leaves out from another one.
         options_class: The class of the options.
         renamed: Dictionary from an option that there was to what is written in its place.
+        extensible: Whether the file may extend another one.
 
     Raises:
         InputError: If the file cannot be read, names an option that there is not, or has a value of another type.
@@ -300,10 +307,12 @@ def read_values(place, path, options_class, renamed=None):
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
-    base = values.pop("extends", None)
-    found = {}
+    base, found = values.pop("extends", None), {}
     if base is not None:
-        found = read_values(place, pathlib.Path(path).parent / str(base), options_class, renamed)
+        path_of_base = pathlib.Path(path).parent / str(base)
+        if not extensible:
+            raise InputError(f"{place}: {path} extends a file, and is extended by one; a file extends one without it.")
+        found = read_values(place, path_of_base, options_class, renamed, extensible=False)
     return found | typed(f"{place}: {path}", values, options_class, renamed)
 
 
@@ -340,9 +349,13 @@ def _check_bounds(place, value, annotation):
             _check_bounds(place, value, inner)
     elif kind is Literal:
         if value not in typing.get_args(annotation):
-            raise InputError(f"{place}: expected one of {', '.join(typing.get_args(annotation))}. Received: {value}")
+            raise InputError(f"{place}: expected one of {_listed(typing.get_args(annotation))}. Received: {value}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{place}: must be finite. Received: {value}")
+
+
+def _listed(choices):
+    return ", ".join(map(str, choices))
 
 
 def _check_together(options):
@@ -370,7 +383,7 @@ def _typed(place, value, annotation):
         # YAML reads `none` as text and `no` as False; null stands for none.
         value = "none" if value is None and "none" in inner else value
         if value not in inner:
-            raise InputError(f"{place}: expected one of {', '.join(inner)}. Received: {value}")
+            raise InputError(f"{place}: expected one of {_listed(inner)}. Received: {value}")
         return value
     if annotation is float and isinstance(value, int | str) and not isinstance(value, bool):
         # YAML reads 1e-3, without a point, as text.

@@ -7,10 +7,20 @@ import pathlib
 
 from applications.common.errors import InputError
 from applications.common.options import check, read_values, typed, values_of, with_values
-from applications.common.runs import RunFolder
+from applications.common.runs import CHECKPOINT, RunFolder
 
 # What a resumed run may change: it names no property of the model or its data.
-MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "memory_growth")
+MAY_CHANGE = (
+    "out",
+    "export",
+    "epochs",
+    "max_steps",
+    "early_stopping",
+    "checkpoint_steps",
+    "checkpoint_seconds",
+    "tensorboard",
+    "memory_growth",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +33,15 @@ class Program:
         commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
             options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`).
         may_change: Options of `train` that a resumed run may change, beside those of every program.
+        codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
+            same.
         renamed: Dictionary from an option that there was to what is written in its place.
     """
 
     name: str
     commands: dict
     may_change: tuple = ()
+    codec_options: tuple = ()
     renamed: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -71,12 +84,41 @@ class Program:
     def check_train(self, options):
         """Raise `InputError` for options of `train` that are wrong, or do not fit what is in the run's folder."""
         check(options)
-        stored = None
-        if not options.run.overwrite:
-            stored = RunFolder.check(options.run.out, config_of(options), options.run.resume, self.changeable)
-        done = 0 if stored is None else RunFolder(options.run.out, stored).num_epochs()
+        run, stored = options.run, None
+        if run.overwrite:
+            self._check_overwrite(run)
+        else:
+            stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable)
+        folder = None if stored is None else RunFolder(run.out, stored)
+        done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
             raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.fit.epochs}")
+        # What a run started from may be gone once it has a state of its own.
+        if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
+            self._check_start(options)
+
+    def _check_overwrite(self, run):
+        """Raise `InputError` if the folder holds something that is no run of this program."""
+        out = pathlib.Path(run.out)
+        if out.is_symlink():
+            raise InputError(f"--overwrite: {out} is a link; name the folder that it leads to.")
+        if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+            return
+        if "model" not in RunFolder.load(out).config:
+            raise InputError(f"--overwrite: {out} holds no run of this program.")
+        self.options_of(RunFolder.load(out))
+        if run.start_from is not None and pathlib.Path(run.start_from).resolve().is_relative_to(out.resolve()):
+            raise InputError(f"--start-from: {run.start_from} would be deleted with {out}.")
+
+    def _check_start(self, options):
+        """Raise `InputError` if there is no finished run to start from, or one of another codec."""
+        start = RunFolder.load(options.run.start_from)
+        other, own = values_of(self.options_of(start)), values_of(options)
+        differing = [name for name in self.codec_options if other[name] != own[name]]
+        if differing:
+            raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
+        if not start.is_finished(other["epochs"]):
+            raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
 
 
 def config_of(options):

@@ -1,5 +1,7 @@
 """What every run leaves to be read: its table, its curves, and what to do next."""
 
+import shlex
+
 import keras_vattn
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
@@ -21,7 +23,7 @@ def write_report(application, folder, record, lines, exported):
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     text = [
-        f"{record['model']}, seed {record['seed']} (one seed, no claim), {record['split']} split",
+        f"{record['model']}, seed {record['seed']} (one seed, no claim); {application.heading(record)}",
         "",
         figures_of(application.columns, record),
         "",
@@ -53,7 +55,7 @@ def unused_latents(row):
 
 def next_steps(application, folder, split, exported):
     """Return the lines that say what to do with a trained run; its data have that split."""
-    program, run = f"python -m {application.program.name}", f"--run {folder.path}"
+    program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
     steps = []
     if application.example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"

@@ -21,6 +21,8 @@ _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
 # The weights that a run is reported on with; written after each epoch.
 WEIGHTS = "weights.npz"
+# The state of training.
+CHECKPOINT = "checkpoints/checkpoint.npz"
 # What a codec of plain values is saved in.
 CODEC = "codec.json"
 
@@ -135,6 +137,15 @@ class RunFolder:
         if not (self.path / WEIGHTS).exists():
             raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
 
+    def is_finished(self, epochs):
+        """Whether the run has been reported on after that many epochs."""
+        try:
+            record = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        # A run that goes on for more epochs has the report of fewer.
+        return record["options"]["epochs"] >= epochs
+
     def has_data(self):
         """Whether the run knows its data, and so has all that it needs to be resumed."""
         return (self.path / _DATA).exists()
@@ -164,6 +175,10 @@ def _feed(digest, value):
         value = list(value.items())
     if isinstance(value, set | frozenset):
         value = sorted(value)
+    if isinstance(value, np.memmap):
+        # Hours of reading where the features of a hundred thousand pictures are meant.
+        status = os.stat(value.filename)
+        value = [str(value.dtype), value.shape, value.offset, status.st_size, status.st_mtime_ns]
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape}\n".encode())
         digest.update(np.ascontiguousarray(value).data)

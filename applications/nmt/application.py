@@ -10,7 +10,7 @@ import keras_vattn
 from applications.common.application import Application
 from applications.common.bounds import perplexity
 from applications.common.runs import write_json
-from applications.common.tables import figures_of
+from applications.common.tables import figures_of, interval_text
 from applications.nmt import data, model, tables
 from applications.nmt.encoding import Codec, EncodedText
 from applications.nmt.evaluation import align, evaluate, k_curve_report, normalized, quality, translate
@@ -20,8 +20,6 @@ from applications.text.pairs import evenly, read_inputs, read_pairs, write_sampl
 from applications.text.text import PAD
 
 NUM_PICTURES = 3
-# Validation sentences that are translated after each epoch, greedily.
-NUM_DECODED = 200
 # Tokens and alignments of the pairs that are drawn.
 PICTURED = "alignments.json"
 # What a comparison draws of a model.
@@ -35,7 +33,6 @@ class Nmt(Application):
     columns = tables.COLUMNS
     curves = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
     layouts = {"deng": tables.deng, "fan": tables.fan}
-    codec_options = ("segmentation", "vocabulary_size", "lowercase", "normalization")
     example = "Am dritten Mai kommt der Zug um halb fünf an ."
 
     def read(self, options):
@@ -95,6 +92,13 @@ class Nmt(Application):
         others = {f"hypotheses_{name.replace(':', '_')}": lines for name, lines in outputs.get("others", {}).items()}
         return {"hypotheses": outputs["hypotheses"], "references": outputs["references"], **others}
 
+    def heading(self, record):
+        translation = record["report"]["translation"]
+        return (
+            f"{record['report']['num_sentences']} {record['split']} sentences, inference "
+            f"{record['report']['inference']}; {translation['bleu_signature']}; {translation['chrf_signature']}"
+        )
+
     def report(self, run, part, record, outputs):
         found, drawn = pictured(run, part)
         write_json(run.folder.file(PICTURED), {"model": run.options.model, "pairs": drawn})
@@ -102,7 +106,8 @@ class Nmt(Application):
         columns = ("sources", "references", "hypotheses")
         labels = ("source", "reference", "translation")
         rows = zip(*(outputs[column] for column in columns), strict=True)
-        return write_samples(run.folder.file("samples.txt"), [list(zip(labels, row, strict=True)) for row in rows])
+        samples = write_samples(run.folder.file("samples.txt"), [list(zip(labels, row, strict=True)) for row in rows])
+        return [*alignment_lines(record["report"]["alignment"]), "", *samples]
 
     def generate(self, run, options):
         ids = read_inputs(options, run.codec.source, run.options.text.max_length)
@@ -121,7 +126,7 @@ class Nmt(Application):
             return parts
 
         def inference_of(name):
-            kind = MODELS[name.partition("@")[0].partition(":")[0]]
+            kind = MODELS[comparison.models[name]]
             names = [
                 each
                 for each in options.inference
@@ -130,6 +135,19 @@ class Nmt(Application):
             return names or [kind.inference]
 
         return parts + tables.crossing(comparison, inference_of)
+
+
+def alignment_lines(report):
+    """Return a line on each alignment that is reported on: its entropy and, with gold links, its quality."""
+    lines = []
+    for name in ("prior", "mean", "posterior", "exact"):
+        if f"{name}_entropy" in report:
+            line = f"alignment, {name}: entropy {report[f'{name}_entropy']:.3f} nats"
+            for measure in ("f1", "aer") if name in report else ():
+                interval = (report[name][measure], *report[name][f"{measure}_interval"])
+                line += f", {measure.upper()} {interval_text([100 * x for x in interval], 1)}"
+            lines.append(line)
+    return lines
 
 
 def pictured(run, part, translator=None):
@@ -185,8 +203,9 @@ class TranslateValidation(keras.callbacks.Callback):
         self.run = run
         part = run.data["valid"]
         self.tokens_per_pair = np.mean([len(target) + 1 for target in part.targets])
-        self.sources = part.sources[:NUM_DECODED]
-        self.references = normalized(run.codec, part.pairs.targets[:NUM_DECODED])
+        count = run.options.reports.num_decoded
+        self.sources = part.sources[:count]
+        self.references = normalized(run.codec, part.pairs.targets[:count])
         self.translator = Translator(run, num_beams=1)
         self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 

@@ -24,7 +24,7 @@ from applications.common.options import (
     group,
 )
 from applications.common.program import Program
-from applications.text.options import EvaluatePairsOptions, PairOptions
+from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +191,14 @@ class SearchOptions:
     """e in log p(end) - e |x| / |y|; 3 in the published code."""
 
 
+@dataclasses.dataclass
+class ReportOptions(DecodeOptions):
+    """Reports"""
+
+    num_decoded: Positive = 200
+    """How many validation sentences are translated then, the first ones, greedily."""
+
+
 # Defaults for two CPU cores and a few minutes on the embedded pairs; the alignment's values are the papers'.
 @dataclasses.dataclass
 class Options:
@@ -210,6 +218,7 @@ class Options:
         schedule="plateau",
     )
     search: SearchOptions = group(SearchOptions)
+    reports: ReportOptions = group(ReportOptions)
 
     def check(self):
         if self.text.posterior_file is not None and not MODELS[self.model].needs_posterior:
@@ -304,6 +313,7 @@ PROGRAM = Program(
         "export": ExportNmt,
     },
     may_change=("num_beams", "length_penalty", "coverage_penalty", "eos_normalization"),
+    codec_options=("segmentation", "vocabulary_size", "lowercase", "normalization"),
     renamed={
         "row": "--model",
         "rows": "--models",

@@ -68,17 +68,18 @@ def over_sentences(comparison):
 
 def deng(comparison):
     """Return Table 1, and the right half of Table 3, of Deng et al. 2018."""
+    kinds = {name: MODELS[model] for name, model in comparison.models.items()}
     table_1 = main_table(
         (KIND, PERPLEXITY, BLEU),
         comparison.records,
         ("model", "objective", "E"),
-        lambda name: (_title(name, short=True), _model(name).value, _model(name).expectation),
+        lambda name: (_title(name, short=True), kinds[name].value, kinds[name].expectation),
     )
     parts = [titled("Table 1 of Deng et al. 2018", table_1)]
     # The distribution of BAM is not a categorical one, whose entropy this is.
-    latent = {name: records for name, records in comparison.records.items() if not _model(name).is_bayesian}
+    latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
-        heads_of = lambda name: (_title(name, short=True), _model(name).expectation)  # noqa: E731
+        heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
         text = main_table((Column("entropy of p (nats)", ENTROPY.of),), latent, ("model", "E"), heads_of)
         parts.append(titled("Table 3 of Deng et al. 2018, right", text))
     return parts
@@ -96,7 +97,7 @@ def fan(comparison):
             (STEP, parameters),
         ),
     ):
-        chosen = {name: records for name, records in comparison.records.items() if _name(name) in lines}
+        chosen = {name: records for name, records in comparison.records.items() if comparison.models[name] in lines}
         if chosen:
             parts.append(titled(title, main_table(columns, chosen, first_of=lambda name: (_title(name),))))
     return parts
@@ -112,10 +113,10 @@ def crossing(comparison, inference_of):
     options = comparison.options
 
     def arguments_of(run):
-        k_curve = 0 if _model(run.name).is_continuous else options.k_curve
+        k_curve = 0 if MODELS[run.options.model].is_continuous else options.k_curve
         return ["--split", options.split, "--inference", *inference_of(run.name), "--k-curve", str(k_curve)]
 
-    found = comparison.evaluate("crossing", arguments_of)
+    found = comparison.evaluate(f"crossing_{options.split}", arguments_of)
     lines, compared = [], {}
     for name, reports in found.items():
         for inference, of_first in reports[0]["report"]["inferences"].items():
@@ -152,20 +153,13 @@ def crossing(comparison, inference_of):
     return parts
 
 
-def _name(name):
-    return name.partition("@")[0].partition(":")[0]
-
-
-def _model(name):
-    return MODELS[_name(name)]
-
-
 def _title(name, short=False):
     """Return the paper's name of a model; unless it is to be short, with how the expectation is taken."""
-    model, _, start = name.partition("@")
-    found = MODELS[_name(model)]
+    model, at, rest = name.partition("@")
+    start, colon, options = (rest if at else model).partition(":")
+    found = MODELS[model.partition(":")[0]]
     title = found.title
     if not short and [model.title for model in MODELS.values()].count(title) > 1:
         title = f"{title} + {found.expectation}"
-    title += f" ({name.partition(':')[2]})" if ":" in name else ""
-    return title + (f", from {_title(start.partition(':')[0])}" if start else "")
+    title += f", from {_title(start)}" if at else ""
+    return title + (f" ({options})" if colon else "")

@@ -3,7 +3,7 @@
 import dataclasses
 
 from applications.common.errors import InputError
-from applications.common.options import EvaluateOptions, File, Fraction, Positive, Seed
+from applications.common.options import EvaluateOptions, File, Fraction, NotNegative, Positive, Seed
 
 PARTS = ("train", "valid", "test")
 
@@ -80,6 +80,16 @@ class EvaluatePairsOptions(EvaluateOptions):
 
     def check(self):
         check_files({name: getattr(self, name) is not None for name in ("source", "target", "table")}, "")
+
+
+@dataclasses.dataclass
+class DecodeOptions:
+    """Decoding of validation while training"""
+
+    decode_every: NotNegative = 1
+    """Decode validation inputs every so many epochs; 0 for never."""
+    num_decoded: Positive = 100
+    """How many validation inputs are decoded then."""
 
 
 def check_files(given, prefix):

@@ -35,6 +35,26 @@ def _digits(name):
     return 2 if name.startswith("bleu") else 3
 
 
+def paper_table(columns):
+    """Return the layout of a table of the paper: a line for each model and inference."""
+
+    def layout(comparison):
+        lines = []
+        for name, records in comparison.records.items():
+            for inference in ("map", "sampling"):
+                figures = [record["report"].get(inference) for record in records]
+                if None not in figures:
+                    cells = [
+                        Column("", "", _digits(column)).cell([figure.get(column) for figure in figures])
+                        for column in columns
+                    ]
+                    lines.append((name, inference, *cells))
+        heads = ("model", "inference", *(FIGURES[column] for column in columns))
+        return [titled("Table of Bahuleyan et al. 2018", table(heads, lines))]
+
+    return layout
+
+
 class Ved(Application):
     """Variational encoder-decoders of Bahuleyan et al. 2018."""
 
@@ -57,7 +77,10 @@ class Ved(Application):
         "val_entropy": "entropy (nats)",
         "val_dist_1": "Dist-1",
     }
-    codec_options = ("lowercase", "split_punctuation")
+    layouts = {
+        "table_2": paper_table(tuple(FIGURES)),
+        "table_4": paper_table(("bleu_2", "entropy", "dist_1", "dist_2")),
+    }
     example = "in Kenya , the first day of the week is Sunday ."
 
     def read(self, options):
@@ -118,6 +141,10 @@ class Ved(Application):
     def files(self, outputs):
         return {} if outputs is None else {"generated": outputs["greedy"]}
 
+    def heading(self, record):
+        report = record["report"]
+        return f"{report['num_sources']} {record['split']} sources; {report['map']['bleu_signature']}"
+
     def report(self, run, part, record, outputs):
         self._draw(run, outputs)
         samples = []
@@ -126,7 +153,14 @@ class Ved(Application):
             row.append(("MAP", outputs["greedy"][index]))
             draws = outputs["draws"][index][:3] if outputs["draws"] else ()
             samples.append([*row, *(("draw", text) for text in draws)])
-        return write_samples(run.folder.file("samples.txt"), samples)
+        lines = write_samples(run.folder.file("samples.txt"), samples)
+        if not outputs["draws"]:
+            return lines
+        sampling, count = record["report"]["sampling"], run.options.reports.num_draws
+        found = f"of {count} draws a source {sampling['distinct_draws']:.2f} are different, "
+        found += f"{sampling['distinct_references_among_draws']:.2f} of them different references"
+        found += "" if sampling["self_bleu"] is None else f"; self-BLEU {sampling['self_bleu']:.1f}"
+        return [found, "", *lines]
 
     def _draw(self, run, outputs):
         """Draw alignment.png: where the attention looks while it writes."""
@@ -169,13 +203,19 @@ class Ved(Application):
     def compared(self, comparison):
         """Trace quality against diversity of every model that draws: means over seeds."""
         options = comparison.options
-        arguments = ["--split", "valid", "--max-sources", str(options.curve_sources), "--curves-only"]
-        for name in ("latent_temperatures", "word_temperatures"):
-            if getattr(options, name):
-                arguments += [f"--{name.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, name))]
-        if len(arguments) == 5:
+        if not (options.latent_temperatures or options.word_temperatures):
             return []
-        found = comparison.evaluate("quality_diversity", lambda run: arguments)
+
+        def arguments_of(run):
+            if not MODELS[run.options.model].stochastic:
+                return None
+            arguments = ["--split", "valid", "--max-sources", str(options.curve_sources), "--curves-only"]
+            for name in ("latent_temperatures", "word_temperatures"):
+                if getattr(options, name):
+                    arguments += [f"--{name.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, name))]
+            return arguments
+
+        found = comparison.evaluate("quality_diversity", arguments_of)
         points = {}
         for name, reports in found.items():
             curves = [report["report"]["curves"] for report in reports]
@@ -199,32 +239,6 @@ def draw_quality_diversity(points, path):
     keras_vattn.plots.quality_diversity(labelled, quality_label="BLEU-4", diversity_label="entropy (nats)", path=path)
 
 
-def paper_table(columns):
-    """Return the layout of a table of the paper: a line for each model and inference."""
-
-    def layout(comparison):
-        lines = []
-        for name, records in comparison.records.items():
-            for inference in ("map", "sampling"):
-                figures = [record["report"].get(inference) for record in records]
-                if None not in figures:
-                    cells = [
-                        Column("", "", _digits(column)).cell([figure.get(column) for figure in figures])
-                        for column in columns
-                    ]
-                    lines.append((name, inference, *cells))
-        heads = ("model", "inference", *(FIGURES[column] for column in columns))
-        return [titled("Table of Bahuleyan et al. 2018", table(heads, lines))]
-
-    return layout
-
-
-Ved.layouts = {
-    "table_2": paper_table(tuple(FIGURES)),
-    "table_4": paper_table(("bleu_2", "entropy", "dist_1", "dist_2")),
-}
-
-
 class DecodeValidation(keras.callbacks.Callback):
     """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
     4 and 5).
@@ -239,7 +253,8 @@ class DecodeValidation(keras.callbacks.Callback):
         self.generator = Generator(run)
 
     def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.run.options.reports.decode_every:
+        every = self.run.options.reports.decode_every
+        if not every or (epoch + 1) % every:
             return
         greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
         report = quality(greedy, self.references)

@@ -20,7 +20,9 @@ def load(options):
     found = {name: read_part(text, name) for name in ("train", "valid", "test")}
     if found["train"] is None:
         rest, found["test"] = _cut(options, embedded_pairs(), 0.1, text.data_seed + 3)
-        found["train"], found["valid"] = _cut(options, rest, 0.1, text.data_seed + 1)
+        found["train"], found["valid"] = _cut(
+            options, rest, text.valid_fraction, text.data_seed + 1, text.max_valid_pairs
+        )
     elif found["valid"] is None:
         found["train"], found["valid"] = _cut(
             options, found["train"], text.valid_fraction, text.data_seed, text.max_valid_pairs

@@ -22,7 +22,7 @@ from applications.common.options import (
     group,
 )
 from applications.common.program import Program
-from applications.text.options import EvaluatePairsOptions, PairOptions
+from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions
 
 VocabularySize = Annotated[int, Bound("must be more than the 4 special tokens", lambda x: x > 4)]
 
@@ -138,15 +138,11 @@ class VariationalOptions:
 
 
 @dataclasses.dataclass
-class ReportOptions:
+class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_draws: Positive = 10
     """Draws per input in the diversity metrics."""
-    decode_every: Positive = 1
-    """Decode validation inputs every so many epochs."""
-    num_decoded: Positive = 100
-    """How many different validation inputs are decoded then."""
 
 
 # Defaults for two CPU cores and a few minutes, chosen by hand on the embedded pairs; word_dropout, gamma_a and
@@ -186,6 +182,16 @@ class EvaluateVed(EvaluatePairsOptions):
     curves_only: bool = False
     """Leave out everything but the curves."""
 
+    def check(self):
+        super().check()
+        if self.curves_only and not (self.latent_temperatures or self.word_temperatures):
+            raise InputError("--curves-only: name --latent-temperatures or --word-temperatures.")
+
+    def check_run(self, options):
+        """Check what depends on the model of the run."""
+        if self.latent_temperatures and not MODELS[options.model].stochastic:
+            raise InputError(f"--latent-temperatures: the model {options.model} draws nothing.")
+
 
 @dataclasses.dataclass
 class GenerateVed(GenerateOptions):
@@ -203,6 +209,11 @@ class GenerateVed(GenerateOptions):
     def check(self):
         if self.num_beams > 1 and self.num_samples:
             raise InputError("--num-beams: draws are decoded greedily; leave out one of --num-beams and --num-samples.")
+
+    def check_run(self, options):
+        """Check what depends on the model of the run."""
+        if self.num_samples and not MODELS[options.model].stochastic:
+            raise InputError(f"--num-samples: the model {options.model} draws nothing.")
 
 
 @dataclasses.dataclass
@@ -231,6 +242,7 @@ PROGRAM = Program(
         "compare": CompareVed,
         "export": ExportOptions,
     },
+    codec_options=("lowercase", "split_punctuation"),
     renamed={
         "row": "--model (rows are models; ved_dattn_2stage is ved_dattn@ved in `compare`)",
         "rows": "--models",

@@ -1,0 +1,69 @@
+"""The optimizer and the learning rate that `FitOptions` describe."""
+
+import keras
+
+from applications.common.errors import InputError
+
+
+def optimizer_of(options, num_batches, num_steps):
+    """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all."""
+    num_batches, num_steps = num_batches / options.accumulate, num_steps // options.accumulate
+    if num_steps <= options.warmup_steps:
+        raise InputError(
+            f"--warmup-steps, --accumulate: there are {num_steps} updates in all, {options.warmup_steps} of them while "
+            "the learning rate grows."
+        )
+    rate = options.learning_rate
+    if options.schedule == "cosine":
+        warmup = {"warmup_target": rate, "warmup_steps": options.warmup_steps} if options.warmup_steps else {}
+        rate = keras.optimizers.schedules.CosineDecay(
+            0.0 if warmup else rate, num_steps - options.warmup_steps, **warmup
+        )
+    elif options.schedule == "exponential" or options.warmup_steps:
+        factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
+        rate = StepDecay(
+            rate, factor, options.decay_after * num_batches, options.decay_every * num_batches, options.warmup_steps
+        )
+    optimizer_class = {
+        "adam": keras.optimizers.Adam,
+        "adamw": keras.optimizers.AdamW,
+        "adagrad": keras.optimizers.Adagrad,
+        "rmsprop": keras.optimizers.RMSprop,
+        "sgd": keras.optimizers.SGD,
+    }[options.optimizer]
+    decay = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    return optimizer_class(
+        rate,
+        global_clipnorm=options.clip_norm,
+        gradient_accumulation_steps=options.accumulate if options.accumulate > 1 else None,
+        **decay,
+    )
+
+
+@keras.saving.register_keras_serializable(package="applications")
+class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that is multiplied by a factor every so many steps, and grows from 0 before.
+
+    Args:
+        learning_rate: The first one.
+        factor: Factor on it.
+        after_steps: Steps before the first period.
+        every_steps: Steps of a period.
+        warmup_steps: Steps over which it grows to the first one.
+    """
+
+    def __init__(self, learning_rate, factor, after_steps, every_steps, warmup_steps=0):
+        self.learning_rate = learning_rate
+        self.factor = factor
+        self.after_steps = after_steps
+        self.every_steps = every_steps
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32")
+        periods = keras.ops.maximum(keras.ops.floor((step - self.after_steps) / self.every_steps), 0.0)
+        rate = self.learning_rate * keras.ops.power(self.factor, periods)
+        return rate * keras.ops.minimum((step + 1.0) / self.warmup_steps, 1.0) if self.warmup_steps else rate
+
+    def get_config(self):
+        return dict(vars(self))
