@@ -45,7 +45,8 @@ class Case:
         answers: Files that the program leaves beside those of the platform.
         outputs: Text files that `evaluate` writes too.
         quality: Columns of the history that the program adds.
-        eager: Whether the commands run step by step: at these sizes much faster than to trace a recurrent model.
+        compared: More words of `compare`.
+        tables: What its tables then have.
     """
 
     program: object
@@ -59,7 +60,8 @@ class Case:
     answers: tuple
     outputs: tuple
     quality: tuple
-    eager: bool = True
+    compared: tuple = ()
+    tables: tuple = ()
 
     @property
     def name(self):
@@ -77,13 +79,19 @@ class Case:
         values = {"out": str(out), **self.options, **written(self.data, folder), **changes}
         return ["train", *words_of(values)]
 
-    def call(self, *arguments, standard_input=None):
-        """Run a command; return its status, standard output and standard error."""
+    def call(self, *arguments, standard_input=None, eager=True):
+        """Run a command; return its status, standard output and standard error.
+
+        Args:
+            arguments: Its words.
+            standard_input: Bytes.
+            eager: Whether it runs step by step: at these sizes much faster than to trace a model.
+        """
         out, err = io.StringIO(), io.StringIO()
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(out))
             stack.enter_context(contextlib.redirect_stderr(err))
-            stack.enter_context(execution(self.eager))
+            stack.enter_context(execution(eager))
             if standard_input is not None:
                 stack.enter_context(replaced_input(standard_input))
             try:
@@ -210,7 +218,6 @@ TOY_CASE = Case(
     answers=("scale.json", "predicted.txt"),
     outputs=("predicted",),
     quality=("val_accuracy",),
-    eager=False,
 )
 TEXT = {"embedding_width": 6, "encoder_units": 5, "units": 8, "valid_fraction": 0.2, "epochs": 2}
 VED_CASE = Case(
@@ -228,7 +235,7 @@ VED_CASE = Case(
         "num_decoded": 3,
         "max_test_sources": 4,
     },
-    data={"train_table": table_of(PAIRS)},
+    data={"train_table": table_of(PAIRS), "test_table": table_of(PAIRS[::7])},
     evaluated={"table": table_of(PAIRS[3:8])},
     lines=("der hund hat das haus gekauft", "mein freund", ""),
     unreadable=(b"fine\n\xff\n", "standard input:2: the line is not UTF-8"),
@@ -237,6 +244,8 @@ VED_CASE = Case(
     answers=("source_vocabulary.txt", "target_vocabulary.txt", "samples.txt", "generated.txt", "alignment.png"),
     outputs=("generated",),
     quality=("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1", "val_map_bleu_2", "val_map_bleu_4"),
+    compared=("--layout", "table_2", "table_4", "--latent-temperatures", 0, 1, "--curve-sources", 2),
+    tables=("Table of Bahuleyan et al. 2018", "| sampling ", "Quality against diversity, validation"),
 )
 NMT_CASE = Case(
     program=NMT,
@@ -250,7 +259,7 @@ NMT_CASE = Case(
         "batch_size": 10,
         "num_beams": 2,
     },
-    data={"train_table": table_of(PAIRS)},
+    data={"train_table": table_of(PAIRS), "test_table": table_of(PAIRS[::7])},
     evaluated={"table": table_of(PAIRS[3:8])},
     lines=("der hund hat das haus gekauft", "mein freund hat den ball", ""),
     unreadable=(b"fine\n\xff\n", "standard input:2: the line is not UTF-8"),
@@ -267,5 +276,13 @@ NMT_CASE = Case(
     ),
     outputs=("hypotheses", "references"),
     quality=("val_perplexity", "val_bleu"),
+    compared=("--layout", "deng", "fan", "--inference", "exact", "kmax:2", "soft", "--k-curve", 2),
+    tables=(
+        "Table 1 of Deng et al. 2018",
+        "Table 2 of Deng et al. 2018, left",
+        "Table 4 of Fan et al. 2020",
+        "Table 8 of Fan et al. 2020",
+        "kmax:2",
+    ),
 )
 CASES = {case.name: case for case in (TOY_CASE, VED_CASE, NMT_CASE)}

@@ -73,7 +73,7 @@ def test_a_finished_run_reports_again(case, copied, trained):
 
 def test_other_data_are_another_run(case, copied, tmp_path):
     config = yaml.safe_load((copied / "config.yaml").read_text())
-    (name,) = case.data
+    name = next(iter(case.data))
     path = tmp_path / "fewer.tsv"
     path.write_text("".join(case.data[name].splitlines(keepends=True)[:-3]), encoding="utf-8")
     (copied / "config.yaml").write_text(yaml.safe_dump({**config, name: str(path)}))

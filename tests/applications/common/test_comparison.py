@@ -1,0 +1,257 @@
+"""Models with several seeds: which runs there are, how they are trained, and the tables."""
+
+import json
+import pathlib
+import threading
+
+import pytest
+import yaml
+from program_cases import CASES, files_of, read_history, read_json, without_time, written
+
+from applications.common import compare as module
+from applications.common.compare import Comparison, plan
+from applications.common.errors import InputError
+from applications.common.options import with_values
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Returns the words of `compare` for tiny runs of a case, their options in a file."""
+
+    def asked(case, *words, **changes):
+        path = tmp_path / "options.yaml"
+        values = {**case.options, **written(case.data, tmp_path), "export": False, **changes}
+        path.write_text(yaml.safe_dump({name: value for name, value in values.items() if name != "model"}))
+        return ["compare", "--out", tmp_path / "out", "--options", path, *words]
+
+    return asked
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Has what `compare` starts run in this process; returns the list of commands."""
+    commands, run = [], module.subprocess.run
+
+    def start(command, stdout, **options):
+        commands.append(command[3:])
+        case = next(case for case in CASES.values() if case.program.name == command[2])
+        status, out, err = case.call(*command[3:])
+        stdout.write(out + err)
+        stdout.flush()
+        return type("Ended", (), {"returncode": status})
+
+    monkeypatch.setattr(module.subprocess, "run", start)
+    yield commands
+    assert run is not start
+
+
+def options_of(case, **values):
+    return case.program.commands["compare"](**{"out": "out", **values})
+
+
+# Which runs
+
+
+def test_the_runs_of_a_comparison(toy):
+    """Seeds one after the other, options of one entry alone, and what is trained first."""
+    names = ("gaussian", "gaussian@deterministic:gamma=1e-2,units=8")
+    first, second, third, fourth = plan(toy.program, options_of(toy, models=names, seeds=2))
+    assert [(run.name, run.seed) for run in (first, second, third, fourth)] == [
+        (name, seed) for name in names for seed in (0, 1)
+    ]
+    assert (first.options.run.seed, second.options.run.seed) == (0, 1)
+    assert (second.options.run.out, second.start) == (str(pathlib.Path("out/gaussian_seed_1")), None)
+    assert (third.options.network.gamma, third.options.network.units) == (0.01, 8)
+    assert (third.options.model, third.start.model) == ("gaussian", "deterministic")
+    assert (third.options.fit.epochs, third.start.fit.epochs) == (5, 5)
+    assert third.options.run.start_from == third.start.run.out
+    assert (third.start.run.export, third.start.network) == (False, third.options.network)
+    assert fourth.start.run.out != third.start.run.out
+    # Every folder once: an option's value is part of the name.
+    names = ("gaussian", "gaussian:gamma=0", "gaussian:gamma=0.5", "gaussian@deterministic", "gaussian@gaussian")
+    runs = plan(toy.program, options_of(toy, models=names, seeds=3, start_epochs=2))
+    folders = {run.options.run.out for run in runs} | {run.start.run.out for run in runs if run.start}
+    assert len(folders) == 15 + 6
+    assert {run.start.fit.epochs for run in runs if run.start} == {2}
+
+
+def test_options_of_all_runs(toy, tmp_path):
+    (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
+    options = options_of(toy, options=str(tmp_path / "options.yaml"), models=("gaussian:epochs=6", "deterministic"))
+    runs = plan(toy.program, options)
+    assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 4)]
+
+
+BAD = {
+    "--models: expected one of {known}, or MODEL@START. Received: seq2seq": ("--models", "seq2seq"),
+    "--models: expected one of {known}, or MODEL@START. Received: {model}@seq2seq": ("--models", "{model}@seq2seq"),
+    "--models: expected MODEL[@START][:option=value,...]. Received: {model}:units": ("--models", "{model}:units"),
+    "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
+    "--models: {model}:unit=3 names an unknown option: unit": ("--models", "{model}:unit=3"),
+    "--models: {model}:units=many: units: expected int": ("--models", "{model}:units=many"),
+    "--units: must be positive. Received: 0": ("--models", "{model}:units=0"),
+    "--models: every model once": ("--models", "{model}", "{model}"),
+    "--models: {model}@{model} needs an epoch": ("--models", "{model}@{model}", "--start-epochs", "2"),
+    "--baseline: expected one of {known}": ("--baseline", "seq2seq"),
+    "--seeds: must be positive": ("--seeds", "0"),
+    "--jobs: in one process": ("--jobs", "2", "--in-process"),
+    "--preset: expected one of small": ("--preset", "large"),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_starts_no_run(case, asked, tmp_path, message):
+    known = ", ".join(type(case.program.default).__annotations__["model"].__args__)
+    names = {"model": case.other_start, "known": known}
+    words = [word.format(**names) if word.startswith("{") else word for word in BAD[message]]
+    case.fails(message.format(**names), *asked(case), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
+    words = asked(case, "--models", case.other_start)
+    next(tmp_path.glob(f"{next(iter(case.data))}.*")).write_text("")
+    case.fails("the file is empty", *words)
+    assert not here and not (tmp_path / "out").exists()
+
+
+# Training, and tables
+
+
+def test_a_comparison(case, asked, tmp_path, here):
+    """In this process: models, one of them from another's weights; a second time they are read."""
+    model = case.options.get("model", case.program.default.model)
+    names = (case.other_start, f"{model}@{case.other_start}:learning_rate=0.01")
+    words = asked(case, "--in-process", "--seeds", 1, "--baseline", case.other_start, "--models", *names)
+    words += case.compared
+    printed = case.succeeds(*words)
+    out = tmp_path / "out"
+    assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
+    assert "split; one seed, no claim" in printed and "Paired differences" not in printed
+    for text in (*names, *(column.title for column in case.program.application().columns[:1]), *case.tables):
+        assert text.replace("|", r"\|") in printed, text
+    folders = {path.name for path in out.iterdir() if path.is_dir()}
+    start = f"{case.other_start}_learning_rate_0.01_1_epochs_seed_0"
+    last = f"{model}_from_{case.other_start}_learning_rate_0.01_seed_0"
+    assert folders == {f"{case.other_start}_seed_0", start, last}
+    assert read_json(out / last / "metrics.json")["options"]["start_from"] == str(out / start)
+    runs = read_json(out / "comparison.json")["runs"]
+    assert {name: [run["model"] for run in of] for name, of in runs.items()} == {
+        names[0]: [case.other_start],
+        names[1]: [model],
+    }
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert all(command[0] == "evaluate" for command in here)
+    here.clear()
+    before = {path: path.read_bytes() for path in out.glob("*/history.csv")}
+    assert case.succeeds(*words) == printed
+    assert before == {path: path.read_bytes() for path in out.glob("*/history.csv")} and not here
+
+
+def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch):
+    """Two seeds by commands give what this process gives; mean differences have intervals."""
+    words = asked(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
+    printed = toy.succeeds(*words)
+    assert "2 seeds, mean [95% interval]" in printed
+    assert "Paired differences over seeds against deterministic" in printed
+    line = next(line for line in printed.partition("Paired")[2].splitlines() if line.startswith("| gaussian"))
+    assert line.count("[") == 2
+    assert [command[0] for command in here] == 4 * ["train"]
+    apart = tmp_path / "out"
+    apart.rename(tmp_path / "apart")
+    here.clear()
+    assert toy.succeeds(*words, "--in-process") == printed
+    assert not here
+    for name in ("deterministic_seed_0", "gaussian_seed_1"):
+        histories = [without_time(read_history(tmp_path / folder / name)) for folder in ("out", "apart")]
+        assert histories[0] == histories[1]
+    # Fewer seeds are among those that there are.
+    assert "one seed, no claim" in toy.succeeds(*words, "--seeds", 1)
+    # A baseline that is none of the models.
+    other = toy.succeeds(*words, "--models", "gaussian", "--in-process")
+    assert "No differences: the baseline deterministic is not among the models." in other
+    # Other options, and other data, are another comparison.
+    before = files_of(apart)
+    toy.fails("holds a run with other options (units). Choose another --out.", *asked(toy, *words[5:], units=5))
+    path = next(tmp_path.glob("data.*"))
+    words = asked(toy, *words[5:])
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    toy.fails("the data are not those of this run", *words)
+    assert files_of(apart) == before
+    # A damaged file is named.
+    words = asked(toy, *words[5:])
+    for name, message in (("metrics.json", "metrics.json is damaged"), ("history.csv", "history.csv is damaged")):
+        file = apart / "gaussian_seed_0" / name
+        content = file.read_text()
+        file.write_text("epoch,loss\n1,much\n" if name == "history.csv" else '{"options": {')
+        toy.fails(message, *words)
+        file.write_text(content)
+
+
+def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
+    """A run that starts from another does not: its start would be a longer one."""
+    model = "gaussian@deterministic"
+    comparison = Comparison(toy.program.application(), _options(toy, asked(toy, epochs=2), models=(model, "gaussian")))
+    first, start = comparison.planned[0].options, comparison.planned[0].start
+    for options in (start, comparison.planned[1].options):
+        pathlib.Path(options.run.out).mkdir(parents=True)
+        plain = json.loads(json.dumps(module.config_of(options)))
+        pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
+    more = with_values(comparison.planned[1].options, {"epochs": 4})
+    module._check_folder(toy.program, more, ())
+    with pytest.raises(InputError, match=r"holds a run with other options \(epochs\)"):
+        module._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
+    assert first.run.start_from == start.run.out
+
+
+def _options(case, words, **changes):
+    options_class = case.program.commands["compare"]
+    named = dict(zip(words[1::2], words[2::2], strict=True))
+    return options_class(out=str(named["--out"]), options=str(named["--options"]), seeds=1, **changes)
+
+
+@pytest.mark.parametrize("words", [(), ("--in-process",)])
+def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, words):
+    bad = "gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
+    status, _, err = toy.call(*asked(toy, *words, "--seeds", 1, "--models", bad, "gaussian"))
+    assert status == 2
+    assert "failed: " in err and "The loss became" in err.splitlines()[-1]
+    assert (tmp_path / "out/gaussian_seed_0/metrics.json").exists()
+    assert not (tmp_path / "out/table.md").exists()
+
+
+def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here):
+    bad = ":learning_rate=1e30,clip_norm=none,optimizer=sgd"
+    words = asked(toy, "--seeds", 1, "--in-process", "--models", f"gaussian@gaussian{bad}", "deterministic")
+    status, _, err = toy.call(*words)
+    assert status == 2
+    assert "was not begun: what it starts from is not trained." in err
+    assert (tmp_path / "out/deterministic_seed_0/metrics.json").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_an_entry_waits_for_what_it_starts_from(toy, asked, monkeypatch, jobs):
+    """Every run once, what starts from another after it, and the others need not wait."""
+    begun, ended, others_ended = [], [], threading.Event()
+    others = {"gaussian_seed_0", "gaussian_seed_1"}
+
+    def train(self, options):
+        name = pathlib.Path(options.run.out).name
+        assert options.run.start_from is None or pathlib.Path(options.run.start_from).name in ended
+        begun.append(name)
+        if jobs == 3 and "epochs" in name:
+            assert others_ended.wait(60)
+        ended.append(name)
+        if others <= set(ended):
+            others_ended.set()
+
+    monkeypatch.setattr(Comparison, "_train", train)
+    models = ("gaussian@deterministic", "gaussian", "gaussian@gaussian")
+    words = asked(toy, "--seeds", 2, "--jobs", jobs, "--models", *models)
+    # Nothing was trained, so that there is nothing to read.
+    toy.fails("metrics.json cannot be read", *words)
+    starts = {f"{model}_1_epochs_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}
+    lasts = {f"gaussian_from_{model}_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}
+    assert sorted(begun) == sorted(starts | lasts | others)
+    if jobs == 3:
+        assert set(ended[:2]) == others

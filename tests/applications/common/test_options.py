@@ -1,0 +1,277 @@
+"""The options of every command of every program: bounds, choices, files, presets, help."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import types
+import typing
+from typing import Annotated, Literal
+
+import pytest
+import yaml
+from program_cases import CASES
+
+from applications.common.command_line import read_options
+from applications.common.errors import InputError
+from applications.common.options import Bound, check, fields_of, group, read_values, typed, values_of, with_values
+from applications.common.program import Program
+
+COMMANDS = [(case, command) for case in CASES.values() for command in case.program.commands]
+# What violates one bound or another.
+VALUES = {int: (-1, 0, 3, 2**22, 2**31), float: (-0.5, 0.0, 1.0, 2.5), str: ("missing", "folder/name")}
+
+
+def each_option():
+    """Yield every option of every command, its annotation, and a value in its place."""
+    for case, command in COMMANDS:
+        for name, annotation in fields_of(case.program.commands[command]).items():
+            yield pytest.param(case.program, command, name, annotation, id=f"{case.name}-{command}-{name}")
+
+
+def parts(annotation):
+    """Return the annotation of one value, the bounds on it, whether it may be None, and whether it is a tuple."""
+    bounds, optional, several = [], False, False
+    while not isinstance(annotation, type) or typing.get_origin(annotation) is tuple:
+        kind, inner = typing.get_origin(annotation), typing.get_args(annotation)
+        if kind is Literal:
+            break
+        bounds += [bound for bound in inner if isinstance(bound, Bound)]
+        optional = optional or kind in (typing.Union, types.UnionType)
+        several = several or kind is tuple
+        annotation = next(part for part in inner if part is not type(None))
+    return annotation, bounds, optional, several
+
+
+def default_of(program, command, folder):
+    """Return options of a command that are right."""
+    options_class = program.commands[command]
+    (folder / "config.yaml").write_text("")
+    required = [field for field in dataclasses.fields(options_class) if field.name == "run" and command != "train"]
+    return options_class(**{field.name: str(folder) for field in required})
+
+
+@pytest.mark.parametrize("program, command, name, annotation", each_option())
+def test_a_value_that_an_option_cannot_have(program, command, name, annotation, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kind, bounds, optional, several = parts(annotation)
+    default = default_of(program, command, tmp_path)
+    check(default)
+    wrong = []
+    if typing.get_origin(kind) is Literal:
+        wrong.append("no-such-choice")
+    for bound in bounds:
+        refused = [value for value in VALUES[kind] if not bound.holds(value)]
+        assert refused, "VALUES has none that this bound refuses"
+        wrong += refused
+    if kind is float:
+        wrong += [math.nan, math.inf, -math.inf]
+    flag = re.escape(f"--{name.replace('_', '-')}")
+    for value in wrong:
+        with pytest.raises(InputError, match=rf"^{flag}: .*Received: {re.escape(str(value))}$"):
+            check(with_values(default, {name: (value,) if several else value}))
+    if optional:
+        check(with_values(default, {name: None}))
+        assert typed("here", {name: "none"}, type(default)) == {name: None}
+    with pytest.raises(InputError, match=rf"^here: {name}: expected "):
+        typed("here", {name: {"a": 1}}, type(default))
+
+
+def test_no_value_and_the_choice_none(case):
+    """`none` is no value where there may be none, and a choice where it is one, on the command line and in a file."""
+    optional, choices = {}, {}
+    for name, annotation in fields_of(case.program.options).items():
+        kind, _, may_be_none, _ = parts(annotation)
+        if may_be_none:
+            optional[name] = None
+        elif typing.get_origin(kind) is Literal and "none" in typing.get_args(kind):
+            choices[name] = "none"
+    assert {"clip_norm", "checkpoint_steps", "max_steps"} <= optional.keys() and "mixed_precision" in choices
+    words = [word for name in (*optional, *choices) for word in (f"--{name.replace('_', '-')}", "none")]
+    values = values_of(read_options(case.program, "train", words))
+    assert {name: values[name] for name in optional} == optional
+    assert {name: values[name] for name in choices} == choices
+    assert typed("here", dict.fromkeys(choices), case.program.options) == choices
+
+
+@pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
+def test_help_has_a_sentence_for_every_option(case, command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit) as stop:
+        read_options(case.program, command, ["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "--config FILE" in text
+    options = fields_of(case.program.commands[command])
+    places = [re.search(rf"^│ --{name.replace('_', '-')}[ ,]", text, re.M).start() for name in options]
+    for name, start in zip(options, places, strict=True):
+        rest = text[start:].splitlines()
+        lines = [rest[0], *(line for line in rest[1:3] if not re.match(r"│ -|╰|╭", line))]
+        sentence = " ".join(line.strip("│ ") for line in lines).partition("(")[0]
+        words = re.sub(r"^--\S+(, --no-\S+)?( \[.*\]\]| \{.*?\}\S*| [A-Z]+(\|\S+)?)?", "", sentence).strip()
+        assert re.match(r"[A-Z0-9α-ωa-z]\w*[ :.,'-]", words) and len(words) > 6, f"{name}: {sentence}"
+        choices, *_ = parts(options[name])
+        if typing.get_origin(choices) is Literal:
+            assert all(choice in rest[0] for choice in typing.get_args(choices)), rest[0]
+
+
+@pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
+def test_a_file_has_the_options_of_the_command_line(case, command, tmp_path):
+    """All of them: what is written is read, as `compare` does for its runs."""
+    default = default_of(case.program, command, tmp_path)
+    plain = json.loads(json.dumps(values_of(default)))
+    (tmp_path / "options.yaml").write_text(yaml.safe_dump(plain))
+    assert read_options(case.program, command, ["--config", str(tmp_path / "options.yaml")]) == default
+
+
+def test_presets_and_experiments(case):
+    program = case.program
+    for name in program.presets:
+        options = read_options(program, "train", ["--preset", name])
+        check(options)
+        assert values_of(options) == values_of(program.default) | program.preset_values(name)
+        assert not program.preset_values(name).keys() & {"out", "seed", "model", "train_table", "data"}
+    with pytest.raises(InputError, match=r"^--preset: expected one of small.*\. Received: large$"):
+        read_options(program, "train", ["--preset", "large"])
+    folder = pathlib.Path(__file__).parents[3] / program.name.replace(".", "/") / "experiments"
+    for path in folder.glob("*.yaml"):
+        values = read_values("--config", path, program.options, program.renamed)
+        # Their files are a user's own.
+        annotations = fields_of(program.options)
+        files = [name for name in values if any("such" in bound.words for bound in parts(annotations[name])[1])]
+        check(with_values(program.default, {name: None for name in files} | values | dict.fromkeys(files)))
+
+
+def test_renamed_options_say_the_new_name(case, tmp_path):
+    assert case.program.renamed
+    for old, new in case.program.renamed.items():
+        for words in ((f"--{old.replace('_', '-')}", "3"), (f"--{old.replace('_', '-')}=3",)):
+            case.fails(f"--{old.replace('_', '-')} is {new}", "train", *words)
+        (tmp_path / "options.yaml").write_text(f"{old}: 3\n")
+        case.fails(f"{old} is {new}", "train", "--config", tmp_path / "options.yaml")
+
+
+def test_what_the_command_line_does_not_know(case, tmp_path):
+    for words in (("--no-such-option", "3"), ("--epochs", "many"), ("--epochs", "1.5"), ("surplus",)):
+        status, _, err = case.call("train", "--out", tmp_path / "run", *words)
+        assert status == 2 and words[0] in err
+    for command in (case.answer, "evaluate", "export"):
+        status, _, err = case.call(command)
+        assert status == 2 and "--run" in err
+    case.fails("Unknown command 'serve': expected one of train, ", "serve")
+    assert "Answer" in case.succeeds() or "Turn lines" in case.succeeds("--help")
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_do_not_go_together(toy):
+    for words, message in (
+        (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
+        (("--jit", "--strategy", "mirrored"), "--jit: TensorFlow does not compile a step of several replicas"),
+        (("--epochs", 0), "--epochs: must be positive. Received: 0"),
+        (("--clip-norm", "nan"), "--clip-norm: must be positive. Received: nan"),
+    ):
+        toy.fails(message, "train", *words)
+
+
+@dataclasses.dataclass
+class Deep:
+    """Deep"""
+
+    rate: Annotated[float, Bound("must be positive", lambda x: x > 0)] = 0.5
+    """A rate."""
+    limit: int | None = 7
+    """A limit."""
+    rates: tuple[float, ...] = (0.1,)
+    """Rates."""
+
+
+@dataclasses.dataclass
+class Settings:
+    """Settings."""
+
+    model: Literal["one", "two"] = "one"
+    """A choice."""
+    mode: Literal["fast", "none"] = "fast"
+    """Another one."""
+    units: int = 3
+    """A number."""
+    fast: bool = True
+    """A switch."""
+    words: tuple[str, ...] = ()
+    """Words."""
+    deep: Deep = group(Deep, rate=0.25)
+
+
+BAD_FILES = {
+    "unit: 3": " names an unknown option: unit. Known: fast, limit, mode, model, rate, rates, units, words",
+    "7: 8": " names an unknown option: 7. Known: fast, ",
+    "deep: {rate: 3}": " names an unknown option: deep. Known: ",
+    "preset: first": " names an unknown option: preset. Known: fast, ",
+    "units: many": ": units: expected int. Received: 'many'",
+    "units: 1.5": ": units: expected int. Received: 1.5",
+    "units: true": ": units: expected int. Received: True",
+    "units:": ": units: expected int. Received: None",
+    "limit: much": ": limit: expected int. Received: 'much'",
+    "rate: fast": ": rate: expected float. Received: 'fast'",
+    "rate: true": ": rate: expected float. Received: True",
+    "fast: 1": ": fast: expected bool. Received: 1",
+    "model: three": ": model: expected one of one, two. Received: three",
+    "words: a": ": words: expected a list. Received: 'a'",
+    "words: [a, 1]": ": words: expected str. Received: 1",
+    "rates: [high]": ": rates: expected float. Received: 'high'",
+    "- units": " must hold one option per line, as in `units: 64`.",
+    "units: [": " cannot be read: ",
+    "words: \x00": " cannot be read: ",
+    "width: 3": ": width is --units",
+    "extends: other.yaml": "/other.yaml cannot be read: ",
+}
+
+
+@pytest.mark.parametrize("text", BAD_FILES)
+def test_an_error_names_the_file_and_the_option(tmp_path, text):
+    path = tmp_path / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_values("--config", path, Settings, {"width": "--units"})
+    place = tmp_path if "extends" in text else path
+    assert str(error.value).startswith(f"--config: {place}{BAD_FILES[text]}")
+
+
+def test_values_of_a_file(tmp_path):
+    """Numbers and lists as they are meant, and what a file leaves out from the one that it extends."""
+    (tmp_path / "base.yaml").write_text("rate: 1e-3\nlimit: null\nrates: [2, 5e-1]\nunits: 4\nmode: null\n")
+    (tmp_path / "settings.yaml").write_text("extends: base.yaml\nunits: 5\nwords: [a, b]\nfast: no\n")
+    values = read_values("--config", tmp_path / "settings.yaml", Settings)
+    assert with_values(Settings(), values) == Settings(
+        mode="none", units=5, fast=False, words=("a", "b"), deep=Deep(0.001, None, (2.0, 0.5))
+    )
+    (tmp_path / "settings.yaml").write_text("# nothing\n")
+    assert read_values("--config", tmp_path / "settings.yaml", Settings) == {}
+
+
+def test_nested_groups_have_one_level_of_names():
+    assert list(fields_of(Settings)) == ["model", "mode", "units", "fast", "words", "rate", "limit", "rates"]
+    assert values_of(Settings())["rate"] == 0.25 and Deep().rate == 0.5
+
+    @dataclasses.dataclass
+    class Twice:
+        rate: float = 1.0
+        deep: Deep = group(Deep)
+
+    with pytest.raises(TypeError, match="Twice has two options of one name: rate"):
+        fields_of(Twice)
+
+
+def test_the_command_line_the_file_and_the_preset(tmp_path, monkeypatch):
+    """In this order."""
+    presets = tmp_path / "preset.yaml"
+    presets.write_text("units: 8\nlearning_rate: 0.5\nepochs: 3\n")
+    (tmp_path / "file.yaml").write_text("learning_rate: 0.25\nepochs: 4\n")
+    program = CASES["toy"].program
+    monkeypatch.setattr(Program, "presets", property(lambda self: {"small": None, "large": presets}))
+    words = ["--epochs", "5", f"--config={tmp_path / 'file.yaml'}", "--preset", "large"]
+    values = values_of(read_options(program, "train", words))
+    assert (values["units"], values["learning_rate"], values["epochs"]) == (8, 0.25, 5)
+    with pytest.raises(InputError, match=r"^--config: expected one argument\.$"):
+        read_options(program, "train", ["--config"])

@@ -1,0 +1,194 @@
+"""The commands that read a run: evaluate, generate or predict, export."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from program_cases import CASES, files_of, read_json, written
+
+from applications.common.training import load_run
+
+
+class Unread:
+    """Standard input that nobody may read."""
+
+    @property
+    def buffer(self):
+        raise AssertionError("standard input is read")
+
+
+def test_evaluate_keeps_a_file_for_each_split(case, copied):
+    """And of other files; the figures are printed as a table, and what the program writes beside them."""
+    digests = {}
+    for split in ("valid", "test"):
+        printed = case.succeeds("evaluate", "--run", copied, "--split", split)
+        record = read_json(copied / f"evaluation_{split}.json")
+        assert set(record) == {"split", "data_digest", "data", "report", "options"}
+        assert (record["split"], record["options"]["split"]) == (split, split)
+        digests[split] = record["data_digest"]
+        for kind in case.outputs:
+            assert (copied / f"evaluation_{split}_{kind}.txt").read_text(encoding="utf-8")
+        values = [(column, column.value(record)) for column in case.program.application().columns]
+        lines = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in printed.splitlines() if "|" in line}
+        assert (
+            lines.items() >= {c.title: c.cell([v]) for c, v in values if v is not None and c.cell([v]) != "-"}.items()
+        )
+        assert printed.splitlines()[-1] == f"written: {copied / f'evaluation_{split}.json'}"
+    assert digests["valid"] != digests["test"]
+    # What the run reported itself it reports again.
+    assert (
+        read_json(copied / "evaluation_test.json")["report"].items()
+        >= {
+            name: value for name, value in read_json(copied / "metrics.json")["report"].items() if "seconds" not in name
+        }.items()
+    )
+
+
+def test_evaluate_on_other_files(case, copied, tmp_path):
+    words = [word for name, path in written(case.evaluated, tmp_path).items() for word in (f"--{name}", path)]
+    before = files_of(copied)
+    case.succeeds("evaluate", "--run", copied, *words)
+    record = read_json(copied / "evaluation_files.json")
+    assert record["split"] is None
+    added = {"evaluation_files.json", *(f"evaluation_files_{kind}.txt" for kind in case.outputs)}
+    assert {path.name for path in files_of(copied).keys() - before.keys()} == added
+    # The same data again, and others under the same name.
+    content = (copied / "evaluation_files.json").read_bytes()
+    case.succeeds("evaluate", "--run", copied, *words)
+    assert (copied / "evaluation_files.json").read_bytes() == content
+    with open(words[1], "a", encoding="utf-8") as file:
+        file.write(next(iter(case.evaluated.values())).splitlines(keepends=True)[-1])
+    message = f"--name: {copied / 'evaluation_files.json'} has the figures of other data; choose another name."
+    case.fails(message, "evaluate", "--run", copied, *words)
+    case.fails(message, "evaluate", "--run", copied, "--name", "evaluation_files")
+    assert (copied / "evaluation_files.json").read_bytes() == content
+    case.succeeds("evaluate", "--run", copied, *words, "--name", "more")
+    assert read_json(copied / "more.json")["data_digest"] != record["data_digest"]
+
+
+def test_names_of_reports(case, copied):
+    """No other file of a run is overwritten."""
+    (copied / "thesis.json").write_text('["mine"]')
+    before = files_of(copied)
+    for name, message in (
+        ("metrics", "--name: must name a file that the run's folder has not"),
+        ("../metrics", "--name: must be the name of a file, without a folder"),
+        ("thesis", "is no report; choose another name"),
+    ):
+        case.fails(message, "evaluate", "--run", copied, "--name", name)
+    assert files_of(copied) == before
+
+
+def test_a_part_that_the_data_have_not(toy, copied_toy, monkeypatch):
+    application = toy.program.application()
+    read = type(application).read
+    monkeypatch.setattr(type(application), "read", lambda self, options: read(self, options) | {"test": None})
+    monkeypatch.setattr("applications.common.runs.RunFolder.require_data", lambda *arguments: None)
+    monkeypatch.setattr(type(application), "read", lambda self, options: {"valid": read(self, options)["valid"]})
+    toy.fails("--split: this run has no test data.", "evaluate", "--run", copied_toy, "--split", "test")
+
+
+def test_answers_to_a_file_and_to_standard_input(case, trained, tmp_path):
+    """One line for each."""
+    content = "".join(f"{line}\n" for line in case.lines)
+    (tmp_path / "lines.txt").write_text(content, encoding="utf-8")
+    of_file = case.succeeds(case.answer, "--run", trained, "--input", tmp_path / "lines.txt")
+    assert of_file == case.succeeds(case.answer, "--run", trained, standard_input=content.encode())
+    assert len(of_file.splitlines()) == len(case.lines)
+
+
+def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
+    """A wrong run is refused before standard input is read, and so is a file."""
+    content, message = case.unreadable
+    case.fails(message, case.answer, "--run", trained, standard_input=content)
+    case.fails("there is no line", case.answer, "--run", trained, standard_input=b"")
+    monkeypatch.setattr(sys, "stdin", Unread())
+    (tmp_path / "lines.txt").write_bytes(content)
+    case.fails("lines.txt", case.answer, "--run", trained, "--input", tmp_path / "lines.txt")
+    case.fails("--input: no such file", case.answer, "--run", trained, "--input", tmp_path / "none.txt")
+    no_run = "--run: must be the folder of a run, with its config.yaml. Received: "
+    case.fails(no_run, case.answer, "--run", tmp_path / "none")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("hidden_units: 3\n")
+    case.fails("config.yaml does not hold the options of train", case.answer, "--run", tmp_path / "run")
+    (tmp_path / "run/config.yaml").write_text((trained / "config.yaml").read_text())
+    case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", ["cut", "encrypted", "array"])
+def test_weights_that_are_damaged(toy, copied_toy, damage):
+    path = copied_toy / "weights.npz"
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        content = content[:1000]
+    elif damage == "encrypted":
+        for index in range(len(content) - 4):
+            if content[index : index + 4] == b"PK\x01\x02":
+                content[index + 8] |= 1
+    else:
+        file = io.BytesIO()
+        np.save(file, np.zeros(3))
+        content = file.getvalue()
+    path.write_bytes(content)
+    toy.fails("weights.npz cannot be loaded", "predict", "--run", copied_toy, standard_input=b"1\n")
+
+
+def test_export(toy, copied_toy, tmp_path):
+    """In the run's folder over the one before, and elsewhere; nothing of a user's own is overwritten."""
+    for words, path in (((), copied_toy / "saved_model"), (("--out", tmp_path / "served"), tmp_path / "served")):
+        printed = toy.succeeds("export", "--run", copied_toy, *words)
+        assert printed == f"written: {path}, endpoints predict, serving_default\n"
+        assert (path / "saved_model.pb").is_file()
+    steps = np.float32([line.split() for line in toy.lines]).reshape(-1, 6, 4)
+    served = tf.saved_model.load(str(tmp_path / "served")).predict(steps)
+    run = load_run(toy.program.application(), copied_toy)
+    expected = tf.nn.softmax(run.models.training(steps / run.codec.value))
+    np.testing.assert_allclose(served, expected, rtol=1e-5)
+
+
+def test_export_spares_what_is_no_export(case, trained, tmp_path):
+    (tmp_path / "thesis.tex").write_text("my thesis")
+    for out in (tmp_path, tmp_path / "thesis.tex"):
+        case.fails("is not empty and holds no SavedModel", "export", "--run", trained, "--out", out)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+# Knows TensorFlow and its operations on text, and neither Keras models nor this project.
+SERVED = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+
+answers = {}
+for name, (path, lines) in json.loads(sys.argv[1]).items():
+    model = tf.saved_model.load(path)
+    if hasattr(model, "generate"):
+        answers[name] = [line.decode() for line in model.generate(tf.constant(lines)).numpy()]
+    else:
+        steps = tf.reshape(tf.strings.to_number([line.split() for line in lines]), (len(lines), 6, 4))
+        answers[name] = [" ".join(f"{x:.4f}" for x in row) for row in model.predict(steps).numpy()]
+project = sorted(name for name in sys.modules if name.split(".")[0] in ("keras_vattn", "applications"))
+print("RESULT" + json.dumps([answers, project]))
+"""
+
+
+def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
+    asked = {name: (str(run_of(case).path / "saved_model"), case.lines) for name, case in CASES.items()}
+    result = subprocess.run(
+        [sys.executable, "-c", SERVED, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    answers, project = json.loads(result.stdout.partition("RESULT")[2])
+    assert project == []
+    for name, case in CASES.items():
+        content = "".join(f"{line}\n" for line in case.lines).encode()
+        printed = case.succeeds(case.answer, "--run", run_of(case).path, standard_input=content)
+        assert answers[name] == printed.split("\n")[:-1]
