@@ -233,7 +233,7 @@ VED_CASE = Case(
         "annealing_slope": 0.5,
         "num_draws": 2,
         "num_decoded": 3,
-        "max_test_sources": 4,
+        "max_test_sources": 9,
     },
     data={"train_table": table_of(PAIRS), "test_table": table_of(PAIRS[::7])},
     evaluated={"table": table_of(PAIRS[3:8])},

@@ -162,7 +162,8 @@ class Toy(Application):
         lines = read_standard_input() if options.input is None else read_lines(options.input)
         numbers = read_numbers(lines, options.input or "standard input", model.NUM_STEPS * model.WIDTH)
         steps = numbers.reshape(-1, model.NUM_STEPS, model.WIDTH)
-        for probabilities in Classifier(run).predict(steps).numpy():
+        classifier = Classifier(run)
+        for probabilities in classifier.predict(steps).numpy():
             yield " ".join(f"{probability:.4f}" for probability in probabilities)
 
     def endpoints(self, run, options=None):

@@ -42,7 +42,7 @@ def calls_of(case, run, folder):
     yield ["train", f"--{next(iter(case.data)).replace('_', '-')}", missing], 2, "no such file"
     yield ["train", "--start-from", missing], 2, "--start-from: must be the folder of a run"
     yield ["train", "--resume", "--out", missing], 2, "is not the folder of a run"
-    yield ["train", "--resume", "--out", run, "--seed", "3"], 2, "seed: 0 in the folder, 3 asked for"
+    yield ["train", "--resume", "--out", run, "--seed", "3"], 2, "holds a run with other options"
     yield ["train", "--out", str(ROOT / "tests")], 2, "is not empty and holds no run"
     for command in ("evaluate", case.answer, "export"):
         yield [command, "--run", missing], 2, "--run: must be the folder of a run"
@@ -64,8 +64,9 @@ def answered(tmp_path_factory):
         words = case.train(folder / "run")
         # A run that was killed before the end of its first epoch.
         (folder / "run").mkdir()
-        config = "".join(f"{name}: {value}\n" for name, value in zip(words[1::2], words[2::2], strict=True))
-        (folder / "run/config.yaml").write_text(config.replace("--", "").replace("-", "_"))
+        pairs = zip(words[1::2], words[2::2], strict=True)
+        config = "".join(f"{name[2:].replace('-', '_')}: {value}\n" for name, value in pairs)
+        (folder / "run/config.yaml").write_text(config)
         module = f"{case.program.name}.options"
         asked += [(module, *call) for call in calls_of(case, str(folder / "run"), folder)]
     result = subprocess.run(
@@ -91,5 +92,5 @@ def test_mistakes_are_answered_before_tensorflow_is_imported(answered):
 def test_an_error_is_one_line(answered):
     """But for what the reader of the command line itself finds, which draws a box."""
     for (_, words, status, _), (_, out, err, _) in answered:
-        if status == 2 and not err.startswith("╭"):
+        if status == 2 and words[1:2] not in (["--no-such-option"], ["--model"]):
             assert out == "" and err.startswith("error: ") and err.count("\n") == 1, (words, err)
