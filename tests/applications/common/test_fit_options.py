@@ -1,0 +1,248 @@
+"""What the options of training do: schedules, optimizers, precision, what is kept. On the toy program."""
+
+import dataclasses
+import types
+
+import keras
+import numpy as np
+import pytest
+import yaml
+from program_cases import read_arrays, read_checkpoint, read_history, read_json
+
+from applications.common import training
+from applications.common.callbacks import DecayOnPlateau, KeepWeights, StopEarly, epochs_without_better
+from applications.common.options import FitOptions
+from applications.common.training import StepDecay, load_run, optimizer_of
+
+
+def rates(num_batches=4, num_steps=12, **options):
+    """The learning rate of each step."""
+    optimizer = optimizer_of(FitOptions(**options), num_batches, num_steps)
+    found = []
+    for step in range(num_steps):
+        optimizer.iterations.assign(step)
+        found.append(float(optimizer.learning_rate))
+    return found
+
+
+def test_an_exponential_schedule_is_that_of_keras():
+    options = {"schedule": "exponential", "learning_rate": 0.01, "learning_rate_decay": 0.5}
+    of_keras = keras.optimizers.schedules.ExponentialDecay(0.01, 4, 0.5, staircase=True)
+    assert rates(**options) == pytest.approx([float(of_keras(step)) for step in range(12)])
+    assert rates(**options, decay_every=2) == pytest.approx(8 * [0.01] + 4 * [0.005])
+    assert rates(**options, decay_after=1) == pytest.approx(8 * [0.01] + 4 * [0.005])
+    # Two batches to a step are half as many steps an epoch.
+    assert rates(num_steps=6, accumulate=2, **options) == pytest.approx([0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025])
+
+
+def test_a_warm_up_and_a_cosine():
+    warm = rates(warmup_steps=4, learning_rate=0.4)
+    assert warm == pytest.approx([0.1, 0.2, 0.3, *(9 * [0.4])])
+    cosine = rates(schedule="cosine", learning_rate=0.4)
+    assert cosine == pytest.approx([0.2 * (1 + np.cos(np.pi * step / 12)) for step in range(12)])
+    both = rates(schedule="cosine", learning_rate=0.4, warmup_steps=4)
+    assert both == pytest.approx([0, 0.1, 0.2, 0.3] + [0.2 * (1 + np.cos(np.pi * step / 8)) for step in range(8)])
+    # The last of the steps that there are has almost none left.
+    assert rates(schedule="cosine", learning_rate=0.4, num_steps=5)[-1] < 0.05
+    decayed = rates(schedule="exponential", learning_rate=0.4, warmup_steps=4)
+    assert decayed == pytest.approx([0.1, 0.2, 0.3, 0.4, *(4 * [0.2]), *(4 * [0.1])])
+
+
+def test_a_schedule_is_read_from_its_config():
+    schedule = StepDecay(0.1, 0.5, 3, 2, 4)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    assert [float(again(step)) for step in range(9)] == [float(schedule(step)) for step in range(9)]
+
+
+def test_the_rate_is_lowered_on_a_plateau():
+    """From the history: a resumed run lowers it where the uninterrupted one does."""
+    losses = [3.0, 2.0, 2.5, 2.4, 2.3, 1.0, 1.5]
+    expected = [1.0, 1.0, 0.5, 0.25, 0.25, 0.25]
+    for known in range(1, 6):
+        rate = keras.Variable(1.0 if known == 1 else expected[known - 2])
+        callback = DecayOnPlateau(0.5, 1, [{"val_loss": loss} for loss in losses[:known]])
+        callback.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
+        found = []
+        for epoch, loss in enumerate(losses[known:]):
+            callback.on_epoch_end(epoch, {"val_loss": loss})
+            found.append(float(rate))
+        assert found == expected[known - 1 :]
+
+
+def test_epochs_without_better():
+    assert [epochs_without_better(losses) for losses in ([], [2.0], [2.0, 1.0], [1.0, 2.0, 1.0])] == [0, 0, 0, 2]
+    callback = StopEarly(2, [{"val_loss": 1.0}, {"val_loss": 2.0}])
+    callback.set_model(types.SimpleNamespace(stop_training=False))
+    callback.on_epoch_end(2, {"val_loss": 0.5})
+    assert not callback.model.stop_training
+    for loss in (0.6, 0.7):
+        callback.on_epoch_end(3, {"val_loss": loss})
+    assert callback.model.stop_training
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
+def test_an_optimizer_makes_a_step(name):
+    """As Keras's own of that name, and with a decay of its weights that the gradient does not see."""
+    options = FitOptions(optimizer=name, learning_rate=0.1, clip_norm=1.0)
+    steps = []
+    for optimizer in (
+        optimizer_of(options, 4, 12),
+        {"adamw": keras.optimizers.AdamW, "adagrad": keras.optimizers.Adagrad, "rmsprop": keras.optimizers.RMSprop}.get(
+            name, keras.optimizers.SGD if name == "sgd" else keras.optimizers.Adam
+        )(0.1),
+        optimizer_of(dataclasses.replace(options, weight_decay=0.5), 4, 12),
+    ):
+        weight = keras.Variable([2.0, -1.0])
+        optimizer.build([weight])
+        if name == "adamw":
+            optimizer.weight_decay = optimizer.weight_decay if len(steps) == 2 else None
+        optimizer.apply([keras.ops.array([0.6, 0.8])])
+        steps.append(weight.numpy())
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-6)
+    assert (np.abs(steps[2]) < np.abs(steps[0])).all()
+
+
+def test_a_gradient_is_clipped():
+    for norm, expected in ((1.0, [-0.06, -0.08]), (None, [-0.6, -0.8])):
+        optimizer = optimizer_of(FitOptions(optimizer="sgd", learning_rate=0.1, clip_norm=norm), 4, 12)
+        weight = keras.Variable([0.0, 0.0])
+        optimizer.build([weight])
+        optimizer.apply([keras.ops.array([6.0, 8.0])])
+        np.testing.assert_allclose(weight, expected, rtol=1e-6)
+
+
+def test_gradients_of_several_batches_are_averaged():
+    optimizer = optimizer_of(
+        FitOptions(optimizer="sgd", learning_rate=0.1, clip_norm=None, accumulate=2), num_batches=4, num_steps=12
+    )
+    weight = keras.Variable([0.0])
+    optimizer.build([weight])
+    for gradient in (1.0, 3.0):
+        assert float(weight[0]) == 0.0
+        optimizer.apply([keras.ops.array([gradient])])
+    assert float(weight[0]) == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_weights_that_are_kept(toy, tmp_path, keep):
+    """Training that gets worse: reported on is the best epoch, or the last one."""
+    words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)
+    toy.succeeds(*words)
+    losses = [row["val_loss"] for row in read_history(tmp_path / "run")]
+    assert int(np.argmin(losses)) < 2
+    record = read_json(tmp_path / "run/metrics.json")
+    assert record["epoch"] == (int(np.argmin(losses)) + 1 if keep == "best" else 3)
+    run = load_run(toy.program.application(), tmp_path / "run")
+    part = run.data["valid"] = toy.program.application().encode(
+        run.options, run.codec, toy.program.application().read(run.options)["valid"]
+    )
+    report, _ = toy.program.application().evaluate(run, part)
+    run.models.training.compile(**toy.program.application().compile(run))
+    loss = run.models.training.evaluate(part.steps, part.classes, batch_size=99, verbose=0)[0]
+    assert loss == pytest.approx(losses[record["epoch"] - 1], rel=1e-4)
+    assert report["cross_entropy"] <= loss
+
+
+def test_weights_that_were_kept_before(tmp_path):
+    """A resumed run knows the best of them from the history; a file that is missing is written."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    callback = KeepWeights(tmp_path / "weights.npz", rows=[{"val_loss": 1.0}])
+    callback.set_model(model)
+    for value, loss, kept in ((1.0, 2.0, 1.0), (2.0, 1.5, 1.0), (3.0, 0.5, 3.0), (4.0, 0.5, 3.0)):
+        model.set_weights([np.full((1, 1), value), np.zeros(1)])
+        callback.on_epoch_end(1, {"val_loss": loss})
+        assert read_arrays(tmp_path / "weights.npz")["weight_00000"].item() == kept
+
+
+def test_half_precision(toy, tmp_path, weights_only):
+    """Losses and weights are float32, and the scale of the loss is part of the state."""
+    toy.succeeds(*toy.train(tmp_path / "run", mixed_precision="float16"))
+    assert all(np.isfinite(value) for row in read_history(tmp_path / "run") for value in row.values())
+    record, _ = read_checkpoint(tmp_path / "run")
+    assert {kind for _, _, kind in record["variables"]} <= {"float32", "int32", "uint32", "bool", "int64"}
+    assert "dynamic_scale" in {name for name, _, _ in record["variables"]}
+    assert all(array.dtype.kind in "fU" for array in read_arrays(tmp_path / "run/weights.npz").values())
+    run = load_run(toy.program.application(), tmp_path / "run")
+    assert keras.config.dtype_policy().name == "mixed_float16"
+    assert run.models.training.get_layer("memory").compute_dtype == "float16"
+    assert run.models.training(np.zeros((1, 6, 4), "float32")).dtype == "float32"
+
+
+def test_a_compiled_step_and_a_resumed_one(toy, tmp_path, weights_only, interrupted):
+    """With XLA, in a graph: a state that is saved within an epoch goes on bit for bit."""
+    words = {"jit": True, "units": 3}
+    toy.succeeds(*toy.train(tmp_path / "whole", **words), eager=False)
+    with interrupted(1, 2):
+        stopped = toy.train(tmp_path / "parts", checkpoint_steps=2, **words)
+        toy.fails("interrupted", *stopped, status=130, eager=False)
+    toy.succeeds("train", "--resume", "--out", tmp_path / "parts", eager=False)
+    for name in ("weights.npz", "checkpoints/checkpoint.npz"):
+        one, other = (read_arrays(tmp_path / folder / name) for folder in ("whole", "parts"))
+        for key in one.keys() - {"record"}:
+            np.testing.assert_array_equal(one[key], other[key], err_msg=key)
+
+
+def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
+    """They train one model: its weights are those of one replica, the noise apart."""
+    monkeypatch.setitem(training._STRATEGIES, "mirrored", two_replicas)
+    words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
+    losses = []
+    for strategy in ("none", "mirrored"):
+        toy.succeeds(*toy.train(tmp_path / strategy, strategy=strategy, **words), eager=False)
+        losses.append(read_history(tmp_path / strategy)[0]["loss"])
+    one, two = (read_arrays(tmp_path / strategy / "weights.npz") for strategy in ("none", "mirrored"))
+    for name in one.keys() - {"names"}:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-4, atol=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    toy.succeeds("train", "--resume", "--out", tmp_path / "mirrored", "--epochs", 2, eager=False)
+    assert len(read_history(tmp_path / "mirrored")) == 2
+
+
+# Weights of another run
+
+
+def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkeypatch):
+    """What both models have is copied, and the codec is taken over; one that was killed before its first checkpoint
+    starts from the same weights."""
+    seen = []
+
+    def fit(application, run):
+        seen.append({weight.path: weight.numpy() for weight in run.models.training.trainable_weights})
+        return []
+
+    monkeypatch.setattr(training, "fit", fit)
+    words = case.train(tmp_path / "run", model=case.other_start, start_from=str(trained), seed=3)
+    printed = case.succeeds(*words)
+    arrays = read_arrays(trained / "weights.npz")
+    found = {name: arrays[f"weight_{index:05d}"] for index, name in enumerate(arrays["names"].tolist())}
+    shared = seen[0].keys() & found.keys()
+    assert f"{len(shared)} weights of {trained}" in printed
+    assert len(shared) >= 5
+    case.succeeds("train", "--resume", "--out", tmp_path / "run")
+    for weights in seen:
+        for name in shared:
+            np.testing.assert_array_equal(weights[name], found[name], err_msg=name)
+    for path in trained.iterdir():
+        if path.name in case.answers and path.stem.endswith(("vocabulary", "scale")):
+            assert path.read_bytes() == (tmp_path / "run" / path.name).read_bytes()
+
+
+def test_a_run_that_none_starts_from(case, copied, tmp_path):
+    """Another size, another codec, and a run that has not been trained to its end."""
+    option, value = case.other_codec
+    for changes, message in (
+        ({"units": 9}, f"--start-from: {copied} is another model: "),
+        ({option: value}, f"--start-from: {copied} is another model: {option} differ."),
+        ({"start_from": str(tmp_path)}, "--start-from: must be the folder of a run"),
+    ):
+        words = case.train(tmp_path / "run", **{"start_from": str(copied), **changes})
+        case.fails(message, *words)
+    config = yaml.safe_load((copied / "config.yaml").read_text())
+    for change in (lambda: None, (copied / "metrics.json").unlink):
+        (copied / "config.yaml").write_text(yaml.safe_dump({**config, "epochs": 9}))
+        change()
+        message = f"--start-from: {copied} has not been trained to its end. Go on with it: --resume."
+        case.fails(message, *case.train(tmp_path / "run", start_from=str(copied)))
+        (copied / "config.yaml").write_text(yaml.safe_dump(config))
+    case.fails("has not been trained to its end", *case.train(tmp_path / "run", start_from=str(copied)))
+    assert not (tmp_path / "run").exists()
