@@ -223,12 +223,7 @@ class Comparison:
 
     def read(self, run, name):
         """Return what a .json file of a run holds."""
-        path = pathlib.Path(run.options.run.out, name)
-        text = _text(path)
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+        return _json(pathlib.Path(run.options.run.out, name))
 
     def lines(self, run, name):
         """Return the lines of a text file that a run has left, one of `Application.files`."""
@@ -267,10 +262,7 @@ class Comparison:
         if not path.exists():
             return False
         # What a resumed run may change it may have changed: how it decodes, for instance.
-        try:
-            reported = json.loads(_text(path)).get("options", {})
-        except ValueError as error:
-            raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+        reported = _json(path).get("options", {})
         asked = json.loads(json.dumps(config_of(run_options)))
         return all(reported.get(name) == asked[name] for name in asked if name not in ("out", "export"))
 
@@ -368,6 +360,14 @@ def compare(application, options):
     write_text_atomically(comparison.folder / "table.md", table)
     print(table)
     print(f"written: {comparison.folder}")
+
+
+def _json(path):
+    text = _text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
 
 
 def _text(path):
