@@ -13,7 +13,7 @@ from applications.common.runs import write_json
 from applications.common.tables import figures_of, interval_text
 from applications.nmt import data, model, tables
 from applications.nmt.encoding import Codec, EncodedText
-from applications.nmt.evaluation import align, evaluate, k_curve_report, normalized, quality, translate
+from applications.nmt.evaluation import align, bound_of, evaluate, k_curve_report, normalized, quality, translate
 from applications.nmt.generation import Translator
 from applications.nmt.options import MODELS, PROGRAM
 from applications.text.pairs import evenly, read_inputs, read_pairs, write_samples
@@ -76,9 +76,9 @@ class Nmt(Application):
         if evaluation is None:
             return evaluate(run, part)
         names = evaluation.inference or (MODELS[run.options.model].inference,)
-        reports, outputs = {}, {}
+        reports, outputs, bound = {}, {}, bound_of(run, part)
         for name in names:
-            reports[name], outputs[name] = evaluate(run, part, name)
+            reports[name], outputs[name] = evaluate(run, part, name, bound)
             if len(names) > 1:
                 print(f"{name}\n{figures_of(self.columns, {'report': reports[name]})}\n", flush=True)
         report = reports[names[0]] | {"inferences": reports}

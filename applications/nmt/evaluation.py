@@ -17,18 +17,19 @@ from applications.text.text import END, PAD, START
 BATCH = 32
 
 
-def evaluate(run, part, inference=None):
+def evaluate(run, part, inference=None, bound=None):
     """Return everything reported about a part under one inference, and the sentences it was computed from.
 
     Args:
         run: `Run`.
         part: `EncodedText`.
         inference: Name of the inference, or `None` for the model's own.
+        bound: Result of `bound_of`, which is the same under every inference; `None` to have it computed.
     """
     translator = Translator(run, inference)
     pairs = part.pairs
     report = {"num_sentences": len(pairs), "inference": translator.inference.value.name}
-    report["likelihood"] = likelihood_report(translator, run, part)
+    report["likelihood"] = likelihood_report(translator, run, part) | (bound_of(run, part) if bound is None else bound)
     report["alignment"] = alignment_report(translator, run.codec, part)
     hypotheses = translate(translator, run.codec, part.sources)
     references = normalized(run.codec, pairs.targets)
@@ -76,15 +77,13 @@ def translation_metrics():
 
 
 def likelihood_report(translator, run, part):
-    """Return the perplexity of the references, its kind named, and for a model with an inference network the bound.
+    """Return the perplexity of the references, its kind named.
 
     Tokens count the end of the sentence. A continuous alignment that is drawn has the predictive log p: the logarithm
     of the mean over draws of p(y | draws), of the whole sentence where the decoder is fed what was drawn, of each word
     where it is not, and the draws of words are independent.
     """
-    # Of the model relaxed the value at the mean of q is no bound; that of wake-sleep is the exact one already.
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
-    has_bound = kind.needs_posterior and (kind.objective or "").startswith("elbo")
     draws = inference.count if inference.kind == "sample" and kind.is_continuous else None
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -104,22 +103,31 @@ def likelihood_report(translator, run, part):
             total += float(tf.reduce_sum(tf.reduce_logsumexp(tf.stack(values), axis=0) - np.log(draws)))
         tokens += int(tf.math.count_nonzero(target))
         rows += int(target.shape[0])
-    report = {
+    return {
         "kind": inference.perplexity,
         "perplexity": perplexity(-total / tokens),
         "nats": -total / rows,
         "num_tokens": tokens,
     }
+
+
+def bound_of(run, part):
+    """Return the `bound_report` of a model with an inference network, whatever the inference; empty for others."""
+    # Of the model relaxed the value at the mean of q is no bound; that of wake-sleep is the exact one already.
+    kind, model = MODELS[run.options.model], run.models.training
+    if not kind.needs_posterior or not (kind.objective or "").startswith("elbo"):
+        return {}
     # With alignments from a file only the parts that have them have a bound.
-    if not has_bound or (run.options.text.posterior_file is not None and part.posteriors is None):
-        return report
+    if run.options.text.posterior_file is not None and part.posteriors is None:
+        return {}
 
     @tf.function(reduce_retracing=True, autograph=False)
     def enumerated(inputs, target):
         words = tf.where(target != PAD, model(inputs, training=False), 0.0)
         return tf.reduce_sum(words, axis=1), tf.math.count_nonzero(target), keras_vattn.divergences(model)
 
-    return report | bound_report(lambda inputs, target, _: enumerated(inputs, target), batches)
+    batches = part.training_batches(run.options)
+    return bound_report(lambda inputs, target, _: enumerated(inputs, target), batches)
 
 
 def alignment_report(translator, codec, part):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from nmt_cases import PAIRS
 
+from applications.common.bounds import bound_report
 from applications.common.training import load_run
 from applications.nmt.application import APPLICATION, TranslateValidation
 from applications.nmt.evaluation import evaluate, normalized, quality, translate
@@ -19,8 +20,12 @@ def run(trained):
     return run
 
 
-def test_several_inferences(run, eagerly, capsys):
-    """Each of them has a report of its own, the first one is also that of the tables, and each has its files."""
+def test_several_inferences(run, eagerly, capsys, monkeypatch):
+    """Each of them has a report of its own, the first one is also that of the tables, and each has its files; the bound
+    is that of q, and computed once."""
+    bounds = []
+    once = lambda *arguments: bounds.append(bound_report(*arguments)) or bounds[-1]  # noqa: E731
+    monkeypatch.setattr("applications.nmt.evaluation.bound_report", once)
     part, names = run.data["valid"], ("kmax:2", "exact", "soft")
     report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", inference=names, k_curve=2))
     assert list(report["inferences"]) == list(names)
@@ -30,8 +35,10 @@ def test_several_inferences(run, eagerly, capsys):
         "soft": "plug-in",
     }
     of_first = report["inferences"]["kmax:2"]
+    (bound,) = bounds
+    assert all(x["likelihood"] | bound == x["likelihood"] for x in report["inferences"].values())
     assert {name: report[name] for name in of_first} == of_first and report["inference"] == "kmax:2"
-    assert report["inferences"]["exact"]["likelihood"] == evaluate(run, part, "exact")[0]["likelihood"]
+    assert report["inferences"]["exact"]["likelihood"] == evaluate(run, part, "exact", bound)[0]["likelihood"]
     # K-max 2 is the curve at K = 2, renormalised.
     curve = report["k_curve"]
     assert curve["k"] == [1, 2]
