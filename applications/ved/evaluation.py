@@ -155,12 +155,14 @@ def active_units(means):
 def quality_diversity(run, part, options):
     """Return a dictionary from "latent" and "word" to the diversity reports at each temperature."""
     ids, _, references = decoded_sources(run, part, options.max_sources)
-    curves = {}
+    # One for all temperatures, which are tensors: another one would be traced again.
+    generator, curves = Generator(run), {}
     for kind, temperatures in (("latent", options.latent_temperatures), ("word", options.word_temperatures)):
         if kind == "latent" and not MODELS[run.options.model].stochastic:
             continue
         for temperature in temperatures:
             arguments = {"temperature" if kind == "latent" else "word_temperature": temperature}
-            report, _ = sample_report(run, ids, references, title=f"{kind} temperature {temperature:g}", **arguments)
+            title = f"{kind} temperature {temperature:g}"
+            report, _ = sample_report(run, ids, references, title=title, generator=generator, **arguments)
             curves.setdefault(kind, []).append({"temperature": temperature, **report})
     return curves

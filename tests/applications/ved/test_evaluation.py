@@ -128,7 +128,10 @@ def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
         assert second[f"val_{name}"] == pytest.approx(found)
 
 
-def test_quality_against_diversity(loaded, eagerly):
+def test_quality_against_diversity(loaded, eagerly, monkeypatch):
+    generators = []
+    made = lambda run: generators.append(Generator(run)) or generators[-1]  # noqa: E731
+    monkeypatch.setattr("applications.ved.evaluation.Generator", made)
     options = EvaluateVed("", latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), max_sources=3)
     report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
     assert report["num_sources"] == 3 == len(outputs["greedy"])
@@ -140,6 +143,8 @@ def test_quality_against_diversity(loaded, eagerly):
     assert drawn["entropy"] == pytest.approx(report["sampling"]["entropy"])
     assert drawn["entropy"] > mean["entropy"]
     assert [point["temperature"] for point in report["curves"]["word"]] == [0.5]
+    # One of the report, one of the curves: each is traced anew.
+    assert len(generators) == 2
     options.curves_only = True
     curves, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
     assert outputs is None and APPLICATION.files(outputs) == {}
