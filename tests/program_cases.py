@@ -6,18 +6,35 @@ import dataclasses
 import io
 import json
 import pathlib
+import re
 import sys
+import tempfile
 import warnings
 
 import numpy as np
 import tensorflow as tf
-import toy_program.options
 
 from applications.common.command_line import main
 from applications.nmt.options import PROGRAM as NMT
 from applications.ved.options import PROGRAM as VED
 
 ROOT = pathlib.Path(__file__).parents[1]
+_PAGE = ROOT / "docs" / "new_application.md"
+# The program of that page, from the names of its files to their text: what it shows is what is tested.
+SPOTLIGHT_FILES = {
+    name.replace("\\", ""): text
+    for name, text in re.findall(
+        r"^## (spotlight/\S+)\n.*?^```python\n(.*?)^```$", _PAGE.read_text("utf-8"), re.M | re.S
+    )
+}
+_folder = tempfile.TemporaryDirectory()
+SPOTLIGHT_FOLDER = pathlib.Path(_folder.name)
+for _name, _text in SPOTLIGHT_FILES.items():
+    (SPOTLIGHT_FOLDER / _name).parent.mkdir(exist_ok=True)
+    (SPOTLIGHT_FOLDER / _name).write_text(_text, encoding="utf-8")
+sys.path.append(str(SPOTLIGHT_FOLDER))
+from spotlight.options import PROGRAM as SPOTLIGHT  # noqa: E402
+
 SOURCES = ("der hund", "die katze", "das kind", "mein freund")
 THINGS = {"den ball": "the ball", "das haus": "the house", "ein buch": "a book"}
 VERBS = {"gesehen": "seen", "gekauft": "bought", "gefunden": "found"}
@@ -36,6 +53,7 @@ class Case:
     Attributes:
         program: `Program`.
         options: Options of `train` beside the data.
+        steps: Of an epoch.
         data: Dictionary from the options that name files to the text of these.
         evaluated: The same of `evaluate`.
         lines: Inputs of `generate` or `predict`.
@@ -45,12 +63,11 @@ class Case:
         answers: Files that the program leaves beside those of the platform.
         outputs: Text files that `evaluate` writes too.
         quality: Columns of the history that the program adds.
-        compared: More words of `compare`.
-        tables: What its tables then have.
     """
 
     program: object
     options: dict
+    steps: int
     data: dict
     evaluated: dict
     lines: tuple
@@ -60,12 +77,10 @@ class Case:
     answers: tuple
     outputs: tuple
     quality: tuple
-    compared: tuple = ()
-    tables: tuple = ()
 
     @property
     def name(self):
-        return self.program.name.rpartition(".")[2].removesuffix("_program")
+        return self.program.name.rpartition(".")[2]
 
     @property
     def answer(self):
@@ -198,7 +213,7 @@ def table_of(pairs):
 
 
 def numbers(rows, seed=0):
-    """Return lines of examples of the toy program."""
+    """Return lines of examples of spotlight."""
     steps = np.random.default_rng(seed).normal(size=(rows, 6, 4)).round(2)
     return [
         " ".join(map(str, [int(row[0, 1:].argmax()), *row.ravel()]))
@@ -206,16 +221,17 @@ def numbers(rows, seed=0):
     ]
 
 
-TOY_CASE = Case(
-    program=toy_program.options.PROGRAM,
+SPOTLIGHT_CASE = Case(
+    program=SPOTLIGHT,
     options={"units": 4, "batch_size": 10, "epochs": 2},
+    steps=5,
     data={"data": "".join(f"{line}\n" for line in numbers(60))},
     evaluated={"data": "".join(f"{line}\n" for line in numbers(12, seed=1))},
     lines=tuple(line.partition(" ")[2] for line in numbers(3, seed=2)),
-    unreadable=(b"1 2 three\n", "standard input: could not convert string 'three'"),
+    unreadable=(b"1 2 three\n", "standard input:1: expected numbers. Received: '1 2 three'"),
     other_codec=("standardize", False),
     other_start="deterministic",
-    answers=("scale.json", "predicted.txt"),
+    answers=("codec.json", "predicted.txt"),
     outputs=("predicted",),
     quality=("val_accuracy",),
 )
@@ -235,6 +251,7 @@ VED_CASE = Case(
         "num_decoded": 3,
         "max_test_sources": 9,
     },
+    steps=3,
     data={"train_table": table_of(PAIRS), "test_table": table_of(PAIRS[::7])},
     evaluated={"table": table_of(PAIRS[3:8])},
     lines=("der hund hat das haus gekauft", "mein freund", ""),
@@ -244,8 +261,6 @@ VED_CASE = Case(
     answers=("source_vocabulary.txt", "target_vocabulary.txt", "samples.txt", "generated.txt", "alignment.png"),
     outputs=("generated",),
     quality=("val_bleu_2", "val_bleu_4", "val_entropy", "val_dist_1", "val_map_bleu_2", "val_map_bleu_4"),
-    compared=("--layout", "table_2", "table_4", "--latent-temperatures", 0, 1, "--curve-sources", 2),
-    tables=("Table of Bahuleyan et al. 2018", "| sampling ", "Quality against diversity, validation"),
 )
 NMT_CASE = Case(
     program=NMT,
@@ -259,6 +274,7 @@ NMT_CASE = Case(
         "batch_size": 10,
         "num_beams": 2,
     },
+    steps=3,
     data={"train_table": table_of(PAIRS), "test_table": table_of(PAIRS[::7])},
     evaluated={"table": table_of(PAIRS[3:8])},
     lines=("der hund hat das haus gekauft", "mein freund hat den ball", ""),
@@ -276,13 +292,5 @@ NMT_CASE = Case(
     ),
     outputs=("hypotheses", "references"),
     quality=("val_perplexity", "val_bleu"),
-    compared=("--layout", "deng", "fan", "--inference", "exact", "kmax:2", "soft", "--k-curve", 2),
-    tables=(
-        "Table 1 of Deng et al. 2018",
-        "Table 2 of Deng et al. 2018, left",
-        "Table 4 of Fan et al. 2020",
-        "Table 8 of Fan et al. 2020",
-        "kmax:2",
-    ),
 )
-CASES = {case.name: case for case in (TOY_CASE, VED_CASE, NMT_CASE)}
+CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE)}

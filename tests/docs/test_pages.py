@@ -5,6 +5,7 @@ import re
 
 import keras
 import pytest
+from program_cases import SPOTLIGHT_FILES
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -14,7 +15,7 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md"}))
+@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"}))
 def test_page(page):
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
@@ -27,6 +28,14 @@ def test_every_piece_of_an_extension_is_short():
     pieces = BLOCKS["your_own_alignment.md"][1:]
     assert len(pieces) == 8
     assert all(len(piece.splitlines()) <= 40 for piece in pieces)
+
+
+def test_the_program_of_ones_own_is_short():
+    """What it does is tested with the programs, tests/applications/common."""
+    assert sorted(SPOTLIGHT_FILES) == [
+        f"spotlight/{name}.py" for name in ("__main__", "application", "model", "options")
+    ]
+    assert sum(len(text.splitlines()) for text in SPOTLIGHT_FILES.values()) < 250
 
 
 def logs(text):

@@ -40,7 +40,7 @@ def case(request):
 
 @pytest.fixture
 def toy():
-    return CASES["toy"]
+    return CASES["spotlight"]
 
 
 @pytest.fixture

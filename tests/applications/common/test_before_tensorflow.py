@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from program_cases import CASES, ROOT
+from program_cases import CASES, ROOT, SPOTLIGHT_FOLDER
 
 # Calls commands of all programs, one after the other, and says what of this they have imported.
 CALLS = """
@@ -73,7 +73,7 @@ def answered(tmp_path_factory):
         [sys.executable, "-c", CALLS, json.dumps([call[:2] for call in asked])],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(SPOTLIGHT_FOLDER)]), "COLUMNS": "200"},
         cwd=tmp_path_factory.mktemp("cwd"),
     )
     assert result.returncode == 0, result.stderr

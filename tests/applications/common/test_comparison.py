@@ -121,33 +121,31 @@ def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
 
 
 def test_a_comparison(case, asked, tmp_path, here):
-    """In this process: models, one of them from another's weights; a second time they are read."""
-    model = case.options.get("model", case.program.default.model)
-    names = (case.other_start, f"{model}@{case.other_start}:learning_rate=0.01")
-    words = asked(case, "--in-process", "--seeds", 1, "--baseline", case.other_start, "--models", *names)
-    words += case.compared
+    """In this process: a model from the weights of another; a second time it is read."""
+    start, model = case.other_start, case.options.get("model", case.program.default.model)
+    name = f"{model}@{start}:learning_rate=0.01"
+    words = asked(case, "--in-process", "--seeds", 1, "--baseline", start, "--models", name)
     printed = case.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
-    assert "split; one seed, no claim" in printed and "Paired differences" not in printed
-    for text in (*names, *(column.title for column in case.program.application().columns[:1]), *case.tables):
-        assert text.replace("|", r"\|") in printed, text
-    folders = {path.name for path in out.iterdir() if path.is_dir()}
-    start = f"{case.other_start}_learning_rate_0.01_1_epochs_seed_0"
-    last = f"{model}_from_{case.other_start}_learning_rate_0.01_seed_0"
-    assert folders == {f"{case.other_start}_seed_0", start, last}
-    assert read_json(out / last / "metrics.json")["options"]["start_from"] == str(out / start)
-    runs = read_json(out / "comparison.json")["runs"]
-    assert {name: [run["model"] for run in of] for name, of in runs.items()} == {
-        names[0]: [case.other_start],
-        names[1]: [model],
+    assert "split; one seed, no claim" in printed and f"No differences: the baseline {start}" in printed
+    folders = {
+        start: out / f"{start}_learning_rate_0.01_1_epochs_seed_0",
+        model: out / f"{model}_from_{start}_learning_rate_0.01_seed_0",
     }
+    assert {path for path in out.iterdir() if path.is_dir()} == set(folders.values())
+    for of_model, folder in folders.items():
+        record = read_json(folder / "metrics.json")
+        assert (record["model"], record["epochs"], record["options"]["learning_rate"]) == (of_model, 1, 0.01)
+    assert record["options"]["start_from"] == str(folders[start])
+    assert read_json(out / "comparison.json")["runs"] == {name: [record]}
+    columns = case.program.application().columns
+    row = next(line for line in printed.splitlines() if line.startswith(f"| {name} |"))
+    assert all(f"| {column.cell([column.value(record)])} " in row for column in columns if column.title in printed)
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert all(command[0] == "evaluate" for command in here)
-    here.clear()
-    before = {path: path.read_bytes() for path in out.glob("*/history.csv")}
+    before = {path: path.read_bytes() for path in out.glob("*/*.csv")}
     assert case.succeeds(*words) == printed
-    assert before == {path: path.read_bytes() for path in out.glob("*/history.csv")} and not here
+    assert before == {path: path.read_bytes() for path in out.glob("*/*.csv")} and not here
 
 
 def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch):

@@ -140,7 +140,6 @@ def test_presets_and_experiments(case):
 
 
 def test_renamed_options_say_the_new_name(case, tmp_path):
-    assert case.program.renamed
     for old, new in case.program.renamed.items():
         for words in ((f"--{old.replace('_', '-')}", "3"), (f"--{old.replace('_', '-')}=3",)):
             case.fails(f"--{old.replace('_', '-')} is {new}", "train", *words)
@@ -264,7 +263,7 @@ def test_the_command_line_the_file_and_the_preset(tmp_path, monkeypatch):
     presets = tmp_path / "preset.yaml"
     presets.write_text("units: 8\nlearning_rate: 0.5\nepochs: 3\n")
     (tmp_path / "file.yaml").write_text("learning_rate: 0.25\nepochs: 4\n")
-    program = CASES["toy"].program
+    program = CASES["spotlight"].program
     monkeypatch.setattr(Program, "presets", property(lambda self: {"small": None, "large": presets}))
     words = ["--epochs", "5", f"--config={tmp_path / 'file.yaml'}", "--preset", "large"]
     values = values_of(read_options(program, "train", words))

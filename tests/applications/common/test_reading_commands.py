@@ -148,7 +148,7 @@ def test_export(toy, copied_toy, tmp_path):
     steps = np.float32([line.split() for line in toy.lines]).reshape(-1, 6, 4)
     served = tf.saved_model.load(str(tmp_path / "served"))
     run = load_run(toy.program.application(), copied_toy)
-    expected = tf.nn.softmax(run.models.training(steps / run.codec.value))
+    expected = tf.nn.softmax(run.models.training(steps / run.codec["scale"]))
     np.testing.assert_allclose(served.predict(steps), expected, rtol=1e-5)
 
 

@@ -11,8 +11,6 @@ from program_cases import files_of, read_arrays, read_checkpoint, read_history, 
 
 from applications.common import callbacks, training
 
-# Validation is decoded by what has been decoded before; the weights alone are looked at.
-
 
 def assert_same_run(one, other):
     """Weights, optimizer, seeds, metrics and history, the clock's columns aside."""
@@ -29,32 +27,27 @@ def assert_same_run(one, other):
     assert without_time(read_history(one)) == without_time(read_history(other))
 
 
-def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted):
-    """Stopped in the third step of the second epoch, the state of the second step saved: it goes on with the third,
-    with the options that its folder has, and reports the same."""
+def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypatch):
+    """An epoch, then one more, which is stopped in its third step, the state of its second saved: it goes on with the
+    third, with the options that its folder has, and reports what an uninterrupted run reports."""
     out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_finish", lambda *arguments: None)
+        case.succeeds(*case.train(out, epochs=1, export=False))
+    assert len(read_history(out)) == 1
+    words = ("train", "--resume", "--out", out)
     with interrupted(1, 2):
         message = "interrupted. A run that was training goes on with train --resume"
-        case.fails(message, *case.train(out, checkpoint_steps=2, export=False), status=130)
+        case.fails(message, *words, "--epochs", 2, "--checkpoint-steps", 2, status=130)
     record, _ = read_checkpoint(out)
     assert (record["epoch"], record["step"], record["num_metrics"] > 0) == (1, 2, True)
     assert not (out / "metrics.json").exists()
     assert not list(out.rglob(".tmp*"))
-    printed = case.succeeds("train", "--resume", "--out", out)
-    assert "resuming after epoch 1, step 2" in printed
+    assert "resuming after epoch 1, step 2" in case.succeeds(*words)
     assert_same_run(out, trained)
     assert read_json(out / "metrics.json")["report"] == read_json(trained / "metrics.json")["report"]
     for name in case.answers:
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
-
-
-def test_more_epochs(case, trained, tmp_path, weights_only):
-    """One epoch, then one more, is two; of the first nothing is trained again."""
-    out = tmp_path / "run"
-    case.succeeds(*case.train(out, epochs=1))
-    assert len(read_history(out)) == 1
-    case.succeeds("train", "--resume", "--out", out, "--epochs", 2)
-    assert_same_run(out, trained)
 
 
 def test_a_finished_run_reports_again(case, copied, trained):
@@ -103,14 +96,11 @@ def test_states_between_epochs(toy, tmp_path, interrupted, steps):
 @pytest.mark.parametrize(
     "options",
     [
-        {"schedule": "cosine", "warmup_steps": 3},
-        {"schedule": "exponential", "optimizer": "adagrad"},
-        {"schedule": "plateau", "optimizer": "rmsprop"},
-        {"accumulate": 2, "optimizer": "adamw", "weight_decay": 0.01},
-        {"max_steps": 8, "optimizer": "sgd"},
-        {"mixed_precision": "float16"},
+        {"schedule": "cosine", "warmup_steps": 3, "accumulate": 2, "optimizer": "adamw"},
+        {"schedule": "exponential", "max_steps": 8, "optimizer": "adagrad"},
+        {"schedule": "plateau", "mixed_precision": "float16", "optimizer": "rmsprop"},
     ],
-    ids=lambda options: "-".join(options),
+    ids=lambda options: options["schedule"],
 )
 def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, interrupted, options):
     """The rate, the gradients that are added up and the loss scale are part of the state."""
@@ -141,7 +131,7 @@ def test_a_limit_of_steps_that_is_raised(toy, trained_toy, tmp_path, weights_onl
 
 
 def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
-    words = toy.train(tmp_path / "run", epochs=9, early_stopping=1, learning_rate=5.0, clip_norm=None, optimizer="sgd")
+    words = toy.train(tmp_path / "run", epochs=9, early_stopping=1, learning_rate=0.5)
     toy.succeeds(*words)
     rows = read_history(tmp_path / "run")
     losses = [row["val_loss"] for row in rows]
@@ -154,7 +144,7 @@ def test_a_run_that_stopped_early_stays_stopped(toy, tmp_path, weights_only):
     assert len(read_history(tmp_path / "run")) > len(rows)
 
 
-@pytest.mark.parametrize("call", [2, 3, 5])
+@pytest.mark.parametrize("call", [2, 5])
 def test_a_full_disk_leaves_a_run_that_goes_on(toy, trained_toy, tmp_path, monkeypatch, weights_only, call):
     """While weights or a state of training are written."""
     calls, savez = [], np.savez

@@ -1,0 +1,95 @@
+"""What stands between the words of a command and its work."""
+
+import errno
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+from program_cases import ROOT, SPOTLIGHT_FILES, SPOTLIGHT_FOLDER
+
+from applications.common import command_line
+from applications.common.application import Application
+from applications.common.command_line import main, quiet_start
+from applications.common.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "error, status, line",
+    [
+        (InputError("file:3: no\nnumber"), 2, "error: file:3: no number\n"),
+        (FloatingPointError("The loss became nan"), 3, "error: The loss became nan\n"),
+        (OSError(errno.ENOSPC, "No space left", "a.npz"), 4, "error: [Errno 28] No space left: 'a.npz'\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted. A run that was training goes on with train --resume\n"),
+    ],
+)
+def test_an_expected_error_is_a_line_and_a_status(toy, monkeypatch, capsys, error, status, line):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(command_line, "prepare", fail)
+    assert main(toy.program, ["train"]) == status
+    assert capsys.readouterr() == ("", line)
+
+
+def test_an_unexpected_error_is_none_of_the_users(toy, monkeypatch):
+    def fail(*arguments):
+        raise KeyError("a fault of the program")
+
+    monkeypatch.setattr(command_line, "prepare", fail)
+    with pytest.raises(KeyError):
+        main(toy.program, ["train"])
+
+
+@pytest.mark.parametrize("name", ["applications.ved", "applications.nmt", "spotlight"])
+def test_a_program_exits_with_the_status(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "train", "--epochs", "0"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(name, run_name="__main__")
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: --epochs: must be positive. Received: 0\n"
+
+
+def test_what_tensorflow_says_at_its_start_is_left_out_but_for_errors(capfd):
+    lines = [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:1795315050.594360    5662 port.cc:153] oneDNN custom operations are on.",
+        "W1122 02:31:19.000000    5662 cuda.cc:3] no GPU",
+        "E1122 02:31:19.000000    5662 cuda.cc:4] a driver that does not fit",
+        "ImportError: a library is missing",
+    ]
+    with quiet_start():
+        os.write(2, "".join(f"{line}\n" for line in lines).encode())
+    os.write(2, b"I0000 00:00:1 afterwards\n")
+    assert capfd.readouterr().err.splitlines() == [*lines[3:], "I0000 00:00:1 afterwards"]
+    with pytest.raises(InputError), quiet_start():
+        os.write(2, f"{lines[1]}\n{lines[3]}\n".encode())
+        raise InputError("x")
+    assert capfd.readouterr().err.splitlines() == [lines[3]]
+
+
+def test_the_start_of_a_program_says_nothing(tmp_path):
+    """As a user starts it: TensorFlow's lines are gone, and the program's are there."""
+    (tmp_path / "data.txt").write_text("0 1 2\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "spotlight", "train", "--data", str(tmp_path / "data.txt")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"},
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(SPOTLIGHT_FOLDER)]),
+        },
+    )
+    assert (result.returncode, result.stdout) == (2, "reading data for gaussian\n")
+    assert result.stderr == f"error: {tmp_path / 'data.txt'}:1: expected 25 numbers. Received: 3\n"
+
+
+def test_the_page_on_a_program_of_ones_own_names_every_hook():
+    text = (ROOT / "docs" / "new_application.md").read_text(encoding="utf-8")
+    hooks = [name for name, value in vars(Application).items() if callable(value) and not name.startswith("_")]
+    assert len(hooks) > 12
+    for name in hooks:
+        assert f"`{name}`" in text, name
+    assert "tensorflow" not in SPOTLIGHT_FILES["spotlight/options.py"]

@@ -1,0 +1,181 @@
+"""Tables, reports, bounds and inferences, on figures made by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from applications.common.batches import array_batches, num_array_batches
+from applications.common.bounds import bound_report
+from applications.common.errors import InputError
+from applications.common.inference import Inference
+from applications.common.reporting import curves_of, unused_latents
+from applications.common.significance import bootstrap_difference, mean_interval
+from applications.common.tables import Column, difference_table, figures_of, main_table, table
+
+COLUMNS = (
+    Column("accuracy (%)", "report.accuracy", 1, scale=100.0),
+    Column("perplexity", "report.likelihood.perplexity", logarithm=True),
+    Column("kind", "report.kind"),
+    Column("units", lambda record: record["report"].get("units"), 0, differs=False),
+    Column("BLEU", "report.bleu", 2),
+)
+
+
+def record(accuracy, perplexity, **figures):
+    return {"report": {"accuracy": accuracy, "likelihood": {"perplexity": perplexity}, "kind": "exact", **figures}}
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_figures_of_one_run():
+    lines = figures_of(COLUMNS, record(0.25, 4.0, units=3.0)).splitlines()
+    assert [cells(line) for line in lines[2:]] == [
+        ["accuracy (%)", "25.0"],
+        ["perplexity", "4.000"],
+        ["kind", "exact"],
+        ["units", "3"],
+    ]
+
+
+def test_means_of_seeds_and_paired_differences():
+    """A figure that no model has is no column, one that a seed lacks a dash; differences of perplexities are those of
+    their logarithms, and have an interval of their own."""
+    found = {
+        "a": [record(0.1, math.e), record(0.2, math.e), record(0.3, math.e)],
+        "b|c": [record(0.2, math.e**2), record(0.31, math.e**2), record(0.42, math.e**3, bleu=3.0)],
+    }
+    head, _, first, second = main_table(COLUMNS, found).splitlines()
+    assert cells(head) == ["model", "accuracy (%)", "perplexity", "kind"]
+    half = scipy.stats.t.ppf(0.975, 2) * 10 / np.sqrt(3)
+    assert cells(first) == ["a", f"20.0 [{20 - half:.1f}, {20 + half:.1f}]", "2.718 [2.718, 2.718]", "exact"]
+    assert second.startswith(r"| b\|c ")
+    head, _, line = difference_table(COLUMNS, found, "a").splitlines()
+    assert cells(head) == ["model", "accuracy (%)", "log perplexity"]
+    half = scipy.stats.t.ppf(0.975, 2) / np.sqrt(3)
+    shift = half / np.sqrt(3)
+    cut = line.replace(r"\|", "/")
+    assert cells(cut)[1:] == [
+        f"11.0 [{11 - half:.1f}, {11 + half:.1f}]",
+        f"1.333 [{4 / 3 - shift * np.sqrt(3) / np.sqrt(3):.3f}, {4 / 3 + shift:.3f}]",
+    ]
+    one = {name: records[:1] for name, records in found.items()}
+    assert "[" not in main_table(COLUMNS, one)
+
+
+def test_a_column_of_several_values():
+    column = COLUMNS[1]
+    assert column.cell([1.0, None]) == column.difference([1.0], [None]) == "-"
+    assert column.value({"report": {"likelihood": None}}) is None
+    assert column.value({}) is None
+    assert COLUMNS[2].difference(["exact"], ["exact"]) == "-"
+    assert math.isnan(mean_interval([1.0]).low)
+
+
+def test_a_table_is_as_wide_as_its_cells():
+    text = table(("a", "figure"), [("x|y", 1), ("", 12345678)])
+    assert text == "| a    | figure   |\n| ---- | -------- |\n| x\\|y | 1        |\n|      | 12345678 |"
+
+
+def test_a_bootstrap():
+    """The same rows of both systems: what all rows differ by has no interval, what some do has one around it."""
+    values = np.arange(50.0)
+    same = bootstrap_difference(lambda rows: values[rows].mean() + 2.0, lambda rows: values[rows].mean(), 50)
+    assert (same.value, same.low, same.high) == pytest.approx((2.0, 2.0, 2.0))
+    first, second = np.r_[np.ones(30), np.zeros(20)], np.zeros(50)
+    found = bootstrap_difference(lambda rows: first[rows].mean(), lambda rows: second[rows].mean(), 50)
+    error = np.sqrt(0.6 * 0.4 / 50)
+    assert (found.low, found.high) == pytest.approx((0.6 - 1.96 * error, 0.6 + 1.96 * error), abs=0.03)
+    assert found.p < 0.01 < bootstrap_difference(lambda rows: 0.0, lambda rows: 0.0, 50).p
+
+
+def test_a_latent_that_is_not_used_is_named():
+    row = {"val_z_kl": 0.05, "val_a_kl": 40.0, "val_a_kl_above_floor": 0.01, "val_b_kl": 3.0, "z_kl": 0.0}
+    lines = unused_latents(row)
+    assert [line.partition(":")[0] for line in lines] == ["z", "a"]
+    assert lines[0] == "z: KL 0.050 nats on validation: the model does not use it"
+
+
+def test_the_curves_of_a_history():
+    """Losses, every KL, then the program's own; what there is."""
+
+    class Program:
+        curves = {"val_accuracy": "accuracy", "val_bleu": "BLEU"}
+
+    rows = [{"epoch": 1, "loss": 1.0, "z_kl": 1.0, "val_z_kl": 1.0}, {"epoch": 2, "val_loss": 1.0, "val_accuracy": 0.5}]
+    labels = curves_of(Program, rows)
+    assert list(labels) == ["loss", "val_loss", "val_z_kl", "val_accuracy"]
+    assert labels["val_z_kl"] == "KL of z, validation (nats)"
+
+
+def test_a_bound_and_its_terms():
+    """Means over examples, whose number differs between batches; the perplexity is one of tokens."""
+    batches = [("x", 3), ("y", 1)]
+
+    def step(inputs, targets, number):
+        assert inputs == "xy"[number]
+        return tf.fill((targets,), -2.0 - number), 4 * targets, {"z_kl": 0.5 + number, "a_kl": 1.0}
+
+    report = bound_report(step, batches)
+    assert report["reconstruction_nats"] == pytest.approx((3 * 2.0 + 3.0) / 4)
+    assert report["kl"] == pytest.approx({"z_kl": (3 * 0.5 + 1.5) / 4, "a_kl": 1.0})
+    assert report["kl_nats"] == pytest.approx(1.75)
+    assert report["elbo_nats"] == pytest.approx(-4.0)
+    assert report["elbo_perplexity"] == pytest.approx(math.e)
+    huge = bound_report(lambda *arguments: (tf.fill((1,), -1e5), 1, {}), batches[:1])
+    assert huge["elbo_perplexity"] == math.inf
+
+
+@pytest.mark.parametrize(
+    "name, kind, count, perplexity",
+    [
+        ("exact", "exact", None, "exact"),
+        ("soft", "soft", None, "plug-in"),
+        ("kmax:5", "kmax", 5, "K-max 5"),
+        ("sample:12", "sample", 12, "predictive(12)"),
+    ],
+)
+def test_inferences(name, kind, count, perplexity):
+    found = Inference.parse(name)
+    assert found == Inference(name, kind, count)
+    assert found.perplexity == perplexity
+    objective = found.objective()
+    assert (objective.top_k if kind == "kmax" else objective.num_samples if kind == "sample" else None) == count
+
+
+@pytest.mark.parametrize("name", ["", "exactly", "kmax", "kmax:0", "kmax:-1", "sample:1.5", "soft:3", "exact "])
+def test_names_that_are_no_inference(name):
+    with pytest.raises(InputError, match=r"^--inference: expected exact, kmax:K, soft or sample:n\. Received: "):
+        Inference.parse(name)
+
+
+def test_continuous_alignments_are_not_summed_over():
+    for name in ("exact", "kmax:3"):
+        with pytest.raises(InputError, match=r"^--inference: the alignments of this model are continuous; .*" + name):
+            Inference.parse(name, continuous=True)
+    assert Inference.parse("sample:3", continuous=True).kind == "sample"
+
+
+def test_batches_of_arrays():
+    """All rows once and in order; for training every epoch in an order that its number and the seed decide."""
+    arrays = {"x": np.arange(14.0).reshape(7, 2), "y": np.arange(7)}
+    assert num_array_batches(arrays, 3) == 3
+    once = list(array_batches(arrays, 3).as_numpy_iterator())
+    assert [batch["y"].tolist() for batch in once] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert len(array_batches(arrays, 3)) == 3
+
+    def epochs(seed, first):
+        batches = list(array_batches(arrays, 3, seed, first).take(6).as_numpy_iterator())
+        for batch in batches:
+            np.testing.assert_array_equal(batch["x"][:, 0], 2 * batch["y"])
+        rows = np.concatenate([batch["y"] for batch in batches])
+        return rows[:7].tolist(), rows[7:].tolist()
+
+    first, second = epochs(0, 0)
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert first != second and first != epochs(1, 0)[0]
+    assert epochs(0, 1)[0] == second
