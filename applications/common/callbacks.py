@@ -116,7 +116,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._metrics = None
         self.step += 1
         ends = batch + 1 == self.params["steps"]
-        if ends and self.step == self.num_steps:
+        if ends and self.num_steps in (None, self.step):
             return  # The state after an epoch is saved with its row.
         if ends or (self.every_steps and self.step % self.every_steps == 0):
             # Validation will reset them.
@@ -178,7 +178,7 @@ class KeepWeights(keras.callbacks.Callback):
         row = _row(epoch, logs)
         score = float(self.score(row))
         if self.keep == "last" or score < self.best or not (self.path.exists() or self._arrays):
-            self.best = score if self.keep == "last" else min(score, self.best)
+            self.best = math.inf if math.isnan(score) else score
             self._arrays = {f"weight_{index:05d}": _to_numpy(x) for index, x in enumerate(self.model.weights)}
             self._arrays["names"] = np.array([weight.path for weight in self.model.weights])
             record = json.dumps({"epoch": row["epoch"], "score": self.best, "row": row})

@@ -8,10 +8,10 @@ from program_cases import read_history
 from applications.common.callbacks import (
     Checkpoint,
     HistoryWriter,
+    KeepWeights,
     StopOnNaN,
     read_weights,
     training_variables,
-    write_weights,
 )
 from applications.common.errors import InputError
 
@@ -42,9 +42,10 @@ def train(folder, epochs, precision="float32", extra=(), every_steps=None):
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(24, 6)).astype("float32"), generator.normal(size=(24, 1)).astype("float32")
     model = build(precision)
-    checkpoint = Checkpoint(folder / "checkpoint.npz", every_steps)
+    history = HistoryWriter(folder / "history.csv")
+    checkpoint = Checkpoint(folder / "checkpoint.npz", 3, every_steps, beside=(history,))
     checkpoint.restore(model)
-    history = HistoryWriter(folder / "history.csv", checkpoint.rows)
+    history.rows = list(checkpoint.rows)
     extra = [callback(checkpoint) for callback in extra]
     while checkpoint.epoch < epochs:
         rows = slice(8 * checkpoint.step, None)
@@ -58,7 +59,7 @@ def train(folder, epochs, precision="float32", extra=(), every_steps=None):
             shuffle=False,
             verbose=0,
             validation_data=(x, y),
-            callbacks=[*extra, checkpoint, history],
+            callbacks=[*extra, history, checkpoint],
         )
     return model
 
@@ -209,8 +210,13 @@ def test_errors_of_a_checkpoint(tmp_path):
 
 def test_weights_and_their_names(tmp_path):
     model = build()
-    write_weights(tmp_path / "weights.npz", model)
-    names, weights = read_weights(tmp_path / "weights.npz")
+    keep = KeepWeights(tmp_path / "weights.npz", lambda row: row["val_loss"])
+    keep.set_model(model)
+    keep.on_epoch_end(4, {"val_loss": 0.5})
+    assert not list(tmp_path.iterdir())
+    keep.write()
+    names, weights, record = read_weights(tmp_path / "weights.npz")
+    assert record == {"epoch": 5, "score": 0.5, "row": {"epoch": 5, "val_loss": 0.5}}
     assert names == [weight.path for weight in model.weights]
     for one, other in zip(weights, model.weights, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -219,12 +225,12 @@ def test_weights_and_their_names(tmp_path):
 
 def test_the_columns_of_a_history_grow_and_stale_rows_go(tmp_path):
     writer = HistoryWriter(tmp_path / "history.csv")
-    writer.on_train_begin()
     writer.on_epoch_end(0, {"loss": 1.5})
     writer.on_epoch_end(1, {"loss": 1.0, "bleu": np.float32(0.25)})
+    writer.write()
     assert (tmp_path / "history.csv").read_text() == "epoch,loss,bleu\n1,1.5,\n2,1.0,0.25\n"
     resumed = HistoryWriter(tmp_path / "history.csv", rows=[{"epoch": 1, "loss": 1.5}])
-    resumed.on_train_begin()
+    resumed.write()
     assert (tmp_path / "history.csv").read_text() == "epoch,loss\n1,1.5\n"
 
 

@@ -65,7 +65,11 @@ def test_the_steps_of_an_epoch(clock, capsys):
 
 def test_the_seconds_of_an_epoch_and_of_its_steps(clock):
     """The median of the steps: what stands between them does not enter it."""
-    epochs, steps, logs = callbacks.EpochSeconds(), callbacks.StepSeconds(), {}
+    epochs, steps, logs = (
+        callbacks.EpochSeconds(types.SimpleNamespace(epoch=0, seconds=10.0)),
+        callbacks.StepSeconds(),
+        {},
+    )
     for callback in (epochs, steps):
         callback.on_epoch_begin(0)
     for seconds in (1.0, 2.0, 9.0):
@@ -75,4 +79,4 @@ def test_the_seconds_of_an_epoch_and_of_its_steps(clock):
         steps.on_train_batch_end(0)
     for callback in (epochs, steps):
         callback.on_epoch_end(0, logs)
-    assert logs == {"seconds": 27.0, "step_seconds": 2.0}
+    assert logs == {"seconds": 37.0, "step_seconds": 2.0}
