@@ -27,7 +27,7 @@ class Compared(Comparison):
     """A comparison whose runs are not trained: their records are given, and what `evaluate` writes of them.
 
     Attributes:
-        asked: Dictionary from the folder of a run to the arguments of its `evaluate`.
+        asked: Dictionary from the name of a model to the arguments of its `evaluate`, `None` for one that is left out.
     """
 
     def __init__(self, application, options, records, reports=None):
@@ -46,7 +46,7 @@ class Compared(Comparison):
 
     def evaluate(self, name, arguments_of):
         self.asked = {run.name: arguments_of(run) for run in self.planned}
-        return self.reports
+        return {model: reports for model, reports in self.reports.items() if self.asked[model] is not None}
 
 
 def tables_of(text):

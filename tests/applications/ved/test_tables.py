@@ -71,9 +71,8 @@ def point(temperature, entropy, bleu):
 
 
 def test_quality_against_diversity(tmp_path):
-    """Means over seeds of every curve that a model has; nothing is evaluated where no temperature is asked for."""
+    """Means over seeds of every model that draws; nothing is evaluated where no temperature is asked for."""
     reports = {
-        "ded_dattn": [{"report": {"curves": {"word": [point(0.5, 1.0, 9.0)]}}}] * 2,
         "ved_dattn@ved": [
             {
                 "report": {
@@ -86,11 +85,10 @@ def test_quality_against_diversity(tmp_path):
     comparison = compared(tmp_path, reports, latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), curve_sources=7)
     (text,) = APPLICATION.compared(comparison)
     asked = "--split valid --max-sources 7 --curves-only --latent-temperatures 0 1 --word-temperatures 0.5"
-    assert comparison.asked == dict.fromkeys(RECORDS, asked.split())
+    assert comparison.asked == {"ded_dattn": None, "ved_dattn@ved": asked.split()}
     ((title, lines),) = tables_of(text).items()
     assert title == "Quality against diversity, validation, means over seeds"
     assert [tuple(line.values()) for line in lines] == [
-        ("ded_dattn, word", "0.5", "1.000", "9.00"),
         ("ved_dattn@ved, latent", "0", "0.000", "20.00"),
         ("ved_dattn@ved, latent", "1", "2.500", "10.50"),
         ("ved_dattn@ved, word", "0.5", "2.000", "3.00"),
@@ -98,13 +96,3 @@ def test_quality_against_diversity(tmp_path):
     assert (comparison.folder / "quality_diversity.png").read_bytes().startswith(b"\x89PNG")
     plain = compared(tmp_path / "plain")
     assert APPLICATION.compared(plain) == [] and plain.asked == {}
-
-
-def test_a_model_without_a_curve(tmp_path):
-    """Latents of a deterministic model cannot be scaled."""
-    reports = {
-        "ded_dattn": [{"report": {"curves": {}}}] * 2,
-        "ved_dattn@ved": [{"report": {"curves": {"latent": [point(0.0, 0.0, 20.0)]}}}] * 2,
-    }
-    (text,) = APPLICATION.compared(compared(tmp_path, reports, latent_temperatures=(0.0,)))
-    assert [line["model, what is scaled"] for line in tables_of(text).popitem()[1]] == ["ved_dattn@ved, latent"]
