@@ -15,7 +15,7 @@ from applications.ved.application import APPLICATION
 from applications.ved.options import MODELS, Options
 
 WORDS = 17
-OPTIONS = changed(Options(), **SMALL, word_dropout=0.25)
+OPTIONS = changed(Options(), **SMALL, word_dropout=0.25, free_bits=0.0)
 
 
 def build(model="ved_vattn_mean", form="code"):
