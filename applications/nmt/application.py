@@ -207,12 +207,16 @@ class TranslateValidation(keras.callbacks.Callback):
         self.sources = part.sources[:count]
         self.references = normalized(run.codec, part.pairs.targets[:count])
         self.translator = Translator(run, num_beams=1)
-        self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
+        self.writer = None
+        if run.options.fit.tensorboard:
+            self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 
     def on_epoch_end(self, epoch, logs=None):
         hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
         logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
+        if self.writer is None:
+            return
         found, drawn = pictured(self.run, self.run.data["valid"], self.translator)
         png = io.BytesIO()
         draw_alignments({self.run.options.model: drawn}, tuple(found), None).savefig(png, format="png")

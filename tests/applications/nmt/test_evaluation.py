@@ -65,7 +65,7 @@ def test_the_model_s_own_inference(run, eagerly, capsys):
 
 def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
     """The perplexity that the loss amounts to, the BLEU of greedy translations of the first sentences, a picture."""
-    monkeypatch.setattr("applications.nmt.application.NUM_DECODED", 3)
+    monkeypatch.setattr(run.options.reports, "num_decoded", 3)
     monkeypatch.setattr(run.folder, "path", tmp_path)
     callback, part = TranslateValidation(run), run.data["valid"]
     logs = {"val_loss": 12.5}
@@ -78,6 +78,14 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
     logs["val_loss"] = 1e5
     callback.on_epoch_end(1, logs)
     assert logs["val_perplexity"] == np.inf
+
+
+def test_no_picture_without_tensorboard(run, eagerly, monkeypatch, tmp_path):
+    monkeypatch.setattr(run.options.fit, "tensorboard", False)
+    monkeypatch.setattr(run.folder, "path", tmp_path)
+    logs = {"val_loss": 12.5}
+    TranslateValidation(run).on_epoch_end(0, logs)
+    assert set(logs) == {"val_loss", "val_perplexity", "val_bleu"} and not list(tmp_path.iterdir())
 
 
 def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly, capsys):
