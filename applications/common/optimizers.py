@@ -7,12 +7,11 @@ from applications.common.errors import InputError
 
 def optimizer_of(options, num_batches, num_steps):
     """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all."""
-    num_batches, num_steps = num_batches / options.accumulate, num_steps // options.accumulate
+    # Keras asks a schedule about batches, those that only add to a gradient too.
     if num_steps <= options.warmup_steps:
-        raise InputError(
-            f"--warmup-steps, --accumulate: there are {num_steps} updates in all, {options.warmup_steps} of them while "
-            "the learning rate grows."
-        )
+        raise InputError(f"--warmup-steps: there are {num_steps} in all. Received: {options.warmup_steps}")
+    if num_steps < options.accumulate:
+        raise InputError(f"--accumulate: there are {num_steps} batches in all. Received: {options.accumulate}")
     rate = options.learning_rate
     if options.schedule == "cosine":
         warmup = {"warmup_target": rate, "warmup_steps": options.warmup_steps} if options.warmup_steps else {}

@@ -21,11 +21,11 @@ def score(row):
 
 
 def rates(num_batches=4, num_steps=12, **options):
-    """The learning rate of each step."""
+    """The learning rate of each batch."""
     optimizer = optimizer_of(FitOptions(**options), num_batches, num_steps)
     found = []
     for step in range(num_steps):
-        optimizer._iterations.assign(step * (optimizer.gradient_accumulation_steps or 1))
+        optimizer._iterations.assign(step)
         found.append(float(optimizer.learning_rate))
     return found
 
@@ -36,8 +36,21 @@ def test_an_exponential_schedule_is_that_of_keras():
     assert rates(**options) == pytest.approx([float(of_keras(step)) for step in range(12)])
     assert rates(**options, decay_every=2) == pytest.approx(8 * [0.01] + 4 * [0.005])
     assert rates(**options, decay_after=1) == pytest.approx(8 * [0.01] + 4 * [0.005])
-    # Two batches to a step are half as many steps an epoch.
-    assert rates(num_steps=6, accumulate=2, **options) == pytest.approx([0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025])
+    # Epochs are epochs, however many batches make a step.
+    assert rates(accumulate=2, **options) == rates(**options)
+
+
+def test_a_rate_while_gradients_are_added_up():
+    """What Keras takes for the number of a step counts every batch."""
+    options = FitOptions(schedule="cosine", optimizer="sgd", learning_rate=0.4, accumulate=2, clip_norm=None)
+    optimizer, weight = optimizer_of(options, 4, 4), keras.Variable([0.0])
+    optimizer.build([weight])
+    values = []
+    for _ in range(4):
+        optimizer.apply([keras.ops.array([1.0])])
+        values.append(float(weight[0]))
+    rates = [0.2 * (1 + np.cos(np.pi * step / 4)) for step in range(4)]
+    assert values == pytest.approx([0.0, -rates[1], -rates[1], -rates[1] - rates[3]])
 
 
 def test_a_warm_up_and_a_cosine():

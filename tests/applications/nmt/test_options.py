@@ -1,0 +1,120 @@
+"""The presets, and options that do not go together, of neural machine translation."""
+
+import types
+
+import pytest
+from program_cases import NMT_CASE, words_of
+
+from applications.common.errors import InputError
+from applications.common.options import with_values
+from applications.common.runs import RunFolder
+from applications.nmt.data import AlignedText
+from applications.nmt.encoding import Codec
+from applications.nmt.options import PROGRAM, Options
+
+# Deng et al. 2018: appendix, section 5, and the published code.
+PAPER = {
+    "segmentation": "bpe",
+    "vocabulary_size": 14_000,
+    "max_length": 125,
+    "embedding_width": 512,
+    "encoder_units": 512,
+    "units": 768,
+    "num_layers": 2,
+    "dropout": 0.3,
+    "initial_range": 0.1,
+    "batch_size": 6,
+    "epochs": 30,
+    "learning_rate": 3e-4,
+    "clip_norm": 5.0,
+    "schedule": "plateau",
+    "learning_rate_decay": 0.5,
+    "patience": 0,
+    "baseline": "soft",
+    "tau": 0.1,
+    "num_beams": 10,
+}
+# Fan et al. 2020, B.4.
+BAM = {"weibull_k": 5.0, "prior_beta": 1e-6, "prior_hidden_units": 5, "annealing_rate": 1.0}
+
+
+def test_the_paper_preset_has_the_values_of_the_papers():
+    values = PROGRAM.preset_values("paper")
+    assert {name: values[name] for name in PAPER | BAM} == PAPER | BAM
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    """Returns the folder of a run of a model, as far as it is looked at before TensorFlow is imported."""
+
+    def run_of(model):
+        folder = tmp_path / model
+        folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text(f"model: {model}\n")
+        (folder / "weights.npz").write_bytes(b"")
+        return folder
+
+    return run_of
+
+
+@pytest.mark.parametrize(
+    "model, words, message",
+    [
+        ("soft", ("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
+        (
+            "relaxed",
+            ("evaluate", "--inference", "soft", "kmax:3"),
+            "--inference: the alignments of this model",
+        ),
+        ("bam_weibull", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
+        ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
+        ("soft", ("evaluate", "--links", __file__), "--links: those of a run's own pairs are named when it is trained"),
+        ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
+        ("bam_weibull", ("export", "--inference", "exact"), "--inference: the alignments of this model"),
+    ],
+)
+def test_inferences_that_a_model_has_not(run_of, model, words, message):
+    NMT_CASE.fails(message, words[0], "--run", run_of(model), *words[1:])
+
+
+def test_options_that_do_not_go_together(tmp_path):
+    file = tmp_path / "a"
+    file.write_text("a\n")
+    pairs = {"train_source": file, "train_target": file}
+    for values, message in (
+        ({"posterior_file": file}, "--posterior-file and --valid-posterior-file belong together"),
+        ({"posterior_file": file, "valid_posterior_file": file}, "--posterior-file: alignments belong to the pairs"),
+        (
+            {**pairs, "posterior_file": file, "valid_posterior_file": file, "model": "soft"},
+            "--posterior-file: the model soft has no posterior",
+        ),
+        ({"data": tmp_path / "none"}, "--data: no such folder"),
+        ({"data": tmp_path}, f"--data: {tmp_path} has no file train.src, plain or .gz"),
+        ({"segmentation": "morphemes"}, "morphemes"),
+    ):
+        words = words_of({"out": tmp_path / "new", **values})
+        status, _, err = NMT_CASE.call("train", *words)
+        assert (status, message in err) == (2, True), err
+    for words, message in (
+        (("--k-curve", 2), "--k-curve and --split are those of the crossing: name its --inference"),
+        (("--inference", "most"), "--inference: expected exact"),
+        (("--models", "soft@marginal@soft"), "--models: expected MODEL[@START]"),
+    ):
+        NMT_CASE.fails(message, "compare", "--out", tmp_path / "new", *words)
+    assert not (tmp_path / "new").exists()
+
+
+def test_another_segmentation_of_the_same_size(tmp_path):
+    """The weights fit it, and every word would be another."""
+    options = with_values(Options(), {"segmentation": "words"})
+    folder = RunFolder.open(tmp_path / "run", {})
+    Codec.fit(options, AlignedText(["a b c"], ["d e f"])).save(folder)
+    Codec.load(folder, options)
+    file = folder.path / "target_vocabulary.txt"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"target_vocabulary\.txt are not those that this run was trained with"):
+        Codec.load(folder, options)
+    file.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        Codec.load(folder, types.SimpleNamespace(**vars(options)))
