@@ -40,7 +40,7 @@ def calls_of(case, run, folder):
     yield ["train", "--model", "seq2seq"], 2, "seq2seq"
     yield ["train", "--preset", "large"], 2, "--preset: expected one of small"
     yield ["train", f"--{next(iter(case.data)).replace('_', '-')}", missing], 2, "no such file"
-    yield ["train", "--start-from", missing], 2, "--start-from: must be the folder of a run"
+    yield ["train", "--start-from", missing], 2, "is not the folder of a run"
     yield ["train", "--resume", "--out", missing], 2, "is not the folder of a run"
     yield ["train", "--resume", "--out", run, "--seed", "3"], 2, "holds a run with other options"
     yield ["train", "--out", str(ROOT / "tests")], 2, "is not empty and holds no run"

@@ -87,7 +87,10 @@ def test_options_of_all_runs(toy, tmp_path):
 BAD = {
     "--models: expected one of {known}, or MODEL@START. Received: seq2seq": ("--models", "seq2seq"),
     "--models: expected one of {known}, or MODEL@START. Received: {model}@seq2seq": ("--models", "{model}@seq2seq"),
-    "--models: expected MODEL[@START][:option=value,...]. Received: {model}:units": ("--models", "{model}:units"),
+    "--models: {model}:units: expected option=value after the colon. Received: units": ("--models", "{model}:units"),
+    "--models: {model}:units=[: units=[ cannot be read": ("--models", "{model}:units=["),
+    "--models: {model}:seed=3: seed of each run are what a comparison": ("--models", "{model}:seed=3"),
+    "--start-epochs: none of the models is MODEL@START": ("--models", "{model}", "--start-epochs", "1"),
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: {model}:unit=3 names an unknown option: unit": ("--models", "{model}:unit=3"),
     "--models: {model}:units=many: units: expected int": ("--models", "{model}:units=many"),
@@ -128,7 +131,7 @@ def test_a_comparison(case, asked, tmp_path, here):
     printed = case.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
-    assert "split; one seed, no claim" in printed and f"No differences: the baseline {start}" in printed
+    assert "; one seed, no claim" in printed and f"No differences: the baseline {start}" in printed
     folders = {
         start: out / f"{start}_learning_rate_0.01_1_epochs_seed_0",
         model: out / f"{model}_from_{start}_learning_rate_0.01_seed_0",

@@ -97,7 +97,8 @@ def test_the_report_of_a_run(case, trained, run_of):
     report, output = (trained / "report.txt").read_text(encoding="utf-8"), run_of(case).output
     assert report in output
     record = read_json(trained / "metrics.json")
-    assert f"{record['model']}, seed 0 (one seed, no claim), {record['split']} split" in report
+    heading = case.program.application().heading(record)
+    assert f"{record['model']}, seed 0 (one seed, no claim); {heading}" in report and record["split"] in heading
     assert f"trained 2 epochs, {record['steps']} steps" in report
     column = case.program.application().columns[0]
     assert f"| {column.title} " in report and f"| {column.cell([column.value(record)])} " in report
