@@ -6,8 +6,10 @@ import pathlib
 import shutil
 
 import pytest
+from matplotlib.figure import Figure
 from program_cases import CASES
 
+import keras_vattn
 from applications.common import training
 
 
@@ -68,6 +70,13 @@ def copied_toy(trained_toy, tmp_path):
 def weights_only(monkeypatch):
     """Leaves the report out of a run."""
     monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """Draws nothing: pictures are a third of the time of a run of this size."""
+    for name in ("training_curves", "alignment_heat_map"):
+        monkeypatch.setattr(keras_vattn.plots, name, lambda *arguments, **options: Figure((0.1, 0.1)))
 
 
 @pytest.fixture

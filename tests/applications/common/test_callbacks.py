@@ -86,28 +86,28 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("precision, every_steps", [("float32", None), ("float32", 2), ("mixed_float16", 1)])
+@pytest.mark.parametrize("precision, every_steps", [("float32", 2), ("mixed_float16", 1)])
 def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eagerly, precision, every_steps):
     """What the metrics have added up, the seeds and the loss scale are part of it."""
-    expected = train(tmp_path / "whole", 4, precision)
+    expected = train(tmp_path / "whole", 3, precision)
     parts = tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
-        train(parts, 4, precision, extra=[Stop], every_steps=every_steps)
+        train(parts, 3, precision, extra=[Stop], every_steps=every_steps)
     assert len(read_history(parts)) == 2
     restored = Checkpoint(parts / "checkpoint.npz")
     model = build(precision)
     restored.restore(model)
-    assert (restored.epoch, restored.step) == (2, 2 if every_steps else 0)
+    assert (restored.epoch, restored.step) == (2, 2)
     if precision == "mixed_float16":
         assert float(model.optimizer.dynamic_scale) > 8.0
-    assert_same_state(train(parts, 4, precision), expected)
+    assert_same_state(train(parts, 3, precision), expected)
     assert read_history(parts) == read_history(tmp_path / "whole")
     assert {"loss", "mae", "val_loss", "val_mae"} < read_history(parts)[0].keys()
 
 
 def test_the_seed_states_matter(tmp_path, monkeypatch, eagerly):
-    expected = train(tmp_path / "whole", 3)
-    train(tmp_path / "parts", 2)
+    expected = train(tmp_path / "whole", 2)
+    train(tmp_path / "parts", 1)
     restore = Checkpoint.restore
 
     def without_seeds(self, model):
@@ -119,7 +119,7 @@ def test_the_seed_states_matter(tmp_path, monkeypatch, eagerly):
             variable.assign(value)
 
     monkeypatch.setattr(Checkpoint, "restore", without_seeds)
-    resumed = train(tmp_path / "parts", 3)
+    resumed = train(tmp_path / "parts", 2)
     assert not np.array_equal(resumed.get_weights()[0], expected.get_weights()[0])
 
 

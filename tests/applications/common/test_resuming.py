@@ -27,7 +27,7 @@ def assert_same_run(one, other):
     assert without_time(read_history(one)) == without_time(read_history(other))
 
 
-def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypatch):
+def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypatch, without_pictures):
     """An epoch, then one more, which is stopped in its third step, the state of its second saved: it goes on with the
     third, with the options that its folder has, and reports what an uninterrupted run reports."""
     out = tmp_path / "run"
@@ -46,11 +46,11 @@ def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypat
     assert "resuming after epoch 1, step 2" in case.succeeds(*words)
     assert_same_run(out, trained)
     assert read_json(out / "metrics.json")["report"] == read_json(trained / "metrics.json")["report"]
-    for name in case.answers:
+    for name in set(case.answers) - {"alignment.png", "alignments.png"}:
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
 
 
-def test_a_finished_run_reports_again(case, copied, trained):
+def test_a_finished_run_reports_again(case, copied, trained, without_pictures):
     """It trains no more, and what is missing of it is written."""
     for name in ("history.csv", "metrics.json", "report.txt", "model.keras"):
         (copied / name).unlink()
