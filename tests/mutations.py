@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def copy_project(folder):
-    ignored = shutil.ignore_patterns("__pycache__", "applications", "benchmarks")
-    for name in ("keras_vattn", "tests"):
+    ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
+    for name in ("applications", "docs", "keras_vattn", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
 
@@ -47,7 +47,7 @@ def run(folder, arguments):
 
 def apply(fault, folder):
     """Return the file of the fault, and its text without."""
-    path = folder / "keras_vattn" / fault.file
+    path = folder / (fault.file if fault.file.startswith("applications/") else f"keras_vattn/{fault.file}")
     text = path.read_text(encoding="utf-8")
     if text.count(fault.old) != 1:
         raise SystemExit(

@@ -1,6 +1,6 @@
-"""The faults that `mutations.py` puts into the library: textual patches, and the tests that must notice."""
+"""The faults that `mutations.py` puts into the library and the programs: textual patches, and the tests that must notice."""
 
-from faults import alignments, decoding, draws, latent_alignment, layers, recurrent, support
+from faults import alignments, decoding, draws, latent_alignment, layers, programs, recurrent, support
 
-ROOMS = (alignments, decoding, draws, latent_alignment, layers, recurrent, support)
+ROOMS = (alignments, decoding, draws, latent_alignment, layers, programs, recurrent, support)
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

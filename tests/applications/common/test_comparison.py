@@ -145,12 +145,13 @@ def test_a_comparison(case, asked, tmp_path, here, without_pictures):
     columns = case.program.application().columns
     row = next(line for line in printed.splitlines() if line.startswith(f"| {name} |"))
     assert all(f"| {column.cell([column.value(record)])} " in row for column in columns if column.title in printed)
+    assert (out / "curves.png").exists()
     before = {path: path.read_bytes() for path in out.glob("*/*.csv")}
     assert case.succeeds(*words) == printed
     assert before == {path: path.read_bytes() for path in out.glob("*/*.csv")} and not here
 
 
-def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch):
+def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
     """Two seeds by commands give what this process gives; mean differences have intervals."""
     words = asked(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
     printed = toy.succeeds(*words)
@@ -159,7 +160,6 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch):
     line = next(line for line in printed.partition("Paired")[2].splitlines() if line.startswith("| gaussian"))
     assert line.count("[") == 2
     assert [command[0] for command in here] == 4 * ["train"]
-    assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
     apart = tmp_path / "out"
     apart.rename(tmp_path / "apart")
     here.clear()
@@ -214,7 +214,7 @@ def _options(case, words, **changes):
 
 
 @pytest.mark.parametrize("words", [(), ("--in-process",)])
-def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, words):
+def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, without_pictures, words):
     bad = "gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
     status, _, err = toy.call(*asked(toy, *words, "--seeds", 1, "--models", bad, "gaussian"))
     assert status == 2
@@ -223,7 +223,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_pa
     assert not (tmp_path / "out/table.md").exists()
 
 
-def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here):
+def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, without_pictures):
     bad = ":learning_rate=1e30,clip_norm=none,optimizer=sgd"
     words = asked(toy, "--seeds", 1, "--in-process", "--models", f"gaussian@gaussian{bad}", "deterministic")
     status, _, err = toy.call(*words)

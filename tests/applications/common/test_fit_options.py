@@ -201,14 +201,12 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
     words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
     losses = []
     for strategy in ("none", "mirrored"):
-        toy.succeeds(*toy.train(tmp_path / strategy, strategy=strategy, **words), eager=False)
+        toy.succeeds(*toy.train(tmp_path / strategy, strategy=strategy, **words), eager=strategy == "none")
         losses.append(read_history(tmp_path / strategy)[0]["loss"])
     one, two = (read_arrays(tmp_path / strategy / "weights.npz") for strategy in ("none", "mirrored"))
     for name in one.keys() - {"names", "record"}:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-4, atol=1e-5)
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    toy.succeeds("train", "--resume", "--out", tmp_path / "mirrored", "--epochs", 2, eager=False)
-    assert len(read_history(tmp_path / "mirrored")) == 2
 
 
 # Weights of another run

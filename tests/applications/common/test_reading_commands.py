@@ -53,18 +53,26 @@ def test_evaluate_on_other_files(case, copied, tmp_path):
     assert record["split"] is None
     added = {"evaluation_files.json", *(f"evaluation_files_{kind}.txt" for kind in case.outputs)}
     assert {path.name for path in files_of(copied).keys() - before.keys()} == added
-    # The same data again, and others under the same name.
+    # Others under the same name.
     content = (copied / "evaluation_files.json").read_bytes()
-    case.succeeds("evaluate", "--run", copied, *words)
-    assert (copied / "evaluation_files.json").read_bytes() == content
     with open(words[1], "a", encoding="utf-8") as file:
         file.write(next(iter(case.evaluated.values())).splitlines(keepends=True)[-1])
     message = f"--name: {copied / 'evaluation_files.json'} has the figures of other data; choose another name."
     case.fails(message, "evaluate", "--run", copied, *words)
     case.fails(message, "evaluate", "--run", copied, "--name", "evaluation_files")
     assert (copied / "evaluation_files.json").read_bytes() == content
-    case.succeeds("evaluate", "--run", copied, *words, "--name", "more")
-    assert read_json(copied / "more.json")["data_digest"] != record["data_digest"]
+
+
+def test_evaluate_on_the_same_files_again(toy, copied_toy, tmp_path):
+    words = ["--data", *written(toy.evaluated, tmp_path).values()]
+    contents = []
+    for more in ((), (), ("--name", "another"), ("--num-draws", 3)):
+        toy.succeeds("evaluate", "--run", copied_toy, *words, *more)
+        contents.append((copied_toy / "evaluation_files.json").read_bytes())
+    assert contents[0] == contents[1] == contents[2] != contents[3]
+    records = [read_json(copied_toy / f"{name}.json") for name in ("another", "evaluation_files")]
+    assert records[0]["data_digest"] == records[1]["data_digest"]
+    assert 0 <= records[1]["report"]["accuracy_of_draws"] <= 1
 
 
 def test_names_of_reports(case, copied):

@@ -1,0 +1,98 @@
+from faults.fault import Fault
+
+CALLBACKS = "applications/common/callbacks.py"
+TRAINING = "applications/common/training.py"
+COMMON = "tests/applications/common/"
+
+FAULTS = [
+    Fault(
+        "programs: what a metric has added up is restored for each part of the model that holds it",
+        CALLBACKS,
+        "    return list({id(variable): variable for variable in model.metrics_variables}.values())\n",
+        "    return model.metrics_variables\n",
+        (COMMON + "test_callbacks.py",),
+        "two_parts",
+    ),
+    Fault(
+        "programs: a resumed epoch begins with its first batch",
+        TRAINING,
+        ".skip(skipped)",
+        "",
+        (COMMON + "test_resuming.py",),
+        "stopped_twice",
+    ),
+    Fault(
+        "programs: adamw without a decay",
+        TRAINING,
+        '    none = 0.0 if options.optimizer == "adamw" else None\n',
+        "    none = None\n",
+        (COMMON + "test_fit_options.py",),
+        "an_optimizer",
+    ),
+    Fault(
+        "programs: a schedule of updates and not of batches",
+        TRAINING,
+        "    rate = options.learning_rate\n",
+        "    rate, num_batches, num_steps = (\n"
+        "        options.learning_rate, num_batches / options.accumulate, num_steps // options.accumulate\n    )\n",
+        (COMMON + "test_fit_options.py",),
+        "exponential or added_up",
+    ),
+    Fault(
+        "programs: a run that stopped early goes on",
+        TRAINING,
+        "checkpoint.epoch < len(steps_of_epoch) and not _has_stopped(options, checkpoint.rows):",
+        "checkpoint.epoch < len(steps_of_epoch):",
+        (COMMON + "test_resuming.py",),
+        "stopped_early",
+    ),
+    Fault(
+        "programs: a run is deleted before the data of the new one have been read",
+        TRAINING,
+        '    print(f"reading data for {options.model}", flush=True)\n',
+        "    if options.run.overwrite:\n        remove(options.run.out)\n",
+        (COMMON + "test_training.py",),
+        "bad_data and spotlight",
+    ),
+    Fault(
+        "programs: a run that was killed before its first checkpoint starts from other weights",
+        TRAINING,
+        "    if folder is None or not (folder.path / CHECKPOINT).exists():\n",
+        "    if folder is None:\n",
+        (COMMON + "test_fit_options.py",),
+        "starts_from_another and spotlight",
+    ),
+    Fault(
+        "programs: the figures of other data are overwritten",
+        "applications/common/commands.py",
+        "    if not same:\n",
+        "    if False:\n",
+        (COMMON + "test_reading_commands.py",),
+        "on_other_files and spotlight",
+    ),
+    Fault(
+        "programs: a damaged record of a comparison is a traceback",
+        "applications/common/compare.py",
+        "        reported = _json(path).get(",
+        "        reported = json.loads(_text(path)).get(",
+        (COMMON + "test_comparison.py",),
+        "intervals",
+    ),
+    Fault(
+        "programs: TensorFlow is imported before the options are read",
+        "applications/common/command_line.py",
+        "import tyro\n",
+        "import tensorflow\nimport tyro\n",
+        (COMMON + "test_before_tensorflow.py",),
+        "mistakes",
+    ),
+    Fault(
+        "programs: a model inside of the translation model, which shares layers with it",
+        "applications/nmt/model.py",
+        '        posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")\n',
+        '        posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")\n'
+        '        posterior_logits = posterior({"source": source, "target": target})\n',
+        (COMMON + "test_training.py",),
+        "keras_file and nmt",
+    ),
+]
