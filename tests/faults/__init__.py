@@ -1,4 +1,4 @@
-"""The faults that `mutations.py` puts into the library and the programs: textual patches, and the tests that must notice."""
+"""The faults that `mutations.py` puts into the library and the programs: patches, and the tests that must notice."""
 
 from faults import alignments, decoding, draws, latent_alignment, layers, programs, recurrent, support
 

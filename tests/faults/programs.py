@@ -2,6 +2,7 @@ from faults.fault import Fault
 
 CALLBACKS = "applications/common/callbacks.py"
 TRAINING = "applications/common/training.py"
+OPTIMIZERS = "applications/common/optimizers.py"
 COMMON = "tests/applications/common/"
 
 FAULTS = [
@@ -23,15 +24,15 @@ FAULTS = [
     ),
     Fault(
         "programs: adamw without a decay",
-        TRAINING,
-        '    none = 0.0 if options.optimizer == "adamw" else None\n',
-        "    none = None\n",
+        OPTIMIZERS,
+        "    decay = {} if options.weight_decay is None else {",
+        "    decay = {",
         (COMMON + "test_fit_options.py",),
         "an_optimizer",
     ),
     Fault(
         "programs: a schedule of updates and not of batches",
-        TRAINING,
+        OPTIMIZERS,
         "    rate = options.learning_rate\n",
         "    rate, num_batches, num_steps = (\n"
         "        options.learning_rate, num_batches / options.accumulate, num_steps // options.accumulate\n    )\n",
@@ -41,8 +42,8 @@ FAULTS = [
     Fault(
         "programs: a run that stopped early goes on",
         TRAINING,
-        "checkpoint.epoch < len(steps_of_epoch) and not _has_stopped(options, checkpoint.rows):",
-        "checkpoint.epoch < len(steps_of_epoch):",
+        "checkpoint.step < total and not has_stopped():",
+        "checkpoint.step < total:",
         (COMMON + "test_resuming.py",),
         "stopped_early",
     ),
@@ -50,7 +51,7 @@ FAULTS = [
         "programs: a run is deleted before the data of the new one have been read",
         TRAINING,
         '    print(f"reading data for {options.model}", flush=True)\n',
-        "    if options.run.overwrite:\n        remove(options.run.out)\n",
+        "    if options.run.overwrite:\n        set_aside(options.run.out)\n",
         (COMMON + "test_training.py",),
         "bad_data and spotlight",
     ),
