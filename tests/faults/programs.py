@@ -88,11 +88,11 @@ FAULTS = [
         "mistakes",
     ),
     Fault(
-        "programs: a model inside of the translation model, which shares layers with it",
+        "programs: two models inside of the translation model that share a layer",
         "applications/nmt/model.py",
         '        posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")\n',
         '        posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")\n'
-        '        posterior_logits = posterior({"source": source, "target": target})\n',
+        '        memory, posterior_logits = encoder(source), posterior({"source": source, "target": target})\n',
         (COMMON + "test_training.py",),
         "keras_file and nmt",
     ),
