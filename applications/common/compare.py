@@ -212,7 +212,11 @@ class Comparison:
             if known.exists() and report.exists() and self.read(run, known.name) == digest:
                 return None
             report.unlink(missing_ok=True)
-            failure = self._command(pathlib.Path(run.options.run.out).name, ["evaluate", *arguments])
+            folder = pathlib.Path(run.options.run.out).name
+            if self.options.in_process:
+                failure = self._evaluate_here(folder, arguments)
+            else:
+                failure = self._command(folder, ["evaluate", *arguments])
             if failure is None:
                 write_json(known, digest)
             return failure
@@ -271,34 +275,53 @@ class Comparison:
         out = pathlib.Path(run_options.run.out)
         resumed = (out / "config.yaml").exists()
         if self.options.in_process:
-            return self._train_here(with_values(run_options, {"resume": resumed}), out)
+            return self._train_here(with_values(run_options, {"resume": resumed}), out.name)
         config = self.folder / f"{out.name}.yaml"
         plain = json.loads(json.dumps(config_of(run_options)))
         write_text_atomically(config, yaml.safe_dump(plain, sort_keys=False))
         return self._command(out.name, ["train", "--config", str(config), *(["--resume"] if resumed else [])])
 
-    def _train_here(self, run_options, out):
+    def _here(self, title, function):
+        """Call a function in this process, its output in a log; return an error message or `None`."""
         import keras
         import tensorflow as tf
 
-        from applications.common.training import train
-
         # It takes the same function of another model for one that is traced again and again.
         tf.get_logger().setLevel("ERROR")
-        print(f"train {out.name}", file=sys.stderr, flush=True)
+        print(title, file=sys.stderr, flush=True)
         try:
-            self.application.program.check_train(run_options)
             with contextlib.ExitStack() as stack:
-                file = stack.enter_context(open(self.folder / f"{out.name}.log", "a", encoding="utf-8"))
+                log = self.folder / f"{title.split()[1]}.log"
+                file = stack.enter_context(open(log, "a", encoding="utf-8"))
                 stack.enter_context(contextlib.redirect_stdout(file))
                 stack.enter_context(contextlib.redirect_stderr(file))
-                train(self.application, run_options)
+                function()
         except (InputError, FloatingPointError, OSError, MemoryError, tf.errors.OpError) as error:
-            return f"train {out.name} failed: {error}"
+            return f"{title} failed: {error}"
         finally:
             keras.backend.clear_session()
             gc.collect()
         return None
+
+    def _train_here(self, run_options, name):
+        from applications.common.training import train
+
+        def function():
+            self.application.program.check_train(run_options)
+            train(self.application, run_options)
+
+        return self._here(f"train {name}", function)
+
+    def _evaluate_here(self, name, arguments):
+        from applications.common.command_line import prepare, read_options
+        from applications.common.commands import evaluate
+
+        def function():
+            options = read_options(self.application.program, "evaluate", arguments)
+            prepare(self.application.program, "evaluate", options)
+            evaluate(self.application, options)
+
+        return self._here(f"evaluate {name}", function)
 
     def _command(self, name, arguments):
         """Run a command of the program in a process of its own; return an error message or `None`."""

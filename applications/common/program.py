@@ -88,7 +88,8 @@ class Program:
         if run.overwrite:
             self._check_overwrite(run)
         else:
-            stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable)
+            defaults = config_of(self.default)
+            stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:

@@ -47,7 +47,7 @@ class RunFolder:
         self.config = config
 
     @classmethod
-    def open(cls, path, config, resume=False, may_differ=()):
+    def open(cls, path, config, resume=False, may_differ=(), defaults=None):
         """Starts a run in a new or empty folder, or resumes the run in it.
 
         Args:
@@ -56,6 +56,7 @@ class RunFolder:
             resume: bool. Whether the folder must already hold this run.
             may_differ: names of top-level options that a resumed run may change, for instance ("epochs",). The new
                 values are written.
+            defaults: dict, what a config.yaml stands for that was written before there were these options.
 
         Returns:
             `RunFolder`.
@@ -65,7 +66,7 @@ class RunFolder:
                 `resume` is True, or holds something else, or cannot be written.
         """
         path, config = pathlib.Path(path), _plain("config", config)
-        stored = cls.check(path, config, resume, may_differ)
+        stored = cls.check(path, config, resume, may_differ, defaults)
         try:
             path.mkdir(parents=True, exist_ok=True)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
@@ -77,7 +78,7 @@ class RunFolder:
         return cls(path, config)
 
     @classmethod
-    def check(cls, path, config, resume=False, may_differ=()):
+    def check(cls, path, config, resume=False, may_differ=(), defaults=None):
         """Finds out whether `open` would succeed, and writes nothing; arguments and errors as there.
 
         Returns:
@@ -95,7 +96,7 @@ class RunFolder:
                     f"{path} holds a run already. Go on with it (--resume), begin it anew (--overwrite), or choose "
                     "another folder."
                 )
-            differing = _differences(stored, config, may_differ)
+            differing = _differences(_plain("defaults", defaults or {}) | stored, config, may_differ)
             if differing:
                 raise InputError(
                     f"{path} holds a run with other options. Choose another folder, or leave these options out: "
@@ -183,7 +184,7 @@ def _feed(digest, value):
         digest.update(f"{value.dtype} {value.shape}\n".encode())
         digest.update(np.ascontiguousarray(value).data)
     elif isinstance(value, list | tuple):
-        digest.update(f"{len(value)}\n".encode())
+        digest.update(f"{len(value)} of\n".encode())
         for item in value:
             _feed(digest, item)
     elif value is None or isinstance(value, str | bool | int | float | np.generic):

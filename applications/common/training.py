@@ -68,7 +68,9 @@ def train(application, options):
             print(f"{start_from(run, options.run.start_from)} weights of {options.run.start_from}", flush=True)
     if options.run.overwrite:
         set_aside(options.run.out)
-    run.folder = RunFolder.open(options.run.out, config_of(options), options.run.resume, program.changeable)
+    run.folder = RunFolder.open(
+        options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
+    )
     if hasattr(codec, "save"):
         codec.save(run.folder)
     else:
