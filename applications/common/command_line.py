@@ -135,7 +135,7 @@ def prepare(program, name, options):
         return
     check(options)
     if name == "compare":
-        from applications.common.compare import plan
+        from applications.common.plan import plan
 
         plan(program, options)
         return

@@ -13,19 +13,17 @@ import tensorflow as tf
 
 from applications.common.application import Run
 from applications.common.callbacks import (
-    Checkpoint,
     DecayOnPlateau,
     EpochSeconds,
     HistoryWriter,
-    KeepWeights,
     LearningRate,
     StepProgress,
     StepSeconds,
     StopEarly,
     StopOnNaN,
     epochs_without_better,
-    read_weights,
 )
+from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.program import config_of

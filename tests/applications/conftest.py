@@ -6,7 +6,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from applications.common import callbacks, progress
+from applications.common import callbacks, checkpoint, progress
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def clock(monkeypatch):
     """The programs' clock: each look at it takes a millisecond, so that no line of progress falls due."""
     looks = itertools.count()
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000)
-    for module in (callbacks, progress):
+    for module in (callbacks, checkpoint, progress):
         monkeypatch.setattr(module, "time", stopped)
 
 

@@ -1,6 +1,6 @@
 from faults.fault import Fault
 
-CALLBACKS = "applications/common/callbacks.py"
+CHECKPOINT = "applications/common/checkpoint.py"
 TRAINING = "applications/common/training.py"
 OPTIMIZERS = "applications/common/optimizers.py"
 COMMON = "tests/applications/common/"
@@ -8,7 +8,7 @@ COMMON = "tests/applications/common/"
 FAULTS = [
     Fault(
         "programs: what a metric has added up is restored for each part of the model that holds it",
-        CALLBACKS,
+        CHECKPOINT,
         "    return list({id(variable): variable for variable in model.metrics_variables}.values())\n",
         "    return model.metrics_variables\n",
         (COMMON + "test_callbacks.py",),

@@ -5,14 +5,8 @@ import numpy as np
 import pytest
 from program_cases import read_history
 
-from applications.common.callbacks import (
-    Checkpoint,
-    HistoryWriter,
-    KeepWeights,
-    StopOnNaN,
-    read_weights,
-    training_variables,
-)
+from applications.common.callbacks import HistoryWriter, StopOnNaN
+from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, training_variables
 from applications.common.errors import InputError
 
 

@@ -11,9 +11,11 @@ import yaml
 from program_cases import CASES, files_of, read_history, read_json, without_time, written
 
 from applications.common import compare as module
-from applications.common.compare import Comparison, plan
+from applications.common import plan as planning
+from applications.common.compare import Comparison
 from applications.common.errors import InputError
 from applications.common.options import with_values
+from applications.common.plan import plan
 
 
 @pytest.fixture
@@ -201,9 +203,9 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
         plain = json.loads(json.dumps(module.config_of(options)))
         pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
     more = with_values(comparison.planned[1].options, {"epochs": 4})
-    module._check_folder(toy.program, more, ())
+    planning._check_folder(toy.program, more, ())
     with pytest.raises(InputError, match=r"holds a run with other options \(epochs\)"):
-        module._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
+        planning._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
     assert first.run.start_from == start.run.out
 
 

@@ -10,7 +10,8 @@ import yaml
 from program_cases import read_arrays, read_checkpoint, read_history, read_json, without_time
 
 from applications.common import training
-from applications.common.callbacks import DecayOnPlateau, KeepWeights, StopEarly, epochs_without_better
+from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better
+from applications.common.checkpoint import KeepWeights
 from applications.common.optimizers import StepDecay, optimizer_of
 from applications.common.options import FitOptions
 from applications.common.training import load_run

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from program_cases import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
 
-from applications.common import callbacks, training
+from applications.common import checkpoint, training
 
 
 def assert_same_run(one, other):
@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_a_run_that_goes_on(toy, trained_toy, tmp_path, monke
         savez(file, **arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.np, "savez", full)
+        patch.setattr(checkpoint.np, "savez", full)
         toy.fails("No space left on device", *toy.train(tmp_path / "run", checkpoint_steps=2), status=4)
     assert not list((tmp_path / "run").rglob(".tmp*"))
     toy.succeeds("train", "--resume", "--out", tmp_path / "run")
