@@ -216,7 +216,8 @@ class CompareOptions:
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str
-    """Folder; every run is a folder in it. Runs that have finished are read, not trained again."""
+    """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than
+    they have they go on."""
     models: tuple[str, ...]
     """MODEL[@START][:option=value,...]: MODEL@START trains START first and MODEL from its weights; after the colon
     stand options of `train` that are this entry's own."""

@@ -62,7 +62,10 @@ class Program:
     @property
     def presets(self):
         """Dictionary from the names of the presets to their files; "small" are the defaults, and has none."""
-        folder = pathlib.Path(next(iter(importlib.util.find_spec(self.name).submodule_search_locations)))
+        package = importlib.util.find_spec(self.name)
+        if package is None:
+            raise TypeError(f"Program({self.name!r}): the name must be that of the program's package.")
+        folder = pathlib.Path(next(iter(package.submodule_search_locations)))
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
     def application(self):

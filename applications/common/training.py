@@ -49,6 +49,8 @@ def train(application, options):
     set_up(options)
     print(f"reading data for {options.model}", flush=True)
     data = application.read(options)
+    if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
+        raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
     digest = digest_of(data)
     if folder is not None:
         folder.require_data(digest)
