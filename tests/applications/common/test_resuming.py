@@ -9,7 +9,7 @@ import pytest
 import yaml
 from program_cases import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
 
-from applications.common import checkpoint, training
+from applications.common import callbacks, checkpoint, training
 
 
 def assert_same_run(one, other):
@@ -186,3 +186,46 @@ def test_damaged_states(toy, copied_toy, tmp_path):
     record = json.loads((copied_toy / "metrics.json").read_text())
     assert record["options"]["units"] == 4
     assert training.CHECKPOINT == "checkpoints/checkpoint.npz"
+
+
+def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy, tmp_path, weights_only):
+    """In validation, say: the number of steps between two states divides that of an epoch."""
+
+    def stop(self, epoch, logs=None):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks.EpochSeconds, "on_epoch_end", stop)
+        toy.fails("interrupted", *toy.train(tmp_path / "run", checkpoint_steps=1), status=130)
+    record, _ = read_checkpoint(tmp_path / "run")
+    assert (record["epoch"], record["step"]) == (0, 4)
+    toy.succeeds("train", "--resume", "--out", tmp_path / "run")
+    assert_same_run(tmp_path / "run", trained_toy)
+
+
+def test_an_epoch_that_a_number_of_steps_has_cut_short_goes_on(toy, trained_toy, tmp_path, weights_only):
+    toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
+    record, _ = read_checkpoint(tmp_path / "run")
+    assert (record["epoch"], record["step"]) == (1, 2)
+    assert len(read_history(tmp_path / "run")) == 2
+    words = ("train", "--resume", "--out", tmp_path / "run", "--max-steps")
+    toy.fails("--max-steps: the run has taken 7 steps already. Received: 6", *words, 6)
+    toy.succeeds(*words, "none")
+    assert without_time(read_history(tmp_path / "run")) == without_time(read_history(trained_toy))
+    (_, arrays), (_, expected) = read_checkpoint(tmp_path / "run"), read_checkpoint(trained_toy)
+    for name in expected:
+        np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name)
+
+
+def test_overwriting_spares_what_is_no_run(toy, tmp_path):
+    """Another program's config.yaml, and the run that this one would start from."""
+    other = tmp_path / "project"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    for config in ("my: project\n", "{}\n", "model: gaussian\nmy: project\n"):
+        (other / "config.yaml").write_text(config)
+        status, _, err = toy.call(*toy.train(other, overwrite=True))
+        assert status == 2 and err.startswith("error: "), err
+    assert (other / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "link").symlink_to(other)
+    toy.fails("is a link", *toy.train(tmp_path / "link", overwrite=True))
