@@ -105,6 +105,7 @@ def test_epochs_without_better():
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
 def test_an_optimizer_makes_a_step(name):
     """As Keras's own of that name, and with a decay of its weights that the gradient does not see."""
+    assert optimizer_of(FitOptions(optimizer=name), 4, 12).weight_decay == (0.004 if name == "adamw" else None)
     # Keras's own decay of adamw is 0.004.
     options = FitOptions(
         optimizer=name, learning_rate=0.1, clip_norm=1.0, weight_decay=0.0 if name == "adamw" else None
