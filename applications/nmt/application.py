@@ -212,8 +212,10 @@ class TranslateValidation(keras.callbacks.Callback):
             self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 
     def on_epoch_end(self, epoch, logs=None):
-        hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
         logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
         if self.writer is None:
             return

@@ -91,6 +91,10 @@ class DecodeOptions:
     num_decoded: Positive = 100
     """How many validation inputs are decoded then."""
 
+    def decodes_after(self, epoch):
+        """Return whether validation is decoded after this epoch, counted from 0."""
+        return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0
+
 
 def check_files(given, prefix):
     """Raise `InputError` unless both sides are named, or a table, or nothing.

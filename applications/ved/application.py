@@ -253,8 +253,7 @@ class DecodeValidation(keras.callbacks.Callback):
         self.generator = Generator(run)
 
     def on_epoch_end(self, epoch, logs=None):
-        every = self.run.options.reports.decode_every
-        if not every or (epoch + 1) % every:
+        if not self.run.options.reports.decodes_after(epoch):
             return
         greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
         report = quality(greedy, self.references)

@@ -88,6 +88,20 @@ def test_no_picture_without_tensorboard(run, eagerly, monkeypatch, tmp_path):
     assert set(logs) == {"val_loss", "val_perplexity", "val_bleu"} and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("every, decoded", [(0, []), (1, [0, 1, 2, 3]), (2, [1, 3])])
+def test_validation_is_translated_as_often_as_asked(run, eagerly, monkeypatch, tmp_path, every, decoded):
+    monkeypatch.setattr(run.options.fit, "tensorboard", False)
+    monkeypatch.setattr(run.options.reports, "decode_every", every)
+    monkeypatch.setattr(run.folder, "path", tmp_path)
+    callback, found = TranslateValidation(run), []
+    for epoch in range(4):
+        logs = {"val_loss": 12.5}
+        callback.on_epoch_end(epoch, logs)
+        assert "val_perplexity" in logs
+        found += [epoch] * ("val_bleu" in logs)
+    assert found == decoded
+
+
 def test_generate_is_what_the_translator_writes(run, tmp_path, eagerly, capsys):
     (tmp_path / "lines").write_text("".join(f"{source}\n" for source, _ in (*PAIRS[:2], ("", ""))))
     options = GenerateNmt(run.folder.path, input=str(tmp_path / "lines"), inference="soft", num_beams=1)
