@@ -23,7 +23,7 @@ def bound_report(step, batches, title="bound"):
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, title)):
         log_likelihood, num_tokens, added = step(inputs, targets, number)
-        total += float(sum(log_likelihood.numpy()))
+        total += float(log_likelihood.numpy().sum(dtype="float64"))
         tokens += int(num_tokens)
         rows += len(log_likelihood)
         for name, value in added.items():

@@ -131,8 +131,7 @@ class EpochSeconds(keras.callbacks.Callback):
         self.checkpoint = checkpoint
 
     def on_epoch_begin(self, epoch, logs=None):
-        before = self.checkpoint.seconds if epoch == self.checkpoint.epoch else 0.0
-        self._start = time.monotonic() - before
+        self._start = time.monotonic() - self.checkpoint.seconds
 
     def on_epoch_end(self, epoch, logs=None):
         logs["seconds"] = time.monotonic() - self._start

@@ -101,8 +101,6 @@ class Checkpoint(keras.callbacks.Callback):
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def on_epoch_begin(self, epoch, logs=None):
-        if epoch != self.epoch:
-            self.epoch, self.step, self.seconds = epoch, 0, 0.0
         self._start = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):

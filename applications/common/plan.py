@@ -8,7 +8,7 @@ import typing
 import yaml
 
 from applications.common.errors import InputError
-from applications.common.options import check, read_values, typed, values_of, with_values
+from applications.common.options import check, read_values, typed, with_values
 from applications.common.program import config_of
 from applications.common.runs import RunFolder
 
@@ -116,8 +116,5 @@ def _check_folder(program, run_options, fixed):
     out = pathlib.Path(run_options.run.out)
     if not (out / "config.yaml").exists():
         return
-    stored, expected = values_of(program.options_of(RunFolder.load(out))), config_of(run_options)
     may_differ = set(program.changeable) - set(fixed)
-    differing = [name for name in expected if name not in may_differ and stored[name] != expected[name]]
-    if differing:
-        raise InputError(f"{out} holds a run with other options ({', '.join(differing)}). Choose another --out.")
+    RunFolder.check(out, config_of(run_options), True, may_differ, config_of(program.default))

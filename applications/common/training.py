@@ -120,11 +120,12 @@ def load_run(application, path):
 
 
 def put_weights(model, path):
-    """Give a model the weights of a file; `InputError` if they do not fit."""
-    _, weights, _ = read_weights(path)
+    """Give a model the weights of a file, and return the record of their epoch; `InputError` if they do not fit."""
+    _, weights, record = read_weights(path)
     if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in model.weights]:
         raise InputError(f"{path} does not fit the model that config.yaml describes.")
     model.set_weights(weights)
+    return record
 
 
 def start_from(run, path):
@@ -182,10 +183,10 @@ def fit(application, run):
         print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
     if done > total:
         raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.max_steps}")
-    history.rows = [*checkpoint.rows, *([checkpoint.unfinished] if done == total and checkpoint.unfinished else [])]
+    history.rows = list(checkpoint.rows)
+    if done == total and checkpoint.unfinished:
+        history.rows.append(checkpoint.unfinished)
     history.write()
-    if done < total:
-        history.rows = list(checkpoint.rows)
     scores = [application.score(row) for row in checkpoint.rows]
     shown = sys.stdout.isatty()
     callbacks = [
@@ -204,8 +205,8 @@ def fit(application, run):
         callbacks.append(keras.callbacks.TensorBoard(run.folder.file("logs"), write_graph=False))
 
     def has_stopped():
-        rows = [application.score(row) for row in checkpoint.rows]
-        return bool(options.early_stopping) and epochs_without_better(rows) >= options.early_stopping
+        scores = [application.score(row) for row in checkpoint.rows]
+        return bool(options.early_stopping) and epochs_without_better(scores) >= options.early_stopping
 
     while checkpoint.epoch * num_batches + checkpoint.step < total and not has_stopped():
         first, skipped = checkpoint.epoch, checkpoint.step
@@ -239,14 +240,13 @@ def _codec(application, options, folder, data):
 def _finish(application, run, rows, steps, reports):
     """Report on the trained model, and write all that a finished run leaves."""
     options, model, folder = run.options, run.models.training, run.folder
-    put_weights(model, folder.path / WEIGHTS)
+    kept = put_weights(model, folder.path / WEIGHTS)
     # Without the optimizer, whose state is the checkpoint's.
     model.optimizer, model.compiled = None, False
     with replacing(folder.file("model.keras")) as temporary:
         model.save(temporary)
     split = "test" if "test" in run.data else "valid"
     figures, outputs = application.evaluate(run, run.data[split])
-    _, _, kept = read_weights(folder.path / WEIGHTS)
     record = {
         "program": application.program.name,
         "model": options.model,

@@ -1,30 +1,16 @@
-import gzip
 import math
 
 import numpy as np
 import pytest
+from files import fails, write
 from ibm1 import ibm1
 
-from applications.common.errors import InputError
 from applications.nmt import alignments
 from applications.nmt.alignments import Links
 
 # The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
 GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]
 PREDICTED = [Links({(0, 0), (2, 1), (2, 2)})]
-
-
-def write(path, content):
-    content = content.encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
-
-
-def fails(call, *parts):
-    with pytest.raises(InputError) as caught:
-        call()
-    for part in parts:
-        assert str(part) in str(caught.value)
 
 
 def random_links(generator, num_pairs, chance=0.3):

@@ -1,22 +1,9 @@
 import gzip
 
 import pytest
+from files import fails, write
 
-from applications.common.errors import InputError
 from applications.text import readers
-
-
-def write(path, content):
-    content = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
-
-
-def fails(call, *parts):
-    with pytest.raises(InputError) as caught:
-        call()
-    for part in parts:
-        assert str(part) in str(caught.value)
 
 
 def test_parallel_lines_plain_and_gzip(tmp_path):
