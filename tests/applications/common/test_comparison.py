@@ -204,7 +204,7 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
         pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
     more = with_values(comparison.planned[1].options, {"epochs": 4})
     planning._check_folder(toy.program, more, ())
-    with pytest.raises(InputError, match="holds a run with other options.*epochs: 1 in the folder, 3 asked for"):
+    with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 1 in the folder, 3 asked for"):
         planning._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
     assert first.run.start_from == start.run.out
 
