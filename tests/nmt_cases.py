@@ -4,22 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 from application_cases import changed
+from program_cases import PAIRS
 
 from applications.common.application import Run
 from applications.nmt.generation import Translator
 from applications.nmt.model import build
 from applications.nmt.options import Options
-
-SUBJECTS = {"der hund": "the dog", "die katze": "the cat", "das kind": "the child", "mein freund": "my friend"}
-OBJECTS = {"den ball": "the ball", "das haus": "the house", "ein buch": "a book"}
-VERBS = {"gesehen": "seen", "gekauft": "bought", "gefunden": "found"}
-# The verb comes last in the one language and in the middle in the other.
-PAIRS = [
-    (f"{subject} hat {thing} {verb}", f"{SUBJECTS[subject]} has {VERBS[verb]} {OBJECTS[thing]}")
-    for subject in SUBJECTS
-    for thing in OBJECTS
-    for verb in VERBS
-]
 
 VOCABULARY = 30
 SMALL = {

@@ -100,7 +100,8 @@ class StopOnNaN(keras.callbacks.Callback):
     """Stops the training with an error at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: The `Checkpoint` of this `fit`, before this one in the list, which knows epoch and step.
+        checkpoint: The `Checkpoint` of this `fit`, which knows epoch and step. It stands after this one in the list, so
+            that such weights are not saved.
 
     Raises:
         FloatingPointError: Naming the epoch and the step, both counted from 1. The checkpoint before is left as it is.

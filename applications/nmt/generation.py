@@ -105,14 +105,10 @@ class Translator(tf.Module):
     @in_graph(_TEXTS, _TEXTS)
     def score(self, texts, targets):
         """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
-        source = self._encode(texts)
-        ids = self.target_encoder.encode(targets, self._options.value.text.max_length)
-        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
-        target_input = tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1)
-        padded = tf.pad(ids, [[0, 0], [0, 1]])
-        target = tf.where(tf.range(tf.shape(padded)[1])[None] == lengths[:, None], END, padded)
-        log_likelihood = tf.reduce_sum(self.log_likelihood(source, target_input, target), axis=1)
-        return {"log_likelihood": log_likelihood, "num_tokens": lengths + 1}
+        maximum = self._options.value.text.max_length
+        target_input, target, num_tokens = self.target_encoder.encode_targets(targets, maximum)
+        log_likelihood = tf.reduce_sum(self.log_likelihood(self._encode(texts), target_input, target), axis=1)
+        return {"log_likelihood": log_likelihood, "num_tokens": num_tokens}
 
     @in_graph(_IDS)
     def beam(self, source):

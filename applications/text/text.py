@@ -192,6 +192,18 @@ class TextEncoder(tf.Module):
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
+    def encode_targets(self, strings, max_length):
+        """Ids of sentences as a decoder is taught them: (B,) strings to int32 (B, T), (B, T) and (B,).
+
+        Returns:
+            `<start>` and the words, at most `max_length` of them; the words and `<end>`; how many tokens that is.
+        """
+        ids = self.encode(strings, max_length)
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+        padded = tf.pad(ids, [[0, 0], [0, 1]])
+        target = tf.where(tf.range(tf.shape(padded)[1])[None] == lengths[:, None], END, padded)
+        return tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1), target, lengths + 1
+
     def encode_numpy(self, strings, max_length=None):
         """Ids of a whole data set without an end, eagerly and in chunks.
 

@@ -1,12 +1,18 @@
-"""For all programs: a clock, so that what they write does not depend on how fast they run, and eager execution."""
+"""For all programs: runs that are trained once for all tests that only read them, a clock, so that what they write does
+not depend on how fast they run, and eager execution."""
 
+import dataclasses
 import itertools
+import json
+import os
+import pathlib
 import types
 
 import pytest
 import tensorflow as tf
 
 from applications.common import callbacks, checkpoint, progress
+from applications.common.runs import write_json
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +22,36 @@ def clock(monkeypatch):
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000)
     for module in (callbacks, checkpoint, progress):
         monkeypatch.setattr(module, "time", stopped)
+
+
+@dataclasses.dataclass
+class Trained:
+    """A finished run, and what its training printed."""
+
+    path: pathlib.Path
+    output: str
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory):
+    """Returns the `Trained` of a case, which may be that of another process of this test session."""
+    known = {}
+
+    def run_of(case):
+        if case.name not in known:
+            base = tmp_path_factory.getbasetemp()
+            # Of the processes of one session only the folders above their own are the same.
+            shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{case.name}.json"
+            if shared.exists():
+                path, output = json.loads(shared.read_text(encoding="utf-8"))
+            else:
+                path = str(tmp_path_factory.mktemp(case.name) / "run")
+                output = case.succeeds(*case.train(path))
+                write_json(shared, [path, output])
+            known[case.name] = Trained(pathlib.Path(path), output)
+        return known[case.name]
+
+    return run_of
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
-"""Every program with tiny data, trained once a session for all tests that only read the run."""
+"""Every program with tiny data, and what stands in for the parts of a run that a test does not look at."""
 
 import contextlib
-import dataclasses
 import pathlib
 import shutil
 
@@ -11,28 +10,6 @@ from program_cases import CASES
 
 import keras_vattn
 from applications.common import training
-
-
-@dataclasses.dataclass
-class Trained:
-    """A finished run, and what its training printed."""
-
-    path: pathlib.Path
-    output: str
-
-
-@pytest.fixture(scope="session")
-def run_of(tmp_path_factory):
-    """Returns the `Trained` of a case."""
-    known = {}
-
-    def run_of(case):
-        if case.name not in known:
-            path = tmp_path_factory.mktemp(case.name) / "run"
-            known[case.name] = Trained(path, case.succeeds(*case.train(path)))
-        return known[case.name]
-
-    return run_of
 
 
 @pytest.fixture(params=CASES)

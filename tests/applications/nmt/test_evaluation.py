@@ -1,8 +1,9 @@
 """What is reported of a trained model: several inferences, validation after each epoch, files."""
 
+import keras
 import numpy as np
 import pytest
-from nmt_cases import PAIRS
+from program_cases import NMT_CASE, PAIRS, read_json
 
 from applications.common.bounds import bound_report
 from applications.common.training import load_run
@@ -13,8 +14,9 @@ from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
 
 
 @pytest.fixture(scope="module")
-def run(trained):
-    run = load_run(APPLICATION, trained.run.out)
+def run(run_of):
+    """Of a model with an inference network."""
+    run = load_run(APPLICATION, run_of(NMT_CASE).path)
     for name, part in APPLICATION.read(run.options).items():
         run.data[name] = APPLICATION.encode(run.options, run.codec, part)
     return run
@@ -61,6 +63,16 @@ def test_the_model_s_own_inference(run, eagerly, capsys):
     at_the_end, of_training = APPLICATION.evaluate(run, run.data["valid"])
     assert "inferences" not in at_the_end and at_the_end["translation"] == report["translation"]
     assert APPLICATION.files(of_training) == APPLICATION.files(outputs)
+
+
+def test_in_graph_as_step_by_step(run):
+    """The run was trained and reported on step by step."""
+    record, part = read_json(run.folder.path / "metrics.json"), run.data["test"]
+    report, outputs = APPLICATION.evaluate(run, part)
+    assert outputs["hypotheses"] == (run.folder.path / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
+    keras.tree.assert_same_structure(report, record["report"])
+    for figure, before in zip(keras.tree.flatten(report), keras.tree.flatten(record["report"]), strict=True):
+        assert figure == (before if isinstance(before, str) else pytest.approx(before, rel=1e-4, abs=1e-6))
 
 
 def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
