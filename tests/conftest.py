@@ -1,17 +1,17 @@
-"""Test set-up: two processes for the whole suite; TensorFlow on two logical CPU devices, fixed seeds.
+"""Test set-up: two processes for the whole suite, and what each of them begins with.
 
 KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 """
 
-import gc
+import importlib
 import os
 
-import hypothesis
 import pytest
 
+USES_GPU = os.environ.get("KERAS_VATTN_TEST_GPU") == "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-if os.environ.get("KERAS_VATTN_TEST_GPU") != "1":
+if not USES_GPU:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 if os.environ["KERAS_BACKEND"] != "tensorflow":
@@ -23,87 +23,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # XLA's own passes stay; LLVM's would be a third of the time of a small function.
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import keras
-import tensorflow as tf
-from tensorflow.python.framework.ops import gradient_registry
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
-)
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # A core each.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-
-# Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
-gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
-
-# The same examples in every run, however long one takes.
-hypothesis.settings.register_profile(
-    "keras_vattn",
-    deadline=None,
-    derandomize=True,
-    max_examples=40,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("keras_vattn")
-
 
 def pytest_xdist_auto_num_workers(config):
     """Processes of `pytest` alone, a core each; what is asked for in particular runs in the one that is asked."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    if not whole or config.option.capture == "no" or tf.config.list_physical_devices("GPU"):
+    if not whole or config.option.capture == "no" or USES_GPU:
         return 0
     return min(2, os.cpu_count())
 
 
 def pytest_configure(config):
+    # The process that hands out the tests has no use for TensorFlow.
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses"):
+        config.pluginmanager.register(importlib.import_module("tensorflow_session"))
     # What TensorFlow says when it is imported, which a worker would write after pytest's closing line.
     config.pluginmanager.getplugin("capturemanager").read_global_capture()
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed():
-    """Every test starts from the same Python, NumPy and TensorFlow seeds."""
-    keras.utils.set_random_seed(20180)
-
-
-@pytest.fixture(autouse=True)
-def restored_dtype_policy():
-    """A test that changes the global dtype policy does not change it for the next one."""
-    policy = keras.config.dtype_policy()
-    yield
-    keras.config.set_dtype_policy(policy)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def traces_forgotten():
-    """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
-    end of a file. What else a file leaves behind no later collection looks at."""
-    registered = gradient_registry._registry
-    before = set(registered)
-    yield
-    for name in registered.keys() - before:
-        del registered[name]
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def two_replicas():
-    """The one MirroredStrategy of a test run: a second one reuses the first one's collective keys, and fails."""
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-
-def pytest_collection_modifyitems(items):
-    # The longest first, so that the processes end together.
-    items.sort(key=lambda item: item.path.suffix != ".ipynb")
-    if tf.config.list_physical_devices("GPU"):
-        return
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="needs a GPU and KERAS_VATTN_TEST_GPU=1"))
-
-
-def pytest_collection_finish():
-    # What the imports made stays as long as the session: the garbage collector need not look through it in every test.
-    gc.freeze()

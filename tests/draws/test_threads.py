@@ -303,7 +303,7 @@ def test_two_calls_at_once_wait_for_each_other(shared):
         assert gate.reached.wait(SECONDS)
         second = threads.submit(draw, other, X, 3, dropout=True, seed=2)
         # Time for the second to come in, which it must not.
-        concurrent.futures.wait([second], timeout=2)
+        concurrent.futures.wait([second], timeout=0.5)
         gate.opened.set()
         np.testing.assert_array_equal(first.result(SECONDS), expected[0])
         np.testing.assert_array_equal(keras.tree.flatten(second.result(SECONDS))[0], expected[1])

@@ -29,8 +29,9 @@ def double_precision():
     keras.config.set_dtype_policy(policy)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("name", list(TRAINED))
+@pytest.mark.parametrize(
+    "name, jit_compile", [*((name, False) for name in TRAINED), ("top_k", True), ("elbo-moving-average", True)]
+)
 def test_objectives_in_fit(name, jit_compile):
     network = model(TRAINED[name])
     network.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=jit_compile)
