@@ -22,10 +22,12 @@ def test_every_model_learns(model):
     inputs = arrays(source=4, target=3)
 
     def loss():
-        return training.evaluate(inputs, inputs["target"], verbose=0, return_dict=True)["loss"]
+        return training.test_on_batch(inputs, inputs["target"], return_dict=True)["loss"]
 
     before = loss()
-    training.fit(inputs, inputs["target"], epochs=4, verbose=0)
+    for _ in range(4):
+        training.train_on_batch(inputs, inputs["target"])
+    training.reset_metrics()
     assert loss() < before - 1.0
 
 
@@ -54,7 +56,7 @@ def test_no_word_is_predicted_from_a_later_one(model, eagerly):
     shifted = lambda words: np.concatenate([[[2]], words[:, :-1]], axis=1).astype("int32")  # noqa: E731
     first = translator.log_likelihood(source, shifted(target), target).numpy()
     posterior = translator.alignments(source, shifted(target), target).get("posterior")
-    for time in range(1, 5):
+    for time in (1, 4):
         permuted = target.copy()
         permuted[:, time:] = target[:, time:][:, ::-1]
         changed = translator.log_likelihood(source, shifted(permuted), permuted).numpy()
