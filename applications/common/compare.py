@@ -169,23 +169,22 @@ class Comparison:
         write_text_atomically(config, yaml.safe_dump(plain, sort_keys=False))
         return self._command(out.name, ["train", "--config", str(config), *(["--resume"] if resumed else [])])
 
-    def _here(self, title, function):
-        """Call a function in this process, its output in a log; return an error message or `None`."""
+    def _here(self, command, name, function):
+        """Call a function in this process, its output in the log of a run; return an error message or `None`."""
         import keras
         import tensorflow as tf
 
         # It takes the same function of another model for one that is traced again and again.
         tf.get_logger().setLevel("ERROR")
-        print(title, file=sys.stderr, flush=True)
+        print(f"{command} {name}", file=sys.stderr, flush=True)
         try:
             with contextlib.ExitStack() as stack:
-                log = self.folder / f"{title.split()[1]}.log"
-                file = stack.enter_context(open(log, "a", encoding="utf-8"))
+                file = stack.enter_context(open(self.folder / f"{name}.log", "a", encoding="utf-8"))
                 stack.enter_context(contextlib.redirect_stdout(file))
                 stack.enter_context(contextlib.redirect_stderr(file))
                 function()
         except (InputError, FloatingPointError, OSError, MemoryError, tf.errors.OpError) as error:
-            return f"{title} failed: {error}"
+            return f"{command} {name} failed: {error}"
         finally:
             keras.backend.clear_session()
             gc.collect()
@@ -198,7 +197,7 @@ class Comparison:
             self.application.program.check_train(run_options)
             train(self.application, run_options)
 
-        return self._here(f"train {name}", function)
+        return self._here("train", name, function)
 
     def _evaluate_here(self, name, arguments):
         from applications.common.command_line import prepare, read_options
@@ -209,7 +208,7 @@ class Comparison:
             prepare(self.application.program, "evaluate", options)
             evaluate(self.application, options)
 
-        return self._here(f"evaluate {name}", function)
+        return self._here("evaluate", name, function)
 
     def _command(self, name, arguments):
         """Run a command of the program in a process of its own; return an error message or `None`."""

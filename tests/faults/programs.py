@@ -64,6 +64,14 @@ FAULTS = [
         "starts_from_another and spotlight",
     ),
     Fault(
+        "programs: validation is decoded after every epoch, however often it is asked for",
+        "applications/text/options.py",
+        "        return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0\n",
+        "        return True\n",
+        ("tests/applications/nmt/test_evaluation.py",),
+        "as_often",
+    ),
+    Fault(
         "programs: the figures of other data are overwritten",
         "applications/common/commands.py",
         "    if not same:\n",
