@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from applications.common.progress import progress
 
 
@@ -41,8 +43,5 @@ def bound_report(step, batches, title="bound"):
 
 
 def perplexity(nats):
-    """Return the exponential of nats a token: infinite, and no error, beyond what a number can hold."""
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return math.inf
+    """Return the exponential of nats a token, infinity beyond what a float32 can hold: TensorBoard takes no other."""
+    return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)
