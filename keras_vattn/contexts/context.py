@@ -1,6 +1,6 @@
 import keras
-from keras import ops
 
+from keras_vattn.support.loop import product
 from keras_vattn.support.masks import first_mask
 
 
@@ -50,7 +50,7 @@ class Context(keras.layers.Layer):
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):
-        return ops.matmul(weights, value)
+        return product(weights, value)
 
     def compute_output_shape(self, weights_shape, value_shape):
         return (*weights_shape[:-1], value_shape[-1])

@@ -1,4 +1,5 @@
 import keras
+from keras import ops
 
 
 class Feeding:
@@ -86,7 +87,8 @@ class ExpectedFeeding(Feeding):
     def context(self, attended, attention, memory):
         if "expected_weights" not in attended:
             return attended["mean"]
-        return attention.context.call(attended["expected_weights"][:, None], memory["value"])[:, 0]
+        weights = ops.expand_dims(attended["expected_weights"], axis=1)
+        return ops.squeeze(attention.context.call(weights, memory["value"]), axis=1)
 
     def weights(self, attended):
         return attended.get("expected_weights", attended["weights"])

@@ -130,7 +130,9 @@ class RecurrentDecoder(keras.layers.Layer):
         sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")[..., None]
-        stacked, state = scan(step, self.start(batch_size, prepared, initial_state), sequences, num_steps)
+        stacked, state = scan(
+            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
+        )
         given = {**inputs, **stacked}
         for part in parts:
             if part.leaves_loop:

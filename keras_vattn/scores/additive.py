@@ -57,8 +57,9 @@ class Additive(Score):
         return projected if self.bias is None else projected + ops.cast(self.bias, key.dtype)
 
     def score(self, query, projected_keys):
-        hidden = ops.tanh(product(query, self.query_kernel)[:, :, None] + projected_keys[:, None])  # (B, T, S, units)
-        return product(hidden, self.scale)[..., 0]
+        projected_query = ops.expand_dims(product(query, self.query_kernel), axis=2)
+        hidden = ops.tanh(projected_query + ops.expand_dims(projected_keys, axis=1))  # (B, T, S, units)
+        return ops.squeeze(product(hidden, self.scale), axis=-1)
 
     def get_config(self):
         return {

@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
+from keras_vattn.support.loop import product
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -40,7 +41,7 @@ class Bilinear(Score):
         return ops.transpose(ops.matmul(key, ops.cast(self.kernel, key.dtype)), (0, 2, 1))  # (B, Dq, S)
 
     def score(self, query, projected_keys):
-        return ops.matmul(query, projected_keys)
+        return product(query, projected_keys)
 
     def get_config(self):
         return {

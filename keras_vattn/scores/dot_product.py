@@ -2,6 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
+from keras_vattn.support.loop import product
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -49,7 +50,7 @@ class DotProduct(Score):
     def score(self, query, projected_keys):
         if self.scaled:
             query = query * (query.shape[-1] ** -0.5)
-        return ops.matmul(query, projected_keys)
+        return product(query, projected_keys)
 
     def get_config(self):
         return {**super().get_config(), "scaled": self.scaled}

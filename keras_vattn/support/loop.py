@@ -1,28 +1,61 @@
-"""The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length."""
+"""The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length.
+
+TensorFlow differentiates a `tf.while_loop` by keeping every intermediate of every step, and sums the gradient of what
+all steps share in its backward loop: for a kernel T outer products of a few rows, and T additions of the whole kernel.
+In training the loop here has a backward loop of its own. It keeps the states and the products with what the loop does
+not change, computes the rest of a step again from these (that is cheap, and stays in the cache), and leaves the
+gradients of kernels for after the loop: one product each, of the rows of all steps.
+"""
+
+import dataclasses
+import threading
 
 import tensorflow as tf
 from keras import ops, tree
 
+_local = threading.local()
+NO_SECOND_GRADIENT = (
+    "the gradient of a loop in training has none itself; `training=False` gives a loop whose gradient can be "
+    "differentiated."
+)
+
 
 def product(x, kernel):
-    """Return x @ kernel, (..., D) x (D, units), for a kernel that a loop around it does not change.
+    """Return x @ kernel, (..., D) x (D, units), or (B, n, D) x (B, D, units), whatever a loop around it does.
 
-    What a step multiplies by a weight goes through here: of rank 2, because the gradient of a matmul of rank 3 does not
-    compile in a loop whose batch size is unknown, and in one place, which knows which gradients are sums over steps.
+    What a step multiplies by a weight, or by what was made of the memory, goes through here: of rank 2 where it can,
+    because the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown, and in one place,
+    which knows which gradients are sums over steps. In a step x has a row for each example.
 
     Example:
 
     >>> keras_vattn.recurrent.product(keras.ops.ones((2, 4, 3)), keras.ops.ones((3, 5))).shape
     TensorShape([2, 4, 5])
     """
+    answer = _answer_here()
+    return _product(x, kernel) if answer is None else answer.product(x, kernel)
+
+
+def is_differentiating():
+    """Whether the step of a backward loop is traced, whose gradient is asked for there and then, and once."""
+    return isinstance(_answer_here(), _Again)
+
+
+def _answer_here():
+    graph, answer = getattr(_local, "answer", (None, None))
+    # The graph of a branch, or of a loop in the step, is another one.
+    return answer if answer is not None and tf.compat.v1.get_default_graph() is graph else None
+
+
+def _product(x, kernel):
     kernel = ops.cast(kernel, x.dtype)
-    if len(x.shape) == 2:
+    if len(kernel.shape) == 3 or len(x.shape) == 2:
         return ops.matmul(x, kernel)
     rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
     return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
 
 
-def scan(step, state, inputs, length):
+def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
     `keras.ops.scan` on TensorFlow drops outputs that are not shaped like the carry and does not compile under XLA,
@@ -30,45 +63,29 @@ def scan(step, state, inputs, length):
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
-            next state.
+            next state. In training it is pure, and runs a second time for the gradient; the gradient of one that draws,
+            prints or assigns is TensorFlow's.
         state: Structure of tensors whose shapes and dtypes the step keeps.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
         length: T, an integer or a scalar tensor.
+        training: Whether a gradient is going to be asked for. Where not it is right too, and slower, and has a gradient
+            itself; that of training refuses to be differentiated.
+        noise: Names of the entries of the dictionary `inputs` whose gradient nobody asks for.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
     """
-    flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
     if tf.executing_eagerly() and length:
-        return _scan_eagerly(step, state, inputs, [tf.unstack(x, axis=1) for x in flat_inputs], int(length))
-    inputs_by_time = [tf.TensorArray(x.dtype, length).unstack(ops.swapaxes(x, 0, 1)) for x in flat_inputs]
-    inputs_of = lambda time: tree.pack_sequence_as(inputs, [array.read(time) for array in inputs_by_time])  # noqa: E731
-    flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
-    output_structure, output_specs = trace(
-        lambda inputs, state: step(inputs, state)[0],
-        tree.pack_sequence_as(inputs, [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in flat_inputs]),
-        tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in flat_state]),
-    )
-    arrays = [tf.TensorArray(spec.dtype, length, element_shape=spec.shape) for spec in output_specs]
-
-    def body(time, arrays, flat_state):
-        outputs, new_state = step(inputs_of(time), tree.pack_sequence_as(state, flat_state))
-        tree.assert_same_structure(output_structure, outputs)
-        arrays = [array.write(time, x) for array, x in zip(arrays, tree.flatten(outputs), strict=True)]
-        return time + 1, arrays, _flat_like(new_state, flat_state)
-
-    _, arrays, flat_state = tf.while_loop(
-        lambda time, *_: time < length,
-        body,
-        (tf.constant(0), arrays, flat_state),
-        maximum_iterations=length,
-    )
-    stacked = [ops.swapaxes(array.stack(), 0, 1) for array in arrays]
-    return tree.pack_sequence_as(output_structure, stacked), tree.pack_sequence_as(state, flat_state)
+        return _scan_eagerly(step, state, inputs, int(length))
+    loop = _Loop(step, state, inputs, length, training)
+    outputs, last = loop.run_in_training(noise) if training and loop.is_pure else loop.run()
+    outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
+    return tree.pack_sequence_as(loop.output_structure, outputs), tree.pack_sequence_as(state, last)
 
 
-def _scan_eagerly(step, state, inputs, inputs_by_time, length):
+def _scan_eagerly(step, state, inputs, length):
     """A step is what it is: no trace is needed to know its outputs, and what it prints is seen."""
+    inputs_by_time = [tf.unstack(tf.convert_to_tensor(x), axis=1) for x in tree.flatten(inputs)]
     flat_state, of_steps = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
     for time in range(length):
         now = tree.pack_sequence_as(inputs, [x[time] for x in inputs_by_time])
@@ -83,6 +100,320 @@ def _flat_like(new_state, flat_state):
     return [tf.ensure_shape(x, old.shape) for x, old in zip(tree.flatten(new_state), flat_state, strict=True)]
 
 
+class _Loop:
+    """A step that was traced once, and the loops that run it, forward and back."""
+
+    def __init__(self, step, state, inputs, length, training):
+        self.step, self.state, self.inputs, self.length = step, state, inputs, length
+        self.flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
+        self.flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
+        self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
+        answer = _Found() if training else _Plain()
+        self.output_structure, function = _traced(
+            lambda inputs, state: self.take(answer, inputs, state)[0],
+            tree.pack_sequence_as(inputs, self.input_specs),
+            tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state]),
+        )
+        self.output_specs = function.structured_outputs
+        self.products = answer.products
+        self.captures = function.graph.external_captures
+        stateful = {operation.type for operation in function.graph.get_operations() if operation.op_def.is_stateful}
+        self.is_pure = stateful <= {"ReadVariableOp", "ResourceGather"}
+        self.inputs_by_time = [ops.swapaxes(x, 0, 1) for x in self.flat_inputs]
+
+    def take(self, answer, inputs, state):
+        """Take a step, in which `product` is that of `answer`."""
+        outer = getattr(_local, "answer", (None, None))
+        _local.answer = (tf.compat.v1.get_default_graph(), answer)
+        try:
+            return self.step(inputs, state)
+        finally:
+            _local.answer = outer
+
+    def packed(self, flat_inputs, flat_state):
+        return tree.pack_sequence_as(self.inputs, flat_inputs), tree.pack_sequence_as(self.state, flat_state)
+
+    def repeat(self, body, *variables):
+        """Return what the variables are after `length` calls of `body(count, *variables)`."""
+        start = (tf.constant(0), *variables)
+        return tf.while_loop(lambda count, *_: count < self.length, body, start, maximum_iterations=self.length)[1:]
+
+    def forward(self, answer_class, specs, read):
+        """Run all steps; return what the outputs and what the answers keep amount to, (T, B, ...), and the last state.
+
+        Args:
+            answer_class: Class of the answer of a step.
+            specs: TensorSpec of each output and of what is kept.
+            read: Function of the time that returns the inputs of a step.
+        """
+
+        def body(time, arrays, flat_state):
+            answer = answer_class(self.products)
+            outputs, new_state = self.take(answer, *self.packed(read(time), flat_state))
+            tree.assert_same_structure(self.output_structure, outputs)
+            values = [*tree.flatten(outputs), *answer.kept(flat_state)]
+            arrays = [array.write(time, x) for array, x in zip(arrays, values, strict=True)]
+            return time + 1, arrays, _flat_like(new_state, flat_state)
+
+        arrays = [tf.TensorArray(x.dtype, self.length, element_shape=x.shape) for x in specs]
+        arrays, last = self.repeat(body, arrays, self.flat_state)
+        return [array.stack() for array in arrays], last
+
+    def run(self):
+        """Return the outputs, (T, B, ...), and the last state, both flat, with the gradient that TensorFlow makes."""
+        # The gradient of a slice is as large as what it was taken from, that of an array's entry is not.
+        arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
+        return self.forward(_Plain, self.output_specs, lambda time: [array.read(time) for array in arrays])
+
+    def run_in_training(self, noise):
+        """Return what `run` does, with a gradient of its own."""
+        is_noise = tree.map_structure(lambda _: False, self.inputs)
+        for name in noise:
+            is_noise[name] = tree.map_structure(lambda _: True, self.inputs[name])
+        floats = {
+            "inputs": _Floats(self.flat_inputs, tree.flatten(is_noise)),
+            "state": _Floats(self.flat_state),
+            "shared": _Floats(self.captures),
+        }
+        products = [x for x in self.products if x is not None]
+        for entry in products:
+            entry.kernel = tf.convert_to_tensor(ops.cast(entry.kernel, entry.rows.dtype))
+        num_outputs, num_states = len(self.output_specs), len(self.flat_state)
+        kept = [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state] + [x.results for x in products]
+
+        @tf.custom_gradient
+        def looped(*_):
+            outputs, last = self.forward(
+                _Kept, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time)
+            )
+            outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
+
+            def gradient(*upstream, variables=()):
+                read = [x for x in variables if any(x.handle is capture for capture in self.captures)]
+                backward = _Backward(self, floats, read, kept_by_time[:num_states], kept_by_time[num_states:])
+                found, of_variables = backward.run(upstream[:num_outputs], upstream[num_outputs:])
+                of_variables = {x.ref(): y for x, y in zip(read, of_variables, strict=True)}
+                return (found, [of_variables.get(x.ref()) for x in variables]) if variables else found
+
+            return (*outputs, *last), gradient
+
+        results = looped(*(x for each in floats.values() for x in each.chosen), *(x.kernel for x in products))
+        return results[:num_outputs], results[num_outputs:]
+
+
+class _Backward:
+    """The backward loop: each step is taken again, from the last to the first, and differentiated there and then."""
+
+    def __init__(self, loop, floats, variables, states_by_time, results_by_time):
+        self.loop, self.floats, self.variables = loop, floats, variables
+        self.states_by_time, self.results_by_time = states_by_time, results_by_time
+
+    def run(self, of_outputs, of_state):
+        """Return the gradients of all that the forward loop depends on, and those of the variables.
+
+        Args:
+            of_outputs: Gradients of the outputs, (T, B, ...).
+            of_state: Gradients of the last state.
+        """
+        loop, (inputs, state, shared) = self.loop, self.floats.values()
+        products = [x for x in loop.products if x is not None]
+        for entry in products:
+            entry.prepare_backward()
+        # The gradient of what no loss reads is zeros that TensorFlow makes.
+        reads = [x.dtype.is_floating and x.op.type != "ZerosLike" for x in of_outputs]
+        of_outputs = _chosen(of_outputs, reads)
+        specs = _chosen(loop.input_specs, inputs.flags) + [x for entry in products for x in (entry.rows, entry.results)]
+        # Places in `arrays` and `sums` that nothing is written to.
+        unconnected = {"arrays": set(), "sums": set()}
+
+        def body(count, arrays, of_state, sums):
+            time = loop.length - 1 - count
+            now, before, results, upstream = (
+                _at(time, x) for x in (loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs)
+            )
+            answer = _Again(loop.products, results)
+            sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                taken = [tree.flatten(x) for x in loop.take(answer, *loop.packed(now, before))]
+            found = tape.gradient(
+                _chosen(taken[0], reads) + _chosen(taken[1], state.flags),
+                [*sources, self.variables],
+                [*upstream, *of_state],
+            )
+            of_inputs, of_before, of_shared, of_results, of_variables = found
+            of_products = [x for pair in zip(answer.rows, of_results, strict=True) for x in pair]
+            written, added = [*of_inputs, *of_products], [*of_shared, *of_variables]
+            for name, values in (("arrays", written), ("sums", added)):
+                unconnected[name].update(index for index, x in enumerate(values) if x is None)
+            arrays = [array if x is None else array.write(time, x) for array, x in zip(arrays, written, strict=True)]
+            sums = [old if x is None else old + x for old, x in zip(sums, added, strict=True)]
+            of_before = [tf.zeros_like(old) if x is None else x for x, old in zip(of_before, of_state, strict=True)]
+            return count + 1, arrays, _flat_like(of_before, of_state), sums
+
+        arrays, of_state, sums = loop.repeat(
+            body,
+            [tf.TensorArray(x.dtype, loop.length, element_shape=x.shape) for x in specs],
+            _chosen(of_state, state.flags),
+            [tf.zeros_like(x) for x in (*shared.chosen, *self.variables)],
+        )
+        stacked = [None if index in unconnected["arrays"] else x.stack() for index, x in enumerate(arrays)]
+        sums = [None if index in unconnected["sums"] else _final(x) for index, x in enumerate(sums)]
+        of_inputs, stacked = stacked[: len(inputs.chosen)], stacked[len(inputs.chosen) :]
+        of_inputs = [None if x is None else _final(ops.swapaxes(x, 0, 1)) for x in of_inputs]
+        of_kernels = [
+            None if rows is None or of_results is None else _final(entry.gradient(rows, of_results))
+            for entry, rows, of_results in zip(products, stacked[::2], stacked[1::2], strict=True)
+        ]
+        num_shared = len(shared.chosen)
+        return [*of_inputs, *map(_final, of_state), *sums[:num_shared], *of_kernels], sums[num_shared:]
+
+
+@dataclasses.dataclass
+class _Product:
+    """A product of the step with what the loop does not change: (B, [1,] D) x (D, units) or (B, 1, D) x (B, D, units).
+
+    Attributes:
+        kernel: The tensor or variable that the loop does not change.
+        rows: TensorSpec (B, D) of what is multiplied.
+        results: TensorSpec (B, units).
+    """
+
+    kernel: object
+    rows: tf.TensorSpec
+    results: tf.TensorSpec
+
+    def __call__(self, rows):
+        if len(self.kernel.shape) == 2:
+            return tf.matmul(rows, self.kernel)
+        return tf.squeeze(tf.matmul(tf.expand_dims(rows, 1), self.kernel), axis=1)
+
+    def prepare_backward(self):
+        # A product with a transposed kernel takes half as long again.
+        self._transposed = tf.transpose(self.kernel) if len(self.kernel.shape) == 2 else None
+
+    def of_rows(self, upstream):
+        """Return the gradient of the rows of a step."""
+        if self._transposed is not None:
+            return tf.matmul(upstream, self._transposed)
+        return tf.squeeze(tf.matmul(tf.expand_dims(upstream, 1), self.kernel, transpose_b=True), axis=1)
+
+    def gradient(self, rows, upstream):
+        """Return that of the kernel, from the rows and the gradients of the results of all steps, (T, B, ...)."""
+        if self._transposed is not None:
+            rows, upstream = (tf.reshape(x, (-1, tf.shape(x)[-1])) for x in (rows, upstream))
+        else:
+            rows, upstream = (tf.transpose(x, (1, 0, 2)) for x in (rows, upstream))
+        return tf.matmul(rows, upstream, transpose_a=True)
+
+
+class _Plain:
+    """`product` as it is outside of a loop."""
+
+    products = ()
+
+    def __init__(self, products=()):
+        pass
+
+    def product(self, x, kernel):
+        return _product(x, kernel)
+
+    def kept(self, flat_state):
+        return []
+
+
+class _Found:
+    """`product` in the trace: finds those whose kernels have their gradients after the loop."""
+
+    def __init__(self):
+        # In the order of the step; `None` where it is a product like any other.
+        self.products = []
+
+    def product(self, x, kernel):
+        is_inside = tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph()
+        has_one_row = len(x.shape) == 3 and x.shape[1] == 1
+        if is_inside or not (has_one_row or (len(x.shape) == 2 and len(kernel.shape) == 2)):
+            self.products.append(None)
+            return _product(x, kernel)
+        # Of something that stands for it: so the kernel is none of the captures, unless it is used otherwise, too.
+        result = _product(x, tf.compat.v1.placeholder(x.dtype, kernel.shape))
+        self.products.append(
+            _Product(kernel, *(tf.TensorSpec((y.shape[0], y.shape[-1]), y.dtype) for y in (x, result)))
+        )
+        return result
+
+
+class _Kept(_Plain):
+    """`product` in the forward loop of training, which keeps the results."""
+
+    def __init__(self, products):
+        self._left = iter(products)
+        self._results = []
+
+    def product(self, x, kernel):
+        entry = next(self._left)
+        if entry is None:
+            return _product(x, kernel)
+        result = entry(_rows(x))
+        self._results.append(result)
+        return _shaped(result, x)
+
+    def kept(self, flat_state):
+        return [*flat_state, *self._results]
+
+
+class _Again:
+    """`product` in the backward loop: the result that was kept, whose gradient goes on to what was multiplied."""
+
+    def __init__(self, products, results):
+        self._left, self._results = iter(products), iter(results)
+        self.rows = []
+
+    def product(self, x, kernel):
+        entry = next(self._left)
+        if entry is None:
+            return _product(x, kernel)
+
+        @tf.custom_gradient
+        def known(rows, result):
+            return result, lambda upstream: (entry.of_rows(upstream), upstream)
+
+        self.rows.append(_rows(x))
+        return _shaped(known(self.rows[-1], next(self._results)), x)
+
+
+class _Floats:
+    """Those of some tensors that have a gradient."""
+
+    def __init__(self, tensors, excluded=None):
+        excluded = [False] * len(tensors) if excluded is None else excluded
+        self.flags = [x.dtype.is_floating and not out for x, out in zip(tensors, excluded, strict=True)]
+        self.chosen = _chosen(tensors, self.flags)
+
+
+def _chosen(values, flags):
+    return [x for x, flag in zip(values, flags, strict=True) if flag]
+
+
+def _at(time, tensors):
+    """Return (B, ...) of each (T, B, ...): no copy, and no gradient worth asking for."""
+    begin, end = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,))
+    return [tf.strided_slice(x, begin, end, shrink_axis_mask=1) for x in tensors]
+
+
+def _rows(x):
+    return x if len(x.shape) == 2 else tf.squeeze(x, axis=1)
+
+
+def _shaped(rows, x):
+    return rows if len(x.shape) == 2 else tf.expand_dims(rows, axis=1)
+
+
+def _final(gradient):
+    # Taken again, a step has its products as they were kept, and not as functions of the kernels.
+    return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
+
+
 def trace(function, *arguments):
     """Return the structure of a function's result and a TensorSpec for each entry, from a trace that is thrown away.
 
@@ -90,6 +421,12 @@ def trace(function, *arguments):
         function: Function of structures of tensors.
         *arguments: Structures of `tf.TensorSpec`.
     """
+    structure, function = _traced(function, *arguments)
+    return structure, function.structured_outputs
+
+
+def _traced(function, *arguments):
+    """Return the structure of a function's result, and the concrete function of its flat one."""
     structure = None
     flat = [tree.flatten(argument) for argument in arguments]
 
@@ -99,5 +436,5 @@ def trace(function, *arguments):
         structure = function(*packed)
         return tree.flatten(structure)
 
-    results = tf.function(traced, autograph=False).get_concrete_function(flat).structured_outputs
-    return tree.map_structure(lambda _: None, structure), results
+    concrete = tf.function(traced, autograph=False).get_concrete_function(flat)
+    return tree.map_structure(lambda _: None, structure), concrete

@@ -1,0 +1,270 @@
+"""The gradients of what all steps of a loop share, computed after it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vattn.support.loop import product, scan
+
+BATCH, STEPS, WIDTH, UNITS, KEYS = 3, 4, 5, 6, 7
+GENERATOR = np.random.default_rng(0)
+INPUTS = GENERATOR.normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
+KERNEL = (0.4 * GENERATOR.normal(size=(WIDTH + UNITS, UNITS))).astype("float32")
+QUERY_KERNEL = (0.4 * GENERATOR.normal(size=(UNITS, WIDTH))).astype("float32")
+MEMORY = GENERATOR.normal(size=(BATCH, KEYS, WIDTH)).astype("float32")
+
+
+def run(inputs, kernel, query_kernel, memory, training):
+    """A recurrence with three products: two with a kernel, (B, D) and (B, 1, D), and two with the memory."""
+
+    keys = tf.transpose(memory, (0, 2, 1))
+
+    def step(x, hidden):
+        query = product(hidden[:, None], query_kernel)  # (B, 1, WIDTH)
+        weights = tf.nn.softmax(product(query, keys))
+        attended = product(weights, memory)[:, 0]
+        hidden = tf.tanh(product(tf.concat([x + attended, hidden], axis=-1), kernel))
+        return {"hidden": hidden, "weights": weights[:, 0]}, hidden
+
+    shape = tf.shape(inputs)
+    outputs, _ = scan(step, tf.zeros((shape[0], UNITS), inputs.dtype), inputs, shape[1], training)
+    return outputs
+
+
+def loss_of(*arguments, training=True):
+    outputs = run(*arguments, training)
+    scale = tf.cast(tf.range(1, UNITS + 1), outputs["hidden"].dtype)
+    return tf.reduce_sum(outputs["hidden"] ** 2 * scale) + tf.reduce_sum(tf.sin(5.0 * outputs["weights"]))
+
+
+def gradients(*arguments, training=True):
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        loss = loss_of(*arguments, training=training)
+    return tape.gradient(loss, arguments)
+
+
+ARGUMENTS = [tf.constant(x) for x in (INPUTS, KERNEL, QUERY_KERNEL, MEMORY)]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("known", [True, False])
+def test_equal_to_those_of_eager_steps(known, jit_compile):
+    expected = gradients(*ARGUMENTS)
+    signature = [tf.TensorSpec(x.shape if known else (None, None, *x.shape[2:]), x.dtype) for x in ARGUMENTS]
+    signature[1:3] = [tf.TensorSpec(x.shape) for x in ARGUMENTS[1:3]]
+    function = tf.function(gradients, signature, autograph=False, jit_compile=jit_compile)
+    for _ in range(2):
+        for found, value in zip(function(*ARGUMENTS), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
+    # Fewer examples and steps, where they are not known.
+    if not known:
+        fewer = [INPUTS[:2, :3], KERNEL, QUERY_KERNEL, MEMORY[:2, :5]]
+        for found, value in zip(function(*fewer), gradients(*map(tf.constant, fewer)), strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-5)
+
+
+def bodies(function):
+    """Return the kinds of operations in the bodies of the loops of a concrete function, the forward one first."""
+    functions = {f.signature.name: f for f in function.graph.as_graph_def().library.function}
+    loops = [operation for operation in function.graph.get_operations() if "While" in operation.type]
+    return [[node.op for node in functions[loop.get_attr("body").name].node_def] for loop in loops]
+
+
+@pytest.fixture(scope="module")
+def loops():
+    """The bodies of the loops in training, and of those that TensorFlow differentiates."""
+    functions = [
+        tf.function(lambda *x, training=training: gradients(*x, training=training)) for training in (True, False)
+    ]
+    return [bodies(function.get_concrete_function(*ARGUMENTS)) for function in functions]
+
+
+def test_a_kernel_has_its_gradient_after_the_loop(loops):
+    """In the backward loop stand the products for x, none for a kernel, and none that was kept."""
+    assert [[sum("MatMul" in kind for kind in body) for body in pair] for pair in loops] == [[4, 4], [4, 8]]
+
+
+def test_nothing_but_states_and_products_is_kept(loops):
+    (forward, backward), (plain, _) = loops
+    assert not any("PushBack" in kind for kind in forward) and any("PushBack" in kind for kind in plain)
+    assert [body.count("Tanh") for body in (forward, backward)] == [1, 1]
+
+
+def test_gradients_of_gradients():
+    """Those of a loop in training are refused, and those of another one are right."""
+
+    def penalty(*arguments, training):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            value = tf.add_n([tf.reduce_sum(x**2) for x in gradients(*arguments, training=training)])
+        return tape.gradient(value, arguments)
+
+    expected = penalty(*ARGUMENTS, training=True)
+    function = tf.function(penalty, autograph=False)
+    for found, value in zip(function(*ARGUMENTS, training=False), expected, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-3)
+    with pytest.raises(LookupError, match="`training=False` gives a loop whose gradient can be differentiated"):
+        function(*ARGUMENTS, training=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_kernels_of_another_type(dtype):
+    """The products are of the type of x, and the gradient of a weight has its own."""
+    kernels = [keras.Variable(x) for x in (KERNEL, QUERY_KERNEL)]
+    inputs, memory = (tf.cast(x, dtype) for x in (INPUTS, MEMORY))
+
+    def value(training):
+        with tf.GradientTape() as tape:
+            loss = loss_of(inputs, *kernels, memory, training=training)
+        return tape.gradient(loss, [kernel.value for kernel in kernels])
+
+    found = tf.function(lambda: value(True), autograph=False)()
+    expected = tf.function(lambda: value(False), autograph=False)()
+    tolerance = {"float16": 2e-2, "bfloat16": 2e-1, "float64": 1e-6}[dtype]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == tf.float32
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * float(tf.reduce_max(tf.abs(other))))
+
+
+def test_products_that_are_not_of_the_step():
+    """Of a branch, of a loop in the step, with a kernel that the step has made, and with more rows than examples."""
+    kernel = tf.constant(KERNEL[:UNITS])
+
+    def value(kernel, training):
+        def step(x, hidden):
+            branch = tf.cond(tf.reduce_sum(x) > 0, lambda: product(hidden, kernel), lambda: product(-hidden, kernel))
+            inner, _ = scan(lambda y, z: (product(z, kernel) + y,) * 2, hidden, branch[:, None] * tf.ones((1, 2, 1)), 2)
+            own = product(hidden, kernel * tf.reduce_mean(x))
+            rows = product(tf.stack([hidden, x], axis=1), kernel)  # (B, 2, UNITS)
+            hidden = tf.tanh(inner[:, 1] + own + rows[:, 0] + rows[:, 1])
+            return hidden, hidden
+
+        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
+        return tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), inputs, STEPS, training)[0] ** 2)
+
+    def gradient(kernel, training):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = value(kernel, training)
+        return tape.gradient(loss, kernel)
+
+    expected = gradient(kernel, False)
+    for training in (True, False):
+        found = tf.function(gradient, autograph=False)(kernel, training)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_step_shares_otherwise():
+    """A tensor and variables that are no kernels of products, one that is both, rows of a table; an integer state."""
+    scale, kernel, table = tf.constant(KERNEL[0]), tf.Variable(KERNEL[:UNITS]), tf.Variable(KERNEL[:STEPS])
+    unused = tf.Variable(1.0)
+
+    def gradient(scale, training):
+        def step(x, state):
+            hidden, count = state
+            hidden = tf.tanh(scale * product(hidden, kernel) + x + tf.reduce_sum(kernel) + tf.gather(table, count))
+            return {"hidden": hidden, "count": count + tf.zeros((BATCH,), tf.int32)}, (hidden, count + 1)
+
+        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
+        with tf.GradientTape() as tape:
+            tape.watch(scale)
+            outputs, (last, _) = scan(step, (tf.ones((BATCH, UNITS)), tf.constant(0)), inputs, STEPS, training)
+            loss = tf.reduce_sum(outputs["hidden"] ** 2) + tf.reduce_sum(tf.sin(last))
+        return tape.gradient(loss, [scale, kernel, table, unused])
+
+    expected = gradient(scale, True)
+    for training in (True, False):
+        found = tf.function(gradient, autograph=False)(scale, training)
+        assert found[-1] is None
+        for one, other in zip(found[:-1], expected[:-1], strict=True):
+            np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), rtol=1e-4, atol=1e-5)
+
+
+def test_nobody_asks_for_the_gradient_of_noise():
+    kernel = tf.constant(KERNEL[:UNITS])
+
+    @tf.function(autograph=False)
+    def gradient(inputs, noise):
+        def step(x, hidden):
+            hidden = tf.tanh(product(hidden, kernel) + x["inputs"] * x["noise"])
+            return hidden, hidden
+
+        with tf.GradientTape() as tape:
+            tape.watch((inputs, noise))
+            sequences = {"inputs": inputs, "a mask": noise > 0.0, "noise": noise}
+            loss = tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), sequences, STEPS, True, ("noise",))[0] ** 2)
+        return tape.gradient(loss, (inputs, noise))
+
+    inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
+    of_inputs, of_noise = gradient(inputs, inputs)
+    assert of_noise is None
+    assert np.all(of_inputs.numpy() != 0.0)
+
+
+def test_a_step_that_draws_is_taken_once():
+    """The gradient is that of the draws that were used: y = s d_1 ... d_T, dy/ds = y / s."""
+
+    @tf.function(autograph=False)
+    def outcome(start):
+        def step(x, state):
+            state = state * tf.random.uniform(tf.shape(state), 0.5, 1.5)
+            return state, state
+
+        with tf.GradientTape() as tape:
+            tape.watch(start)
+            _, last = scan(step, start, {}, STEPS, training=True)
+        return last, tape.gradient(last, start)
+
+    last, gradient = outcome(tf.fill((BATCH, UNITS), 2.0))
+    np.testing.assert_allclose(gradient, last / 2.0, rtol=1e-5)
+
+
+def test_a_loop_in_a_loop():
+    """Both put off the gradients of their own products."""
+    kernel = tf.constant(KERNEL[:UNITS])
+
+    def gradient(kernel):
+        def inner(y, z):
+            z = tf.tanh(product(z, kernel) + y)
+            return z, z
+
+        def step(x, hidden):
+            _, hidden = scan(inner, product(hidden, kernel), tf.stack([x, -x], axis=1), 2, training=True)
+            return hidden, hidden
+
+        inputs = tf.constant(np.tile(INPUTS, (1, 1, 2))[..., :UNITS])
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            loss = tf.reduce_sum(scan(step, tf.ones((BATCH, UNITS)), inputs, STEPS, training=True)[0] ** 2)
+        return tape.gradient(loss, kernel)
+
+    np.testing.assert_allclose(tf.function(gradient, autograph=False)(kernel), gradient(kernel), rtol=1e-4, atol=1e-5)
+
+
+def test_no_step_has_no_gradient():
+    arguments = [ARGUMENTS[0][:, :0], *ARGUMENTS[1:]]
+    for found in tf.function(gradients, autograph=False)(*arguments)[1:3]:
+        np.testing.assert_array_equal(found, np.zeros(found.shape))
+
+
+def test_a_saved_function_that_trains(tmp_path):
+    """A SavedModel holds the gradient, and the loop that is not asked for one."""
+
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernels = [tf.Variable(x) for x in (KERNEL, QUERY_KERNEL)]
+
+        @tf.function(input_signature=[tf.TensorSpec((None, None, WIDTH)), tf.TensorSpec((None, None, WIDTH))])
+        def outputs(self, inputs, memory):
+            return {name: run(inputs, *self.kernels, memory, name == "training") for name in ("training", "inference")}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    for one, other in zip(
+        tf.nest.flatten(loaded.outputs(INPUTS, MEMORY)), tf.nest.flatten(module.outputs(INPUTS, MEMORY)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
