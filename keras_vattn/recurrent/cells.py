@@ -1,6 +1,8 @@
 import keras
+import tensorflow as tf
 from keras import ops
 
+from keras_vattn.support import lean
 from keras_vattn.support.loop import product
 from keras_vattn.support.validation import positive_integer
 
@@ -95,7 +97,7 @@ class RecurrentCell(keras.layers.Layer):
             return projected
         share = product(context, kernels["context"])
         if self._context_enters_all:
-            return projected + share
+            return lean.add(projected, share)
         start, stop = self._context_columns()
         before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]
         return ops.concatenate([before, entered + share, after], axis=-1)
@@ -112,7 +114,7 @@ class RecurrentCell(keras.layers.Layer):
 
     def gates(self, projected, context, hidden, kernels):
         """Return the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
-        summed = self.add_context(projected, context, kernels) + product(hidden, kernels["recurrent"])
+        summed = lean.add(self.add_context(projected, context, kernels), product(hidden, kernels["recurrent"]))
         return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
@@ -125,6 +127,14 @@ class RecurrentCell(keras.layers.Layer):
             kernels: Result of `loop_kernels`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
+
+    def upper_kernels(self):
+        """Return what `upper_step` multiplies by, as `loop_kernels` does for `step`."""
+        return self.loop_kernels()
+
+    def upper_step(self, inputs, states, kernels):
+        """Return what `step` does, of a cell above another one, whose inputs (B, D) only the loop knows. Pure."""
+        return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
         """Return the states before the first step, zeros."""
@@ -203,22 +213,38 @@ class LSTMCell(RecurrentCell):
         if self.context_kernel is None or not self._context_enters_all:
             return super().loop_kernels()
         # One product is faster than two.
-        kernels = ops.concatenate([self.context_kernel, self.recurrent_kernel], axis=0)
-        return {"joined": ops.cast(kernels, self.compute_dtype)}
+        return {"joined": self._joined(self.context_kernel, self.recurrent_kernel)}
 
     def gates(self, projected, context, hidden, kernels):
         if "joined" not in kernels:
             return super().gates(projected, context, hidden, kernels)
         self.check_context(context)
-        summed = projected + product(ops.concatenate([context, hidden], axis=-1), kernels["joined"])
+        summed = lean.add(projected, product(ops.concatenate([context, hidden], axis=-1), kernels["joined"]))
         return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
-        hidden, cell = states
-        input_gate, forget_gate, candidate, output_gate = self.gates(projected, context, hidden, kernels)
-        cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
-        hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
+        hidden, cell = lean.lstm(self.gates(projected, context, states[0], kernels), states[1])
         return hidden, [hidden, cell]
+
+    def upper_kernels(self):
+        if (type(self).gates, type(self).step) != (LSTMCell.gates, LSTMCell.step):
+            # A step of one's own.
+            return super().upper_kernels()
+        return {
+            "upper": self._joined(self.kernel, self.recurrent_kernel),
+            "bias": ops.cast(self.bias, self.compute_dtype),
+        }
+
+    def upper_step(self, inputs, states, kernels):
+        if "upper" not in kernels:
+            return super().upper_step(inputs, states, kernels)
+        hidden, cell = states
+        summed = tf.nn.bias_add(product(ops.concatenate([inputs, hidden], axis=-1), kernels["upper"]), kernels["bias"])
+        hidden, cell = lean.lstm(ops.split(summed, self.num_gates, axis=-1), cell)
+        return hidden, [hidden, cell]
+
+    def _joined(self, *kernels):
+        return ops.cast(ops.concatenate(kernels, axis=0), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

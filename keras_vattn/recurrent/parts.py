@@ -103,7 +103,8 @@ class CellsPart(Part):
         return sum(cell.num_states for cell in self.cells)
 
     def prepare_memory(self, memory, mask):
-        return {self.name: [cell.loop_kernels() for cell in self.cells]}
+        first, *upper = self.cells
+        return {self.name: [first.loop_kernels(), *(cell.upper_kernels() for cell in upper)]}
 
     def prepare_inputs(self, inputs):
         first = self.cells[0]
@@ -142,11 +143,11 @@ class CellsPart(Part):
         states, masks = list(state[self.name]), noise.get(self.prefix + "dropout")
         for index, (cell, kernels) in enumerate(zip(self.cells, memory[self.name], strict=True)):
             below = hidden
-            if index:
-                inputs = below if masks is None else below * masks[index - 1]
-                projected, context = cell.project_inputs(inputs), None
             own, states = states[: cell.num_states], states[cell.num_states :]
-            hidden, new = cell.step(projected, context, own, kernels)
+            if index:
+                hidden, new = cell.upper_step(below if masks is None else below * masks[index - 1], own, kernels)
+            else:
+                hidden, new = cell.step(projected, context, own, kernels)
             new_states.extend(new)
             if index and self.residual:
                 hidden = hidden + below

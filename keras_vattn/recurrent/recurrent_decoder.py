@@ -1,6 +1,7 @@
 import keras
 from keras import ops, tree
 
+from keras_vattn.support import lean
 from keras_vattn.support.loop import scan
 from keras_vattn.support.masks import first_mask
 
@@ -124,12 +125,12 @@ class RecurrentDecoder(keras.layers.Layer):
         def step(x, state):
             given, new_state = _take_step(parts, x["given"], state, prepared, x["noise"], training)
             if "mask" in x:
-                new_state = tree.map_structure(lambda new, old: _where(x["mask"], new, old), new_state, state)
+                new_state = tree.map_structure(lambda new, old: lean.where(x["mask"], new, old), new_state, state)
             return {name: y for name, y in given.items() if name in kept}, new_state
 
         sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}
         if inputs_mask is not None:
-            sequences["mask"] = ops.cast(inputs_mask, "bool")[..., None]
+            sequences["mask"] = ops.cast(inputs_mask, "bool")
         stacked, state = scan(
             step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
         )
@@ -177,8 +178,3 @@ def _together(kind, dictionaries):
                 )
         together.update(dictionary)
     return together
-
-
-def _where(mask, new, old):
-    rank = len(new.shape)
-    return ops.where(mask if rank == 2 else ops.reshape(mask, (-1, *[1] * (rank - 1))), new, old)

@@ -203,3 +203,26 @@ def test_a_feeding_of_ones_own(query):
     np.testing.assert_allclose(single(INPUTS, MEMORY)["hidden"], decoded["hidden"], atol=1e-5)
     read = json.loads(json.dumps(decoder.get_config()))
     assert AttentionDecoder.from_config(read).feeding.scale == 0.5
+
+
+class ForgetfulCell(LSTMCell):
+    def step(self, projected, context, states, kernels):
+        hidden, states = super().step(projected, context, states, kernels)
+        return hidden, [states[0], 0.5 * states[1]]
+
+
+class LoudCell(LSTMCell):
+    def gates(self, projected, context, hidden, kernels):
+        return [2.0 * gate for gate in super().gates(projected, context, hidden, kernels)]
+
+
+@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutCell, ForgetfulCell, LoudCell])
+def test_a_cell_above_another_one_takes_the_same_step(cell_class):
+    """Its inputs are known in the loop alone; a subclass of the LSTM with a step of its own takes that."""
+    cell = cell_class(UNITS)
+    cell.build(INPUTS[:, 0].shape)
+    states = [tf.constant(GENERATOR.normal(size=(3, UNITS)), tf.float32) for _ in range(cell.num_states)]
+    found = cell.upper_step(tf.constant(INPUTS[:, 0]), states, cell.upper_kernels())
+    expected = cell(INPUTS[:, 0], states=states)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
