@@ -43,12 +43,13 @@ from keras_vattn.layers import (  # noqa: E402
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
-from keras_vattn.recurrent import AttentionDecoder, GRUCell, LSTMCell, RecurrentCell  # noqa: E402
+from keras_vattn.recurrent import LSTM, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell  # noqa: E402
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LSTM",
     "Additive",
     "AlignedHeads",
     "Alignment",

@@ -8,7 +8,7 @@ from battery_cases import BATCH, KL_OPTIONS, SOURCE, STEPS, VOCABULARY, Case, sc
 from keras import ops
 from tensorflow_probability.python.distributions import kl_divergence
 
-from keras_vattn import Additive, Bilinear, DotProduct, GaussianContext, GaussianLatent, WeightedSum, WordDropout
+from keras_vattn import LSTM, Additive, Bilinear, DotProduct, GaussianContext, GaussianLatent, WeightedSum, WordDropout
 
 
 class ScoreCase(Case):
@@ -69,6 +69,11 @@ class WordsCase(Case):
         return "int32"
 
 
+class EncoderCase(Case):
+    has_logits = False
+    query_mask = "mask"
+
+
 PART_CASES = [
     ScoreCase("dot-product", partial(DotProduct), {"query": 4, "key": 4}),
     ScoreCase("dot-product-scaled", partial(DotProduct, scaled=True), {"query": 4, "key": 4}),
@@ -107,4 +112,6 @@ PART_CASES = [
         dropout=True,
         bad_options=({"rate": 1.5},),
     ),
+    # Its dropout, and the errors of its options, are Keras's.
+    EncoderCase("lstm", partial(LSTM, units=5, return_sequences=True), {"sequences": 4}),
 ]

@@ -219,7 +219,7 @@ def _recurrent_stack(options, name, embedded, mask, index):
         if number:
             seed = _seed(options, 32 * number + index)
             outputs = keras.layers.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
-        recurrent = keras.layers.LSTM(
+        recurrent = keras_vattn.LSTM(
             options.network.encoder_units,
             return_sequences=True,
             kernel_initializer=_initializer(options),

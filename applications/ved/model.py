@@ -96,7 +96,7 @@ def _encode(options, parts, source, vocabulary_size):
         embedded = keras.layers.Dropout(
             options.network.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout"
         )(embedded)
-    recurrent = keras.layers.LSTM(
+    recurrent = keras_vattn.LSTM(
         options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
     )
     outputs = keras.layers.Bidirectional(recurrent, name="bidirectional")(embedded, mask=ops.not_equal(source, PAD))

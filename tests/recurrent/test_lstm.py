@@ -1,0 +1,122 @@
+"""`keras_vattn.LSTM` is `keras.layers.LSTM`, in another loop."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vattn
+
+BATCH, STEPS, WIDTH, UNITS = 3, 5, 4, 6
+INPUTS = np.random.default_rng(0).normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
+# Left, right and nothing but padding.
+MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0]], bool)
+OPTIONS = {
+    "last": {},
+    "sequences": {"return_sequences": True},
+    "state": {"return_sequences": True, "return_state": True},
+    "backwards": {"return_sequences": True, "return_state": True, "go_backwards": True},
+    "no-bias": {"use_bias": False},
+    "zeros": {"return_sequences": True, "zero_output_for_mask": True},
+}
+
+
+def pair(**options):
+    """Return Keras's layer and ours with the same weights."""
+    layers = [make(UNITS, **options) for make in (keras.layers.LSTM, keras_vattn.LSTM)]
+    for layer in layers:
+        layer.build((None, None, WIDTH))
+    values = [np.random.default_rng(1).normal(size=weight.shape) for weight in layers[0].weights]
+    for layer in layers:
+        layer.set_weights(values)
+    return layers
+
+
+def outcome(layer, mask, initial_state, training=False):
+    """Return the results, and the gradients of inputs, states and weights."""
+    inputs = tf.constant(INPUTS)
+    watched = [inputs, *(initial_state or [])]
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        results = tf.nest.flatten(layer(inputs, initial_state=initial_state, mask=mask, training=training))
+        loss = tf.add_n([tf.reduce_sum(tf.sin(3.0 * x)) for x in results])
+    return results, tape.gradient(loss, [*watched, *(weight.value for weight in layer.trainable_weights)])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_the_results_are_those_of_keras(name, masked, given, graph):
+    options = {key: value for key, value in OPTIONS[name].items() if masked or key != "zero_output_for_mask"}
+    state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
+    arguments = (tf.constant(MASK) if masked else None, state if given else None, True)
+    found = []
+    for layer in pair(**options):
+        run = lambda layer=layer: outcome(layer, *arguments)  # noqa: E731
+        found.append(tf.function(run, autograph=False)() if graph else run())
+    for one, other in zip(tf.nest.flatten(found[1]), tf.nest.flatten(found[0]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_in_a_model_of_unknown_sizes(jit_compile):
+    inputs = keras.Input((None, WIDTH))
+    layer = keras.layers.Bidirectional(keras_vattn.LSTM(UNITS, return_sequences=True, dropout=0.3))
+    model = keras.Model(inputs, layer(keras.layers.Masking()(inputs)))
+    assert model.output_shape == (None, None, 2 * UNITS)
+    model.compile("sgd", "mse", jit_compile=jit_compile)
+    for steps in (STEPS, STEPS - 2):
+        x = INPUTS[:, :steps]
+        assert np.isfinite(model.train_on_batch(x, np.ones((BATCH, steps, 2 * UNITS))))
+
+
+def test_dropout_is_that_of_keras():
+    found = [layer(INPUTS, training=True).numpy() for layer in pair(dropout=0.5, seed=3)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_files_of_keras_fit(tmp_path):
+    """Weights of a Keras layer are those of ours, and a model is saved with the layer that it has."""
+    layers, path = pair(return_sequences=True), tmp_path / "model.keras"
+    model = keras.Sequential([keras.Input((None, WIDTH)), keras.layers.Bidirectional(layers[1])])
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert isinstance(loaded.layers[0].forward_layer, keras_vattn.LSTM)
+    np.testing.assert_allclose(loaded(INPUTS), model(INPUTS), rtol=1e-6)
+    assert layers[0].get_config().keys() == layers[1].get_config().keys()
+    keras.Sequential([keras.Input((None, WIDTH)), layers[0]]).save_weights(tmp_path / "keras.weights.h5")
+    other = keras.Sequential([keras.Input((None, WIDTH)), keras_vattn.LSTM(UNITS, return_sequences=True)])
+    other.load_weights(tmp_path / "keras.weights.h5")
+    np.testing.assert_allclose(other(INPUTS), layers[0](INPUTS), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    layer = keras_vattn.LSTM(UNITS, return_sequences=True, dtype=policy)
+    exact = keras_vattn.LSTM(UNITS, return_sequences=True)
+    found = layer(INPUTS)
+    exact.build(INPUTS.shape)
+    exact.set_weights(layer.get_weights())
+    assert found.dtype == layer.compute_dtype
+    np.testing.assert_allclose(tf.cast(found, "float32"), exact(INPUTS), atol=3e-2)
+
+
+@pytest.mark.parametrize("options", [{"unroll": True}, {"recurrent_dropout": 0.5}, {"activation": "relu"}])
+def test_what_our_loop_does_not_do_is_keras_s(options, monkeypatch):
+    layers = pair(return_sequences=True, seed=1, **options)
+    monkeypatch.setattr("keras_vattn.recurrent.lstm.scan", None)
+    found = [layer(INPUTS, training=True).numpy() for layer in layers]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_stateful():
+    layers = [make(UNITS, stateful=True) for make in (keras.layers.LSTM, keras_vattn.LSTM)]
+    for layer in layers:
+        layer(INPUTS)
+    layers[1].set_weights(layers[0].get_weights())
+    for layer in layers:
+        layer.reset_state()
+    for _ in range(2):
+        found = [layer(INPUTS).numpy() for layer in layers]
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
