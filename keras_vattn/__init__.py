@@ -43,6 +43,7 @@ from keras_vattn.layers import (  # noqa: E402
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
+from keras_vattn.optimizers import FusedAdam  # noqa: E402
 from keras_vattn.recurrent import LSTM, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell  # noqa: E402
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
@@ -67,6 +68,7 @@ __all__ = [
     "DirichletAttention",
     "DotProduct",
     "FixedPrior",
+    "FusedAdam",
     "GRUCell",
     "GaussianAttention",
     "GaussianContext",

@@ -2,6 +2,7 @@
 
 import keras
 
+import keras_vattn
 from applications.common.errors import InputError
 
 
@@ -24,7 +25,7 @@ def optimizer_of(options, num_batches, num_steps):
             rate, factor, options.decay_after * num_batches, options.decay_every * num_batches, options.warmup_steps
         )
     optimizer_class = {
-        "adam": keras.optimizers.Adam,
+        "adam": keras_vattn.FusedAdam,
         "adamw": keras.optimizers.AdamW,
         "adagrad": keras.optimizers.Adagrad,
         "rmsprop": keras.optimizers.RMSprop,
