@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from keras_vattn.latent_alignment.categorical import LOG_ZERO
 
+# Probabilities above have all their digits in float32.
+SMALLEST = 1e-30
+
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
     """Return log softmax(inputs W + b)[target] of every row, or the sum of such logarithms under weights, float32 (R,).
@@ -113,15 +116,22 @@ class _Words:
 
     labels: tf.Tensor
 
-    def log_likelihood(self, logits, largest, log_largest, rows):
-        """Return log p of the targets of rows (r,), from logits (r, V), the largest one, (r,), and log p of that."""
-        return tf.gather(logits, tf.gather(self.labels, rows), batch_dims=1) - largest + log_largest
+    def log_likelihood(self, logits, probabilities, rows):
+        """Return log p of the targets of rows (r,), from logits and p of every word, (r, V)."""
+        labels = tf.gather(self.labels, rows)
+        chosen = tf.gather(probabilities, labels, batch_dims=1)
 
-    def by_logits(self, probabilities, upstream, rows):
-        """Return the gradient of the log-likelihoods by the logits, (r, V), in the dtype of the probabilities."""
-        upstream = tf.cast(upstream, probabilities.dtype)
-        targets = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.labels, rows)], axis=1)
-        return tf.tensor_scatter_nd_add(probabilities * -upstream[:, None], targets, upstream)
+        def of_improbable_ones():
+            largest, log_largest = _largest(logits, probabilities)
+            return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
+
+        # Where one has no digits left, by the logits: that reads all of them, twice.
+        return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), of_improbable_ones)
+
+    def by_logits(self, probabilities, rows):
+        """Return the gradient of the log-likelihoods by the logits, (r, V), negative, in the dtype of the p."""
+        places = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.labels, rows)], axis=1)
+        return tf.tensor_scatter_nd_sub(probabilities, places, tf.ones_like(rows, probabilities.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +145,14 @@ class _Votes:
         weights = tf.gather(self.weights, rows % tf.shape(self.weights)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
-    def log_likelihood(self, logits, largest, log_largest, rows):
+    def log_likelihood(self, logits, probabilities, rows):
         weights, total = self.of_rows(rows)
+        largest, log_largest = _largest(logits, probabilities)
         return tf.reduce_sum(weights * (logits - largest[:, None]), axis=1) + total * log_largest
 
-    def by_logits(self, probabilities, upstream, rows):
+    def by_logits(self, probabilities, rows):
         weights, total = self.of_rows(rows)
-        by_logits = weights - total[:, None] * tf.cast(probabilities, tf.float32)
-        return tf.cast(upstream[:, None] * by_logits, probabilities.dtype)
+        return tf.cast(total[:, None] * tf.cast(probabilities, tf.float32) - weights, probabilities.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,9 +169,7 @@ class _Output:
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
         probabilities = tf.nn.softmax(logits)
-        # The largest probability is at least 1 / V, so that its logarithm loses nothing.
-        log_largest = tf.math.log(tf.reduce_max(probabilities, axis=1))
-        log_likelihood = self.targets.log_likelihood(logits, tf.reduce_max(logits, axis=1), log_largest, rows)
+        log_likelihood = self.targets.log_likelihood(logits, probabilities, rows)
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def chosen_and_probabilities_if(self, needed, rows):
@@ -176,12 +184,16 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add the gradients of rows (r,) with probabilities (r, V) and upstream gradient (r,) to the totals."""
         by_inputs, by_kernel, by_bias = totals
-        by_logits = self.targets.by_logits(probabilities, upstream, rows)
-        by_rows = tf.matmul(by_logits, self.kernel, transpose_b=True)
+        # The upstream gradient goes on what is narrow; a column of its own gives the sum for the bias.
+        upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
+        by_logits = self.targets.by_logits(probabilities, rows)
+        by_rows = upstream * tf.matmul(by_logits, self.kernel, transpose_b=True)
+        weighted = tf.concat([upstream * tf.gather(self.inputs, rows), upstream], axis=1)
+        by_weights = tf.cast(tf.matmul(weighted, by_logits, transpose_a=True), tf.float32)
         return (
             tf.tensor_scatter_nd_add(by_inputs, rows[:, None], by_rows),
-            by_kernel + tf.cast(tf.matmul(tf.gather(self.inputs, rows), by_logits, transpose_a=True), tf.float32),
-            by_bias + tf.reduce_sum(tf.cast(by_logits, tf.float32), axis=0),
+            by_kernel + by_weights[:-1],
+            by_bias + by_weights[-1],
         )
 
     def add_part(self, totals, rows, probabilities, upstream):
@@ -203,6 +215,11 @@ class _Output:
             return chunk + 1, *self.add_rows(totals, rows, probabilities, tf.gather(upstream, rows))
 
         return _loop(num_chunks > 1, lambda chunk, *_: chunk * size < num_wanted, body, 0, *totals)
+
+
+def _largest(logits, probabilities):
+    """Return the largest logit of every row, (r,), and log p of it, which is at least 1 / V: that loses nothing."""
+    return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _wanted_first(wanted, num_chunks, size):

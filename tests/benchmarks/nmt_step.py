@@ -1,8 +1,10 @@
-"""A whole training step of the translation models at the paper's sizes, and their beam search.
+"""A whole training step of the translation models, the matrix products that it consists of, and their beam search.
 
-Run as a program it prints the peak memory of one step in a process of its own: `python -m benchmarks.nmt_step MODEL`.
+Run as a program it prints the peak memory of a step in a process of its own: `python -m benchmarks.nmt_step MODEL
+SETTING`.
 """
 
+import dataclasses
 import sys
 
 import keras
@@ -18,81 +20,171 @@ from applications.nmt.model import build
 from applications.nmt.options import PROGRAM
 from applications.text.text import START
 
-BATCH, SOURCE, STEPS, VOCABULARY = 6, 25, 25, 14_000
-SIZES = paper_options(PROGRAM).network
 MODELS = ("soft", "bam_weibull", "variational_sample", "marginal", "variational_enum")
+# Products with the output matrix, forward and backward, of the models that read it for several candidates: that of the
+# baseline of `variational_sample` has no backward pass.
+CANDIDATES = {"marginal": (None, None), "variational_enum": (None, None), "variational_sample": (2, 1)}
 
 
-def arrays(batch=BATCH):
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Sizes of a batch, and options beside those of the preset `paper`.
+
+    Attributes:
+        batch: Sentences.
+        source: Words of each source sentence.
+        steps: Words of each target sentence.
+        words: Of the vocabulary.
+        options: Dictionary.
+    """
+
+    batch: int
+    source: int
+    steps: int
+    words: int
+    options: dict = dataclasses.field(default_factory=dict)
+
+
+SMALL = {"embedding_width": 256, "encoder_units": 128, "units": 256, "attention_units": 256}
+SETTINGS = {
+    "A": Setting(6, 25, 25, 14_000),
+    "B": Setting(32, 13, 14, 5500, SMALL),
+    "C": Setting(128, 13, 14, 5500, SMALL),
+}
+PAPER = SETTINGS["A"]
+
+
+def setting_of(name):
+    """Return one of `SETTINGS`, or that of a name such as B-batch-256 or A-length-64: one size of it is another."""
+    letter, _, change = name.partition("-")
+    if not change:
+        return SETTINGS[letter]
+    size, value = change.split("-")
+    sizes = {"batch": ("batch",), "length": ("source", "steps")}[size]
+    return dataclasses.replace(SETTINGS[letter], **dict.fromkeys(sizes, int(value)))
+
+
+def arrays(setting=PAPER):
     generator = np.random.default_rng(0)
-    source, target = (generator.integers(4, VOCABULARY, (batch, length)) for length in (SOURCE, STEPS))
-    target_input = np.concatenate([np.full((batch, 1), START), target[:, :-1]], axis=1)
+    source, target = (
+        generator.integers(4, setting.words, (setting.batch, length)) for length in (setting.source, setting.steps)
+    )
+    target_input = np.concatenate([np.full((setting.batch, 1), START), target[:, :-1]], axis=1)
     named = {"source": source, "target_input": target_input, "target": target}
     return {name: tf.constant(x, tf.int32) for name, x in named.items()}
 
 
-def models_of(model, **values):
+def models_of(model, setting=PAPER, **values):
     keras.utils.set_random_seed(0)
-    options = paper_options(PROGRAM, model=model, **values)
-    return options, build(options, VOCABULARY, VOCABULARY)
+    options = paper_options(PROGRAM, model=model, **setting.options, **values)
+    return options, build(options, setting.words, setting.words)
 
 
-def training_step(model):
+def training_step(model, setting="A", **values):
     """One step of `fit`: forward, backward, clipping and Adam."""
-    models = compiled(APPLICATION, *models_of(model)).models
-    inputs = arrays()
+    setting = setting_of(setting)
+    models = compiled(APPLICATION, *models_of(model, setting, **values)).models
+    inputs = arrays(setting)
     return lambda: models.training.train_on_batch(inputs, inputs["target"])
 
 
-def operations(model):
-    """Multiplications and additions of the matrix products of a step: forward, and twice that backward."""
-    width, units, attention = SIZES.encoder_units, SIZES.units, SIZES.attention_units
-    embedding, layers = SIZES.embedding_width, SIZES.num_layers
+def product_shapes(model, setting="A"):
+    """Return the matrix products of a step, a dictionary from the part of the model to (how many, m, k, n).
 
-    def recurrent(inputs, width):
-        return 2 * 4 * width * (inputs + width)
+    What the inputs of a loop are multiplied by is one product, and so are the gradients of all kernels; in the loops
+    stand those with the state, forward, and back to it.
+    """
+    setting = setting_of(setting)
+    network = paper_options(PROGRAM, **setting.options).network
+    width, units, attention = network.encoder_units, network.units, network.attention_units
+    batch, length, steps, memory = setting.batch, setting.source, setting.steps, 2 * network.encoder_units
 
-    def encoder(length):
-        return length * sum(2 * recurrent(embedding if index == 0 else 2 * width, width) for index in range(layers))
+    def dense(rows, inside, outside, backward=True):
+        """One product, and its two gradients."""
+        shapes = [(1, rows, inside, outside)]
+        return [*shapes, (1, rows, outside, inside), (1, inside, rows, outside)] if backward else shapes
 
-    candidates = {"marginal": SOURCE, "variational_enum": SOURCE, "variational_sample": 2}.get(model, 1)
-    # The baseline of `variational_sample` has no backward pass.
-    backward = 1 if model == "variational_sample" else candidates
-    decoder = STEPS * (recurrent(embedding + 2 * width, units) + (layers - 1) * recurrent(units, units))
-    score = 2 * SOURCE * 2 * width * attention + STEPS * (2 * units * attention + 2 * SOURCE * attention)
-    context = STEPS * 2 * SOURCE * 2 * width
-    projections = 2 * SOURCE * 2 * width * units + STEPS * 2 * units * units
-    shared = encoder(SOURCE) + decoder + score + context + projections
+    def in_loop(count, rows, inside, outside):
+        return [(count, rows, inside, outside), (count, rows, outside, inside), (1, inside, count * rows, outside)]
+
+    def recurrent(length):
+        shapes = []
+        for layer in range(network.num_layers):
+            below = network.embedding_width if layer == 0 else memory
+            shapes += 2 * (dense(batch * length, below, 4 * width) + in_loop(length, batch, width, 4 * width))
+        return shapes
+
+    decoder = dense(batch * steps, network.embedding_width, 4 * units) + in_loop(
+        steps, batch, memory + units, 4 * units
+    )
+    decoder += (network.num_layers - 1) * in_loop(steps, batch, 2 * units, 4 * units)
+    decoder += in_loop(steps, batch, units, attention) + dense(batch * length, memory, attention)
+    # The score's vector and the weighted sum read everything once, forward, and twice backward.
+    decoder += 3 * [(steps, batch * length, attention, 1), (steps, batch, length, memory)]
+    emission = dense(batch * steps, units, units) + dense(
+        batch * (length if model in CANDIDATES else steps), memory, units
+    )
+    forward, backward = (length if x is None else x for x in CANDIDATES.get(model, (1, 1)))
+    rows = batch * steps
+    words = [(1, forward * rows, units, setting.words)]
+    words += [(1, backward * rows, setting.words, units), (1, units, backward * rows, setting.words)]
+    parts = {"encoder": recurrent(length), "decoder": decoder, "emission": emission, "words": words}
     if model.startswith("variational"):
-        shared += encoder(SOURCE) + encoder(STEPS) + 2 * SOURCE * 4 * width * width + 2 * STEPS * SOURCE * 2 * width
-    words = STEPS * 2 * units * VOCABULARY
-    return BATCH * (3 * shared + words * (candidates + 2 * backward))
+        inference = recurrent(length) + recurrent(steps) + dense(batch * length, memory, memory)
+        parts["inference network"] = [*inference, *(3 * [(batch, steps, memory, length)])]
+    return parts
 
 
-def emission_operations(model):
-    """The share of `operations` that the output matrix has."""
-    candidates = {"marginal": (SOURCE, SOURCE), "variational_enum": (SOURCE, SOURCE), "variational_sample": (2, 1)}
-    forward, backward = candidates.get(model, (1, 1))
-    return BATCH * STEPS * 2 * SIZES.units * VOCABULARY * (forward + 2 * backward)
+# Rows of a product at a time: the words of all candidates would not fit in memory.
+MOST_ROWS = 4096
 
 
-def beam_search(model, batch, max_length=STEPS):
+def matrix_products(shapes):
+    """Return a function that computes products, (how many, m, k, n), as TensorFlow does outside of a loop."""
+    generator = np.random.default_rng(0)
+
+    def variable(*shape):
+        return tf.Variable(generator.normal(size=shape).astype("float32"))
+
+    runs, kernels = [], {}
+    for count, m, k, n in shapes:
+        # The longest side is cut; each product has rows of its own, or TensorFlow would compute it once.
+        parts = max(1, -(-max(m, k) // MOST_ROWS))
+        rows = variable(count, m if k > m else -(-m // parts), k if m >= k else -(-k // parts))
+        if (rows.shape[2], n) not in kernels:
+            kernels[rows.shape[2], n] = variable(rows.shape[2], n)
+        runs.append((rows, kernels[rows.shape[2], n], parts))
+
+    @tf.function(autograph=False)
+    def one(rows, kernel):
+        # An entry of each: what nothing reads is not computed.
+        return tf.stack([tf.matmul(x, kernel)[0, 0] for x in tf.unstack(rows)])
+
+    def run():
+        for rows, kernel, parts in runs:
+            for _ in range(parts):
+                one(rows, kernel).numpy()
+
+    return run
+
+
+def beam_search(model, batch, max_length=PAPER.steps):
     """Translate a batch with ten beams; untrained models end late, so the length is what is asked for."""
 
     class Segmentation(tf.Module):
-        vocabulary_size = VOCABULARY
+        vocabulary_size = PAPER.words
 
     class Codec:
         source = target = Segmentation()
 
     options, models = models_of(model, max_length=max_length)
     translator = Translator(Run(None, options, {}, Codec(), models))
-    source = arrays(batch)["source"]
+    source = arrays(dataclasses.replace(PAPER, batch=batch))["source"]
     return lambda: translator.beam(source)["ids"].numpy()
 
 
 if __name__ == "__main__":
-    step = training_step(sys.argv[1])
+    step = training_step(*sys.argv[1:])
     before = resident_memory("VmRSS")
     step()
     print(resident_memory("VmHWM"), before)

@@ -166,8 +166,8 @@ FAULTS = [
     Fault(
         "votes: the gradient of one vote",
         "latent_alignment/chunked_softmax.py",
-        "weights - total[:, None] * tf.cast(probabilities, tf.float32)",
-        "weights - tf.cast(probabilities, tf.float32)",
+        "total[:, None] * tf.cast(probabilities, tf.float32) - weights",
+        "tf.cast(probabilities, tf.float32) - weights",
         (VOTES,),
         "test_votes",
     ),
@@ -202,5 +202,21 @@ FAULTS = [
         "        return ops.divide_no_nan(self.average[0], self.average[1])\n",
         ("tests/latent_alignment/test_latent_log_likelihood.py",),
         "moving_average",
+    ),
+    Fault(
+        "a word without any digits left in its probability has the logarithm of 0",
+        "latent_alignment/chunked_softmax.py",
+        "tf.reduce_all(chosen > SMALLEST)",
+        "tf.reduce_all(chosen > -1.0)",
+        (WORDS, "tests/battery"),
+        "extreme and (words or token)",
+    ),
+    Fault(
+        "the words' bias has the gradient of rows without a use",
+        "latent_alignment/chunked_softmax.py",
+        "            by_bias + by_weights[-1],\n",
+        "            by_bias + by_weights[-2],\n",
+        (WORDS,),
+        "value_and_gradients",
     ),
 ]

@@ -117,4 +117,20 @@ FAULTS = [
         ("tests/recurrent/test_cells.py",),
         "functional_model",
     ),
+    Fault(
+        "a subclass of the LSTM has its step alone in the lowest layer",
+        "recurrent/cells.py",
+        "        if (type(self).gates, type(self).step) != (LSTMCell.gates, LSTMCell.step):\n",
+        "        if False:\n",
+        ("tests/recurrent/test_cells.py",),
+        "above_another",
+    ),
+    Fault(
+        "LSTM: padding before a sentence gives its initial state",
+        "recurrent/lstm.py",
+        'kept = ops.cumsum(ops.cast(kept, "int32"), axis=1) > 0',
+        "kept = ops.ones_like(kept)",
+        ("tests/recurrent/test_lstm.py",),
+        "those_of_keras",
+    ),
 ]

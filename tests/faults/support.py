@@ -2,6 +2,7 @@ from faults.fault import Fault
 
 BATTERY = "tests/battery"
 PREDICTIVE = "tests/draws"
+LOOP = ("tests/support/test_loop_gradients.py",)
 
 FAULTS = [
     Fault(
@@ -123,5 +124,85 @@ FAULTS = [
         "    if False:\n",
         ("tests/support/test_loop.py",),
         "as_they_are",
+    ),
+    Fault(
+        "backward loop: the steps in the order of the forward one",
+        "support/loop.py",
+        "            time = loop.length - 1 - count\n",
+        "            time = count\n",
+        LOOP,
+        "eager_steps",
+    ),
+    Fault(
+        "backward loop: what steps share has the gradient of the last one taken",
+        "support/loop.py",
+        "sums = [old if x is None else old + x for",
+        "sums = [old if x is None else x for",
+        LOOP,
+        "shares_otherwise",
+    ),
+    Fault(
+        "backward loop: a product passes on the gradient of its result alone",
+        "support/loop.py",
+        "lambda upstream: (entry.of_rows(upstream), upstream)",
+        "lambda upstream: (tf.zeros_like(rows), upstream)",
+        LOOP,
+        "eager_steps",
+    ),
+    Fault(
+        "backward loop: a step that draws is taken again",
+        "support/loop.py",
+        'self.is_pure = stateful <= {"ReadVariableOp", "ResourceGather"}',
+        "self.is_pure = True",
+        LOOP,
+        "step_that_draws",
+    ),
+    Fault(
+        "backward loop: the noise has a gradient",
+        "support/loop.py",
+        "is_noise[name] = tree.map_structure(lambda _: True,",
+        "is_noise[name] = tree.map_structure(lambda _: False,",
+        LOOP,
+        "gradient_of_noise",
+    ),
+    Fault(
+        "backward loop: a gradient of the gradient, wrong",
+        "support/loop.py",
+        "    return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)\n",
+        "    return gradient\n",
+        LOOP,
+        "gradients_of_gradients",
+    ),
+    Fault(
+        "backward loop: kernels' gradients in the loop",
+        "support/loop.py",
+        "        has_one_row = len(x.shape) == 3 and x.shape[1] == 1\n",
+        "        is_inside, has_one_row = True, False\n",
+        LOOP,
+        "after_the_loop",
+    ),
+    Fault(
+        "the gradient of an LSTM leaves out its forget gate",
+        "support/lean.py",
+        "tf.raw_ops.SigmoidGrad(y=forget, dy=of_new * cell)",
+        "tf.raw_ops.SigmoidGrad(y=forget, dy=of_new)",
+        ("tests/support/test_lean.py",),
+        "lstm",
+    ),
+    Fault(
+        "fused Adam: every gradient is scaled to the largest norm",
+        "optimizers/fused_adam.py",
+        "self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)",
+        "self.global_clipnorm / norm",
+        ("tests/optimizers/test_fused_adam.py",),
+        "large-norm",
+    ),
+    Fault(
+        "fused Adam: a gradient that is no number is clipped away",
+        "optimizers/fused_adam.py",
+        " + (norm - norm)",
+        "",
+        ("tests/optimizers/test_fused_adam.py",),
+        "no_number",
     ),
 ]
