@@ -217,8 +217,11 @@ def test_a_step_that_draws_is_taken_once():
             total = tf.reduce_sum(scan(step, start, {}, STEPS, training=True)[0], axis=1)
         return total, tape.gradient(total, start)
 
-    total, gradient = outcome(tf.fill((BATCH, UNITS), 2.0))
+    start = tf.fill((BATCH, UNITS), 2.0)
+    total, gradient = outcome(start)
     np.testing.assert_allclose(gradient, total / 2.0, rtol=1e-5)
+    # Draws of another time may be the same ones in another order.
+    assert sum(body.count("RandomUniform") for body in bodies(outcome.get_concrete_function(start))) == 1
 
 
 def test_a_loop_in_a_loop():
