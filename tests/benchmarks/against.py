@@ -1,10 +1,12 @@
 """Steps of this checkout over those of another, in interleaved pairs: one process for each, asked in turn.
 
-    PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...]
+    PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
 
-Prints the ratios of all rows, or of those whose name holds one of the words, and writes them to runs/benchmarks/.
+Prints milliseconds and ratios of all rows, or of those whose name holds one of the words, and writes them to
+runs/benchmarks/. Steps of translation models stand beside their matrix products, each of its own shape, too.
 """
 
+import argparse
 import os
 import pathlib
 import subprocess
@@ -12,7 +14,6 @@ import sys
 import timeit
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NUM_ROUNDS = 30
 
 
 def attention(alignment, prior, **options):
@@ -69,21 +70,25 @@ ROWS = {
     "decoder expected": decoder("softmax", num_layers=2, feeding="expected"),
 }
 KINDS = ("graph", "jit", "inference")
-# Steps of `fit` at the paper's sizes.
-PROGRAMS = ("nmt soft", "nmt variational_sample")
+# Steps of `fit`: the models of Deng et al. 2018 at the sizes of `benchmarks.nmt_step`, that of Bahuleyan et al. 2018.
+PROGRAMS = (
+    *(f"nmt {model} {setting}" for setting in "ABC" for model in ("soft", "variational_sample")),
+    *(f"nmt {model} {setting}" for setting in "AB" for model in ("marginal", "variational_enum")),
+    *(f"nmt soft B-batch-{batch}" for batch in (1, 8, 64, 256)),
+    "ved ved_vattn_mean",
+)
 # What is shorter is timed several times in a row.
 SECONDS = 0.1
 
 
 def build(row, kind):
-    """Return a function of no argument: a training step without its update, or a call with `training=False`."""
+    """Return a function of no argument: a training step, of a layer without its update, or a call with
+    `training=False`, or the matrix products of a step."""
     import numpy as np
     import tensorflow as tf
 
     if row in PROGRAMS:
-        from benchmarks.nmt_step import training_step
-
-        return training_step(row.split()[1])
+        return build_program(kind, *row.split())
     layer, shapes = ROWS[row]()
     inputs = [tf.constant(np.random.default_rng(0).normal(size=shape), tf.float32) for shape in shapes]
     layer(*inputs)
@@ -104,6 +109,19 @@ def build(row, kind):
     return lambda: compiled(inputs)[0].numpy()
 
 
+def build_program(kind, program, model, setting=None):
+    if program == "ved":
+        from benchmarks.paper import paper_options
+        from benchmarks.test_ved_speed import PROGRAM, training_step
+
+        return training_step(paper_options(PROGRAM, model=model, jit=kind == "jit"))
+    from benchmarks.nmt_step import matrix_products, product_shapes, training_step
+
+    if kind == "products":
+        return matrix_products([shape for shapes in product_shapes(model, setting).values() for shape in shapes])
+    return training_step(model, setting, jit=kind == "jit")
+
+
 def work():
     """Answer each line "row|kind" with the seconds of one step, built and warm."""
     steps = {}
@@ -120,11 +138,12 @@ def work():
         print(timeit.timeit(steps[row, kind], number=calls) / calls, file=answers)
 
 
-def start(checkout):
+def start(checkout, threads):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT / "tests")])}
     # What a user has set for PYTHONPATH follows: a machine may keep TensorFlow there.
     environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environment |= {f"TF_NUM_{name}_THREADS": str(threads) for name in ("INTRAOP", "INTEROP")}
     command = [sys.executable, "-c", "from benchmarks.against import work; work()"]
     return subprocess.Popen(
         command, env=environment, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -137,28 +156,50 @@ def ask(process, row, kind):
     return float(process.stdout.readline())
 
 
-def main(other, words):
+def measure(processes, row, kind, num_rounds):
+    """Return the seconds of each process, a dictionary of lists."""
+    asked = {name: (process, "products" if name == "products" else kind) for name, process in processes.items()}
+    seconds = {name: [] for name in asked}
+    for round_number in range(num_rounds + 1):
+        for name in asked if round_number % 2 else reversed(asked):
+            taken = ask(asked[name][0], row, asked[name][1])
+            if round_number:
+                seconds[name].append(taken)
+    return seconds
+
+
+def main(options):
+    import numpy as np
     from benchmarks.paired import median_interval, report
 
-    processes = [start(ROOT), start(pathlib.Path(other).resolve())]
     rows = []
-    for row in (*ROWS, *PROGRAMS):
-        if words and not any(word in row for word in words):
-            continue
-        for kind in KINDS if row in ROWS else KINDS[:1]:
-            for process in processes:
-                ask(process, row, kind)
-            ratios = []
-            for round_number in range(NUM_ROUNDS):
-                order = processes if round_number % 2 else processes[::-1]
-                seconds = {process.pid: ask(process, row, kind) for process in order}
-                ratios.append(seconds[processes[0].pid] / seconds[processes[1].pid])
-            rows.append((f"{row}, {kind}", median_interval(ratios), "ratio"))
-            print(rows[-1], flush=True)
-    report("steps over another checkout: forward and backward, or inference", rows)
-    for process in processes:
-        process.stdin.close()
+    for threads in options.threads:
+        processes = {name: start(path, threads) for name, path in (("new", ROOT), ("old", options.other.resolve()))}
+        products = start(ROOT, threads)
+        for row in (*ROWS, *PROGRAMS):
+            if options.words and not any(word in row for word in options.words):
+                continue
+            for kind in options.kinds or (KINDS if row in ROWS else KINDS[:1]):
+                beside = {"products": products} if row.startswith("nmt") and kind == "graph" else {}
+                seconds = measure(processes | beside, row, kind, options.rounds)
+                seconds = {name: 1e3 * np.asarray(values) for name, values in seconds.items()}
+                found = [(name, median_interval(values), "ms") for name, values in seconds.items()]
+                pairs = [("new", "old"), *(("new", name) for name in beside)]
+                found += [(f"{x} / {y}", median_interval(seconds[x] / seconds[y]), "ratio") for x, y in pairs]
+                rows += [(f"{row}, {kind}, {threads} thr., {name}", *rest) for name, *rest in found]
+                for name, (median, low, high), unit in rows[-len(found) :]:
+                    print(f"{name:58} {median:9.3f} [{low:.3f}, {high:.3f}] {unit}", flush=True)
+        for process in (*processes.values(), products):
+            process.stdin.close()
+    report(f"{options.title}: forward and backward, or inference", rows)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("other", type=pathlib.Path)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count()])
+    parser.add_argument("--kinds", nargs="+", choices=KINDS)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--title", default="steps over another checkout")
+    main(parser.parse_args())

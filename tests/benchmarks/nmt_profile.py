@@ -1,6 +1,6 @@
 """Where a training step of the translation models goes, by TensorFlow's own profiler.
 
-Run as a program it prints a model's table: `python -m benchmarks.nmt_profile MODEL`.
+Run as a program it prints a model's table: `python -m benchmarks.nmt_profile MODEL SETTING`.
 """
 
 import collections
@@ -17,17 +17,17 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 STEPS = 5
 # Part of the model: what the name of its operations holds. The gradient of the words is a conditional of its own.
 PARTS = {
-    "inference network, 8 Keras LSTM loops": ("inference_",),
-    "encoder, 4 Keras LSTM loops": ("/encoder",),
-    "decoder's loop": ("decoder_1/while",),
+    "inference network, loops": ("inference_",),
+    "encoder, loops": ("/encoder",),
+    "decoder, loop": ("decoder_1/while",),
     "words": ("words", "cond/then", "cond_1/then", "cond_2/then"),
     "Adam and clipping": ("adam", "clip", "global_norm"),
 }
 
 
-def operations(model):
+def operations(model, setting="A"):
     """Return seconds of wall time of a step, and those of its operations: a dictionary from name to seconds a step."""
-    step = training_step(model)
+    step = training_step(model, setting)
     for _ in range(3):
         step()
     seconds = []
@@ -65,7 +65,7 @@ def by_part(found):
 
 
 if __name__ == "__main__":
-    wall, found = operations(sys.argv[1])
+    wall, found = operations(*sys.argv[1:])
     print(f"{sys.argv[1]}: {1e3 * wall:.0f} ms a step; of its operations, which run on two threads")
     for part, seconds in by_part(found).most_common():
         print(f"{1e3 * seconds:8.1f} ms  {part}")

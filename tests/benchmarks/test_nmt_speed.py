@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
-from benchmarks.latent_emission import matrix_products
-from benchmarks.nmt_step import MODELS, STEPS, beam_search, emission_operations, operations, training_step
+from benchmarks.nmt_step import MODELS, PAPER, beam_search, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
 SIZES = "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping"
@@ -15,18 +14,19 @@ SIZES = "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping"
 
 def test_step_over_soft():
     steps = {model: training_step(model) for model in MODELS}
-    seconds = interleave({**steps, "products": matrix_products(1, 1)}, num_rounds=12)
-    # Those of `matrix_products`: forward and backward of 150 rows with the output matrix.
-    rate = 3 * 2 * 6 * 25 * 768 * 14_000 / seconds["products"]
+    products = {
+        (model, part): matrix_products(shapes) for model in MODELS for part, shapes in product_shapes(model).items()
+    }
+    seconds = interleave({**steps, **products}, num_rounds=12)
     rows = []
     for model in MODELS:
-        bound = operations(model) / rate
+        words = seconds[model, "words"]
+        of_model = sum(values for name, values in seconds.items() if name[0] == model)
         rows.append((model, median_interval(1e3 * seconds[model]), "ms"))
         rows.append((f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio"))
-        rows.append((f"{model}, its matrix products", median_interval(1e3 * bound), "ms"))
-        rows.append((f"{model}, those of the words", median_interval(1e3 * emission_operations(model) / rate), "ms"))
-        rows.append((f"{model} / its products", median_interval(seconds[model] / bound), "ratio"))
-    rows.append(("rate of the products", median_interval(rate / 1e9), "Gflop/s"))
+        rows.append((f"{model}, its matrix products", median_interval(1e3 * of_model), "ms"))
+        rows.append((f"{model}, those of the words", median_interval(1e3 * words), "ms"))
+        rows.append((f"{model} / its products", median_interval(seconds[model] / of_model), "ratio"))
     report(f"nmt step: {SIZES}", rows)
 
 
@@ -38,7 +38,7 @@ def test_peak_memory():
     for model in MODELS:
         peaks = []
         for _ in range(3):
-            command = [sys.executable, "-m", "benchmarks.nmt_step", model]
+            command = [sys.executable, "-m", "benchmarks.nmt_step", model, "A"]
             printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
             peak, before = map(float, printed.split()[-2:])
             peaks.append(peak - before)
@@ -54,4 +54,4 @@ def test_beam_search():
         for batch in (1, 32):
             seconds = interleave({"search": beam_search(model, batch)}, num_rounds=5)["search"]
             rows.append((f"{model}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
-    report(f"nmt beam search: 10 beams, {STEPS + 1} steps, S 25, V 14,000, paper preset", rows)
+    report(f"nmt beam search: 10 beams, {PAPER.steps + 1} steps, S 25, V 14,000, paper preset", rows)
