@@ -15,6 +15,7 @@ import numbers
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import derivative, polynomial
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
@@ -278,7 +279,7 @@ def gamma_noise(shape, seed):
     return normal(shape, fold_in(seed, 0)), first, second
 
 
-@tf.custom_gradient
+@custom_gradient
 def log_gamma(concentration, noise):
     """Return log G, G ~ Gamma(concentration, 1), for concentrations of at least 1, from the noise of `gamma_noise`.
 

@@ -3,6 +3,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.support import tfp
+from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import (
     gap_of_expm1,
     log_gamma_bent,
@@ -50,7 +51,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     return ops.maximum(divergence, 0.0)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _entries(a, b, prior, row):
     """The summands of the KL. Their gradient by a and b is that of the whole KL, the sums of the row included; by
     `prior` and `row`, which are functions of a and b, it is none."""

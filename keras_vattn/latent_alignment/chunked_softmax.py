@@ -10,6 +10,7 @@ import dataclasses
 import tensorflow as tf
 
 from keras_vattn.latent_alignment.categorical import LOG_ZERO
+from keras_vattn.support.gradients import custom_gradient
 
 # Probabilities above have all their digits in float32.
 SMALLEST = 1e-30
@@ -32,7 +33,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
             gradient.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def function(inputs, kernel, bias):
         of_rows = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
         output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), of_rows)

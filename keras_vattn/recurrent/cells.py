@@ -11,7 +11,8 @@ class RecurrentCell(keras.layers.Layer):
     """Base class of the recurrent cells: the input is split in a part known before the loop and a context known in it.
 
     Three acts: `project_inputs` multiplies all inputs before the loop, `loop_kernels` puts together what the loop
-    multiplies by, `step` is what truly depends on the previous step. A call does the three for one step. A cell carries
+    multiplies by, `step` is what truly depends on the previous step. A call does the three for one step; a cell above
+    another one, whose inputs the loop makes, does it in `upper_step`, with `upper_kernels`. A cell carries
     no dropout: a Keras cell caches its mask and fails on a second trace.
 
     A subclass says how many states (B, units) it keeps (`num_states`), how many gates of width `units` the kernels feed
@@ -227,8 +228,8 @@ class LSTMCell(RecurrentCell):
         return hidden, [hidden, cell]
 
     def upper_kernels(self):
-        if (type(self).gates, type(self).step) != (LSTMCell.gates, LSTMCell.step):
-            # A step of one's own.
+        if type(self) is not LSTMCell:
+            # What a subclass does otherwise it does in every layer.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),

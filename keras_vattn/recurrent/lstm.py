@@ -13,8 +13,9 @@ class LSTM(keras.layers.LSTM):
     The same arguments, weights, masks and results; it takes the place of that layer, inside of
     `keras.layers.Bidirectional` as well. Where Keras runs its own loop, this one runs that of the library: the inputs
     are multiplied before it, in one product, and the gradients of both kernels are computed after it, in one product
-    each. Everything else is Keras's: cuDNN where there is a GPU, `unroll=True`, `recurrent_dropout`, and activations
-    other than the usual ones.
+    each. Everything else is Keras's: cuDNN where there is a GPU, `unroll=True`, `recurrent_dropout`, activations other
+    than the usual ones, another cell, and `implementation=1` with dropout. Its gradient in training has no gradient
+    itself.
 
     Args:
         units: Width of the states and of the output.
@@ -54,7 +55,7 @@ class LSTM(keras.layers.LSTM):
             inputs["mask"] = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         if self.go_backwards:
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
-        outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
+        outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training, owner=self)
         if mask is not None:
             # What a masked step gives: zeros, or the output before it, which is zeros at first.
             kept = inputs["mask"]
@@ -65,9 +66,12 @@ class LSTM(keras.layers.LSTM):
 
     def _takes_our_loop(self):
         cell = self.cell
-        usual = cell.activation is keras.activations.tanh and cell.recurrent_activation is keras.activations.sigmoid
+        usual = type(cell) is keras.layers.LSTMCell and cell.activation is keras.activations.tanh
+        usual = usual and cell.recurrent_activation is keras.activations.sigmoid
+        one_mask = not cell.dropout or cell.implementation == 2
         on_cpu = not tf.config.list_physical_devices("GPU")
-        return usual and on_cpu and not (self.unroll or self.recurrent_dropout or self.use_cudnn is True)
+        wanted_otherwise = self.unroll or self.recurrent_dropout or self.use_cudnn is True
+        return usual and one_mask and on_cpu and not wanted_otherwise
 
     def _step(self, inputs, states):
         summed = lean.add(inputs["projected"], product(states[0], self.cell.recurrent_kernel))

@@ -40,7 +40,8 @@ class Part:
         return {}
 
     def draw_noise(self, batch_size, num_steps, memory, training):
-        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. The masks of
+        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. Nothing is learned
+        through it: what depends on a weight, the rate of a learned dropout, belongs in the step. The masks of
         dropout are what is named `"dropout"` or ends so (`"lower_dropout"`), in the dictionary or in one inside it:
         `keras_vattn.posterior_predictive` draws those alone where it is asked for dropout."""
         return {}

@@ -1,4 +1,5 @@
 import keras
+import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.support import lean
@@ -120,6 +121,7 @@ class RecurrentDecoder(keras.layers.Layer):
         parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
         noise = self.draw_noise(batch_size, num_steps, prepared, training)
+        noise = tree.map_structure(tf.stop_gradient, noise)
         kept = {*keep, *(name for part in parts for name in part.kept(inputs))}
 
         def step(x, state):
@@ -132,7 +134,7 @@ class RecurrentDecoder(keras.layers.Layer):
         if inputs_mask is not None:
             sequences["mask"] = ops.cast(inputs_mask, "bool")
         stacked, state = scan(
-            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",)
+            step, self.start(batch_size, prepared, initial_state), sequences, num_steps, training, ("noise",), self
         )
         given = {**inputs, **stacked}
         for part in parts:

@@ -6,7 +6,12 @@ What a subclass overrides or calls on itself stays in that class: `_get_own_loss
 for the test that tells of a rename.
 """
 
+import contextlib
+
 import keras
+import tensorflow as tf
+from keras.src.backend.common.global_state import GLOBAL_STATE_TRACKER
+from keras.src.backend.common.variables import AutocastScope
 from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
@@ -42,6 +47,31 @@ def seed_generators(layer):
     return read(layer, "_seed_generators")
 
 
+def state():
+    """Return what Keras knows of the call at hand in this thread: scopes, dtypes, the phase of training."""
+    return dict(vars(GLOBAL_STATE_TRACKER))
+
+
+@contextlib.contextmanager
+def in_state(state):
+    """Within, Keras knows what `state()` returned."""
+    here = vars(GLOBAL_STATE_TRACKER)
+    outer = dict(here)
+    here.clear()
+    here.update(state)
+    try:
+        yield
+    finally:
+        here.clear()
+        here.update(outer)
+
+
+def value_of(variable):
+    """Return the value of a variable as a tensor of its own dtype, whatever a layer computes in."""
+    with AutocastScope(None):
+        return tf.convert_to_tensor(variable.value)
+
+
 def read(layer, name):
     """Return a private attribute of a layer; where it is gone, the AttributeError says who needs it."""
     try:
@@ -53,4 +83,16 @@ def read(layer, name):
         ) from error
 
 
-__all__ = ["MASK", "OVERRIDDEN", "KerasSaveable", "flatten_layers", "mask_of", "read", "seed_generators", "set_mask"]
+__all__ = [
+    "MASK",
+    "OVERRIDDEN",
+    "KerasSaveable",
+    "flatten_layers",
+    "in_state",
+    "mask_of",
+    "read",
+    "seed_generators",
+    "set_mask",
+    "state",
+    "value_of",
+]

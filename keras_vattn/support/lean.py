@@ -5,13 +5,18 @@ axes that may have been broadcast: half a dozen operations each, at every step o
 have one shape.
 """
 
+import functools
+
 import tensorflow as tf
 
+from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.loop import is_differentiating
 
 
 def add(*terms):
-    """Return the sum of tensors of one shape."""
+    """Return the sum of tensors, which are as a rule of one shape."""
+    if any(x.shape.as_list() != terms[0].shape.as_list() for x in terms):
+        return functools.reduce(tf.add, terms)
     return tf.add_n(terms)
 
 
@@ -37,7 +42,7 @@ def lstm(gates, cell):
     if not is_differentiating():
         return outcome(*gates, cell)[0]
 
-    @tf.custom_gradient
+    @custom_gradient
     def gated(*gates_and_cell):
         results, (into, forget, candidate, out, squashed) = outcome(*gates_and_cell)
 

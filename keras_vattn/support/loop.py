@@ -7,17 +7,23 @@ not change, computes the rest of a step again from these (that is cheap, and sta
 gradients of kernels for after the loop: one product each, of the rows of all steps.
 """
 
+import contextlib
 import dataclasses
 import threading
 
+import keras
 import tensorflow as tf
 from keras import ops, tree
+
+from keras_vattn.support import keras_private
+from keras_vattn.support.gradients import custom_gradient
 
 _local = threading.local()
 NO_SECOND_GRADIENT = (
     "the gradient of a loop in training has none itself; `training=False` gives a loop whose gradient can be "
     "differentiated."
 )
+ANOTHER_STEP = "A step asks for the same products whenever it is taken: this one has asked for others in its trace."
 
 
 def product(x, kernel):
@@ -25,7 +31,8 @@ def product(x, kernel):
 
     What a step multiplies by a weight, or by what was made of the memory, goes through here: of rank 2 where it can,
     because the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown, and in one place,
-    which knows which gradients are sums over steps. In a step x has a row for each example.
+    which knows which gradients are sums over steps. In a step x has a row for each example. A step asks for the same
+    products whenever it is taken, and for none inside of a `tf.custom_gradient` or `tf.recompute_grad` of its own.
 
     Example:
 
@@ -48,14 +55,16 @@ def _answer_here():
 
 
 def _product(x, kernel):
+    if len(kernel.shape) != 2:
+        return ops.matmul(x, kernel)
     kernel = ops.cast(kernel, x.dtype)
-    if len(kernel.shape) == 3 or len(x.shape) == 2:
+    if len(x.shape) == 2:
         return ops.matmul(x, kernel)
     rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
     return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
 
 
-def scan(step, state, inputs, length, training=False, noise=()):
+def scan(step, state, inputs, length, training=False, noise=(), owner=None):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
     `keras.ops.scan` on TensorFlow drops outputs that are not shaped like the carry and does not compile under XLA,
@@ -63,14 +72,16 @@ def scan(step, state, inputs, length, training=False, noise=()):
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
-            next state. In training it is pure, and runs a second time for the gradient; the gradient of one that draws,
-            prints or assigns is TensorFlow's.
+            next state. In training it is pure, and runs a second time for the gradient, with the values that Keras's
+            variables have before the loop; the gradient of one that draws, prints, assigns, or reads a variable of
+            TensorFlow's own is TensorFlow's.
         state: Structure of tensors whose shapes and dtypes the step keeps.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary; may be empty.
         length: T, an integer or a scalar tensor.
         training: Whether a gradient is going to be asked for. Where not it is right too, and slower, and has a gradient
             itself; that of training refuses to be differentiated.
         noise: Names of the entries of the dictionary `inputs` whose gradient nobody asks for.
+        owner: The layer whose step this is, which keeps its gradient, or `None`.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
@@ -78,7 +89,8 @@ def scan(step, state, inputs, length, training=False, noise=()):
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
     loop = _Loop(step, state, inputs, length, training)
-    outputs, last = loop.run_in_training(noise) if training and loop.is_pure else loop.run()
+    in_training = training and loop.is_pure and not tf.executing_eagerly()
+    outputs, last = loop.run_in_training(noise, owner) if in_training else loop.run()
     outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
     return tree.pack_sequence_as(loop.output_structure, outputs), tree.pack_sequence_as(state, last)
 
@@ -108,27 +120,38 @@ class _Loop:
         self.flat_inputs = [tf.convert_to_tensor(x) for x in tree.flatten(inputs)]
         self.flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
         self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
-        answer = _Found() if training else _Plain()
+        self.keras_state = keras_private.state()
+        answer, self.values = (_Found() if training else _Plain()), None
+        reads = _Reads() if training else None
         self.output_structure, function = _traced(
-            lambda inputs, state: self.take(answer, inputs, state)[0],
+            lambda inputs, state: self.take(answer, inputs, state, reads)[0],
             tree.pack_sequence_as(inputs, self.input_specs),
             tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state]),
         )
         self.output_specs = function.structured_outputs
         self.products = answer.products
         self.captures = function.graph.external_captures
-        stateful = {operation.type for operation in function.graph.get_operations() if operation.op_def.is_stateful}
-        self.is_pure = stateful <= {"ReadVariableOp", "ResourceGather"}
+        is_stateful = any(operation.op_def.is_stateful for operation in function.graph.get_operations())
+        self.is_pure = training and not (is_stateful or reads.has_updates or answer.is_differentiated)
+        if self.is_pure:
+            self.values = [(variable, keras_private.value_of(variable)) for variable in reads.variables]
         self.inputs_by_time = [ops.swapaxes(x, 0, 1) for x in self.flat_inputs]
 
-    def take(self, answer, inputs, state):
-        """Take a step, in which `product` is that of `answer`."""
+    def take(self, answer, inputs, state, scope=None):
+        """Take a step, in which `product` is that of `answer`, and what is read is what the scope says."""
         outer = getattr(_local, "answer", (None, None))
         _local.answer = (tf.compat.v1.get_default_graph(), answer)
         try:
-            return self.step(inputs, state)
+            with contextlib.nullcontext() if scope is None else scope:
+                taken = self.step(inputs, state)
         finally:
             _local.answer = outer
+        answer.finish()
+        return taken
+
+    def scope(self):
+        """Return the scope in which variables are what they were before the loop."""
+        return None if self.values is None else keras.StatelessScope(self.values, initialize_variables=False)
 
     def packed(self, flat_inputs, flat_state):
         return tree.pack_sequence_as(self.inputs, flat_inputs), tree.pack_sequence_as(self.state, flat_state)
@@ -149,7 +172,7 @@ class _Loop:
 
         def body(time, arrays, flat_state):
             answer = answer_class(self.products)
-            outputs, new_state = self.take(answer, *self.packed(read(time), flat_state))
+            outputs, new_state = self.take(answer, *self.packed(read(time), flat_state), self.scope())
             tree.assert_same_structure(self.output_structure, outputs)
             values = [*tree.flatten(outputs), *answer.kept(flat_state)]
             arrays = [array.write(time, x) for array, x in zip(arrays, values, strict=True)]
@@ -165,7 +188,7 @@ class _Loop:
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
         return self.forward(_Plain, self.output_specs, lambda time: [array.read(time) for array in arrays])
 
-    def run_in_training(self, noise):
+    def run_in_training(self, noise, owner):
         """Return what `run` does, with a gradient of its own."""
         is_noise = tree.map_structure(lambda _: False, self.inputs)
         for name in noise:
@@ -173,7 +196,7 @@ class _Loop:
         floats = {
             "inputs": _Floats(self.flat_inputs, tree.flatten(is_noise)),
             "state": _Floats(self.flat_state),
-            "shared": _Floats(self.captures),
+            "shared": _Floats([*self.captures, *(value for _, value in self.values)]),
         }
         products = [x for x in self.products if x is not None]
         for entry in products:
@@ -181,7 +204,7 @@ class _Loop:
         num_outputs, num_states = len(self.output_specs), len(self.flat_state)
         kept = [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state] + [x.results for x in products]
 
-        @tf.custom_gradient
+        @custom_gradient(owner=owner)
         def looped(*_):
             outputs, last = self.forward(
                 _Kept, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time)
@@ -189,11 +212,11 @@ class _Loop:
             outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
 
             def gradient(*upstream, variables=()):
-                read = [x for x in variables if any(x.handle is capture for capture in self.captures)]
-                backward = _Backward(self, floats, read, kept_by_time[:num_states], kept_by_time[num_states:])
-                found, of_variables = backward.run(upstream[:num_outputs], upstream[num_outputs:])
-                of_variables = {x.ref(): y for x, y in zip(read, of_variables, strict=True)}
-                return (found, [of_variables.get(x.ref()) for x in variables]) if variables else found
+                backward = _Backward(self, floats, kept_by_time[:num_states], kept_by_time[num_states:])
+                upstream = [x if x is None else tf.convert_to_tensor(x) for x in upstream]
+                found = backward.run(upstream[:num_outputs], upstream[num_outputs:])
+                # Those that TensorFlow finds are upstream of what has no gradient.
+                return (found, [None] * len(variables)) if variables else found
 
             return (*outputs, *last), gradient
 
@@ -204,12 +227,12 @@ class _Loop:
 class _Backward:
     """The backward loop: each step is taken again, from the last to the first, and differentiated there and then."""
 
-    def __init__(self, loop, floats, variables, states_by_time, results_by_time):
-        self.loop, self.floats, self.variables = loop, floats, variables
+    def __init__(self, loop, floats, states_by_time, results_by_time):
+        self.loop, self.floats = loop, floats
         self.states_by_time, self.results_by_time = states_by_time, results_by_time
 
     def run(self, of_outputs, of_state):
-        """Return the gradients of all that the forward loop depends on, and those of the variables.
+        """Return the gradients of all that the forward loop depends on.
 
         Args:
             of_outputs: Gradients of the outputs, (T, B, ...).
@@ -220,7 +243,7 @@ class _Backward:
         for entry in products:
             entry.prepare_backward()
         # The gradient of what no loss reads is zeros that TensorFlow makes.
-        reads = [x.dtype.is_floating and x.op.type != "ZerosLike" for x in of_outputs]
+        reads = [x is not None and x.dtype.is_floating and x.op.type != "ZerosLike" for x in of_outputs]
         of_outputs = _chosen(of_outputs, reads)
         specs = _chosen(loop.input_specs, inputs.flags) + [x for entry in products for x in (entry.rows, entry.results)]
         # Places in `arrays` and `sums` that nothing is written to.
@@ -235,28 +258,27 @@ class _Backward:
             sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                taken = [tree.flatten(x) for x in loop.take(answer, *loop.packed(now, before))]
-            found = tape.gradient(
-                _chosen(taken[0], reads) + _chosen(taken[1], state.flags),
-                [*sources, self.variables],
-                [*upstream, *of_state],
+                taken = loop.take(answer, *loop.packed(now, before), loop.scope())
+                taken = [[tf.convert_to_tensor(x) for x in tree.flatten(structure)] for structure in taken]
+            of_inputs, of_before, of_shared, of_results = tape.gradient(
+                _chosen(taken[0], reads) + _chosen(taken[1], state.flags), sources, [*upstream, *of_state]
             )
-            of_inputs, of_before, of_shared, of_results, of_variables = found
-            of_products = [x for pair in zip(answer.rows, of_results, strict=True) for x in pair]
-            written, added = [*of_inputs, *of_products], [*of_shared, *of_variables]
-            for name, values in (("arrays", written), ("sums", added)):
+            written = [*of_inputs, *(x for pair in zip(answer.rows, of_results, strict=True) for x in pair)]
+            for name, values in (("arrays", written), ("sums", of_shared)):
                 unconnected[name].update(index for index, x in enumerate(values) if x is None)
             arrays = [array if x is None else array.write(time, x) for array, x in zip(arrays, written, strict=True)]
-            sums = [old if x is None else old + x for old, x in zip(sums, added, strict=True)]
+            sums = [old if x is None else old + x for old, x in zip(sums, of_shared, strict=True)]
             of_before = [tf.zeros_like(old) if x is None else x for x, old in zip(of_before, of_state, strict=True)]
             return count + 1, arrays, _flat_like(of_before, of_state), sums
 
-        arrays, of_state, sums = loop.repeat(
-            body,
-            [tf.TensorArray(x.dtype, loop.length, element_shape=x.shape) for x in specs],
-            _chosen(of_state, state.flags),
-            [tf.zeros_like(x) for x in (*shared.chosen, *self.variables)],
-        )
+        # The dtype policy, the phase of training and all else that a layer asks Keras for are those of the call.
+        with keras_private.in_state(loop.keras_state):
+            arrays, of_state, sums = loop.repeat(
+                body,
+                [tf.TensorArray(x.dtype, loop.length, element_shape=x.shape) for x in specs],
+                _chosen(of_state, state.flags),
+                [tf.zeros_like(x) for x in shared.chosen],
+            )
         stacked = [None if index in unconnected["arrays"] else x.stack() for index, x in enumerate(arrays)]
         sums = [None if index in unconnected["sums"] else _final(x) for index, x in enumerate(sums)]
         of_inputs, stacked = stacked[: len(inputs.chosen)], stacked[len(inputs.chosen) :]
@@ -265,8 +287,7 @@ class _Backward:
             None if rows is None or of_results is None else _final(entry.gradient(rows, of_results))
             for entry, rows, of_results in zip(products, stacked[::2], stacked[1::2], strict=True)
         ]
-        num_shared = len(shared.chosen)
-        return [*of_inputs, *map(_final, of_state), *sums[:num_shared], *of_kernels], sums[num_shared:]
+        return [*of_inputs, *map(_final, of_state), *sums, *of_kernels]
 
 
 @dataclasses.dataclass
@@ -311,6 +332,7 @@ class _Plain:
     """`product` as it is outside of a loop."""
 
     products = ()
+    is_differentiated = False
 
     def __init__(self, products=()):
         pass
@@ -321,65 +343,103 @@ class _Plain:
     def kept(self, flat_state):
         return []
 
+    def finish(self):
+        """Raise ValueError if the step was another one than that of the trace."""
 
-class _Found:
+
+class _Found(_Plain):
     """`product` in the trace: finds those whose kernels have their gradients after the loop."""
 
     def __init__(self):
         # In the order of the step; `None` where it is a product like any other.
         self.products = []
+        self._stand_ins = []
 
     def product(self, x, kernel):
-        is_inside = tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph()
-        has_one_row = len(x.shape) == 3 and x.shape[1] == 1
-        if is_inside or not (has_one_row or (len(x.shape) == 2 and len(kernel.shape) == 2)):
+        if not _leaves_loop(x, kernel):
             self.products.append(None)
             return _product(x, kernel)
         # Of something that stands for it: so the kernel is none of the captures, unless it is used otherwise, too.
-        result = _product(x, tf.compat.v1.placeholder(x.dtype, kernel.shape))
-        self.products.append(
-            _Product(kernel, *(tf.TensorSpec((y.shape[0], y.shape[-1]), y.dtype) for y in (x, result)))
-        )
+        self._stand_ins.append(tf.compat.v1.placeholder(x.dtype, kernel.shape))
+        result = _product(x, self._stand_ins[-1])
+        specs = (tf.TensorSpec((y.shape[0], y.shape[-1]), y.dtype) for y in (x, result))
+        self.products.append(_Product(kernel, *specs))
         return result
+
+    @property
+    def is_differentiated(self):
+        """Whether the step asks for gradients of products itself."""
+        return any(len(x.consumers()) > 1 for x in self._stand_ins)
 
 
 class _Kept(_Plain):
     """`product` in the forward loop of training, which keeps the results."""
 
     def __init__(self, products):
-        self._left = iter(products)
+        self._left = list(products)
         self._results = []
 
     def product(self, x, kernel):
-        entry = next(self._left)
+        if not self._left or (self._left[0] is not None) != _leaves_loop(x, kernel):
+            raise ValueError(ANOTHER_STEP)
+        entry = self._left.pop(0)
         if entry is None:
             return _product(x, kernel)
-        result = entry(_rows(x))
-        self._results.append(result)
-        return _shaped(result, x)
+        if tuple(kernel.shape) != tuple(entry.kernel.shape):
+            raise ValueError(ANOTHER_STEP)
+        result = self.result_of(entry, _rows(x))
+        return result if len(x.shape) == 2 else tf.expand_dims(result, axis=1)
+
+    def result_of(self, entry, rows):
+        self._results.append(entry(rows))
+        return self._results[-1]
 
     def kept(self, flat_state):
         return [*flat_state, *self._results]
 
+    def finish(self):
+        if self._left:
+            raise ValueError(ANOTHER_STEP)
 
-class _Again:
+
+class _Again(_Kept):
     """`product` in the backward loop: the result that was kept, whose gradient goes on to what was multiplied."""
 
     def __init__(self, products, results):
-        self._left, self._results = iter(products), iter(results)
+        super().__init__(products)
+        self._results = list(results)
         self.rows = []
 
-    def product(self, x, kernel):
-        entry = next(self._left)
-        if entry is None:
-            return _product(x, kernel)
-
-        @tf.custom_gradient
+    def result_of(self, entry, rows):
+        @custom_gradient
         def known(rows, result):
             return result, lambda upstream: (entry.of_rows(upstream), upstream)
 
-        self.rows.append(_rows(x))
-        return _shaped(known(self.rows[-1], next(self._results)), x)
+        self.rows.append(rows)
+        return known(rows, self._results.pop(0))
+
+
+class _Reads(keras.StatelessScope):
+    """The variables of Keras that a trace reads, each with something that stands for it."""
+
+    def __init__(self):
+        super().__init__(initialize_variables=False)
+        self.variables, self.has_updates = [], False
+
+    def __enter__(self):
+        self._graph = tf.compat.v1.get_default_graph()
+        return super().__enter__()
+
+    def get_current_value(self, variable):
+        if id(variable) not in self.state_mapping:
+            with self._graph.as_default():
+                self.state_mapping[id(variable)] = tf.compat.v1.placeholder(variable.dtype, variable.shape)
+            self.variables.append(variable)
+        return self.state_mapping[id(variable)]
+
+    def add_update(self, update):
+        self.has_updates = True
+        super().add_update(update)
 
 
 class _Floats:
@@ -405,8 +465,16 @@ def _rows(x):
     return x if len(x.shape) == 2 else tf.squeeze(x, axis=1)
 
 
-def _shaped(rows, x):
-    return rows if len(x.shape) == 2 else tf.expand_dims(rows, axis=1)
+def _leaves_loop(x, kernel):
+    """Whether a product has one row an example, and a kernel from the graph around the step."""
+    if tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph():
+        return False
+    if len(kernel.shape) == 2:
+        return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)
+    # One of each example, and not one for all.
+    of_each = len(kernel.shape) == 3 and (kernel.shape[0] != 1 or x.shape[0] == 1)
+    same_type = keras.backend.standardize_dtype(kernel.dtype) == keras.backend.standardize_dtype(x.dtype)
+    return of_each and same_type and len(x.shape) == 3 and x.shape[1] == 1
 
 
 def _final(gradient):

@@ -5,6 +5,8 @@ import math
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn.support.gradients import custom_gradient
+
 # exp of more than this is bounded: summed over keys, queries and a batch it stays inside float32.
 LARGEST_EXPONENT = 60.0
 
@@ -60,7 +62,7 @@ def gap_of_expm1(expm1, x):
     return ops.where(ops.abs(x) < 0.45, near, expm1 - x)
 
 
-@tf.custom_gradient
+@custom_gradient
 def exponential_gap(x):
     """Return exp(x) - 1 - x, at least 0, without cancellation, for x whose exponential is a float32.
 
@@ -70,7 +72,7 @@ def exponential_gap(x):
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth
 
 
-@tf.custom_gradient
+@custom_gradient
 def bounded_exponential_gap(x):
     """Return `exponential_gap` of any x, with the bounded exp."""
     inside = ops.minimum(x, LARGEST_EXPONENT)

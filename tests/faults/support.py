@@ -152,8 +152,8 @@ FAULTS = [
     Fault(
         "backward loop: a step that draws is taken again",
         "support/loop.py",
-        'self.is_pure = stateful <= {"ReadVariableOp", "ResourceGather"}',
-        "self.is_pure = True",
+        "not (is_stateful or reads.has_updates or answer.is_differentiated)",
+        "not (reads.has_updates or answer.is_differentiated)",
         LOOP,
         "step_that_draws",
     ),

@@ -102,7 +102,15 @@ def test_half_precision(policy):
     np.testing.assert_allclose(tf.cast(found, "float32"), exact(INPUTS), atol=3e-2)
 
 
-@pytest.mark.parametrize("options", [{"unroll": True}, {"recurrent_dropout": 0.5}, {"activation": "relu"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unroll": True},
+        {"recurrent_dropout": 0.5},
+        {"activation": "relu"},
+        {"implementation": 1, "dropout": 0.5, "use_cudnn": False},
+    ],
+)
 def test_what_our_loop_does_not_do_is_keras_s(options, monkeypatch):
     layers = pair(return_sequences=True, seed=1, **options)
     monkeypatch.setattr("keras_vattn.recurrent.lstm.scan", None)
@@ -120,3 +128,13 @@ def test_stateful():
     for _ in range(2):
         found = [layer(INPUTS).numpy() for layer in layers]
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_cell_of_ones_own():
+    class Silent(keras.layers.LSTMCell):
+        def call(self, inputs, states, training=False):
+            return 0.0 * states[0], states
+
+    layer = keras_vattn.LSTM(UNITS)
+    layer.cell = Silent(UNITS)
+    assert not np.any(layer(INPUTS))

@@ -1,0 +1,109 @@
+"""The loop of training under the layers of Keras: its scopes, dtypes, phases and models."""
+
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn
+from keras_vattn import Attention, AttentionDecoder, LSTMCell, RecurrentCell
+
+GENERATOR = np.random.default_rng(0)
+INPUTS = GENERATOR.normal(size=(3, 4, 5)).astype("float32")
+MEMORY = GENERATOR.normal(size=(3, 6, 7)).astype("float32")
+UNITS = 4
+
+
+class ScaledCell(RecurrentCell):
+    """A weight that is no kernel of a product, in the dtype that the layer computes in."""
+
+    def build(self, inputs_shape, context_shape=None):
+        super().build(inputs_shape, context_shape)
+        self.scale = self.add_weight(name="scale", shape=(self.units,), initializer="ones")
+
+    def step(self, projected, context, states, kernels):
+        (gate,) = self.gates(projected, context, states[0], kernels)
+        hidden = ops.tanh(gate) * self.scale
+        return hidden, [hidden]
+
+
+def test_a_cell_of_ones_own_in_half_precision():
+    attention = Attention("additive", dtype="mixed_float16")
+    decoder = AttentionDecoder(UNITS, attention, cell=ScaledCell, dtype="mixed_float16")
+    inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
+    model = keras.Model([inputs, memory], decoder(inputs, memory)["hidden"])
+    model.compile("sgd", "mse")
+    history = model.fit([INPUTS, MEMORY], np.ones((3, 4, UNITS)), epochs=3, verbose=0).history["loss"]
+    assert history == sorted(history, reverse=True)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_gradient_of_a_stateless_call(graph):
+    """That by the values that were given, not by those of the variables."""
+    decoder = AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell)
+    decoder(INPUTS, MEMORY)
+    values = [tf.convert_to_tensor(3.0 * weight.value) for weight in decoder.trainable_variables]
+    others = [weight.value for weight in decoder.non_trainable_variables]
+
+    def gradient(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs, _ = decoder.stateless_call(values, others, INPUTS, MEMORY, training=True)
+            loss = tf.reduce_sum(outputs["hidden"] ** 2)
+        return tape.gradient(loss, values)
+
+    found = (tf.function(gradient, autograph=False) if graph else gradient)(values)
+    for weight, value in zip(decoder.trainable_variables, values, strict=True):
+        weight.assign(value)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(decoder(INPUTS, MEMORY, training=True)["hidden"] ** 2)
+    expected = tape.gradient(loss, [weight.value for weight in decoder.trainable_variables])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+class LoudCell(LSTMCell):
+    def project_inputs(self, inputs):
+        return 30.0 * super().project_inputs(inputs)
+
+
+class ForgetfulCell(LSTMCell):
+    def loop_kernels(self):
+        return {name: 0.0 * kernel for name, kernel in super().loop_kernels().items()}
+
+
+@pytest.mark.parametrize("cell_class", [LoudCell, ForgetfulCell])
+def test_a_subclass_of_the_lstm_in_every_layer(cell_class):
+    cell = cell_class(UNITS)
+    cell.build((None, UNITS))
+    inputs, states = tf.constant(INPUTS[:, 0, :UNITS]), [tf.fill((3, UNITS), 0.3), tf.fill((3, UNITS), -0.2)]
+    found, _ = cell.upper_step(inputs, states, cell.upper_kernels())
+    expected, _ = cell(inputs, states=states)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_states_of_one_example_for_all():
+    ones = [tf.ones((1, UNITS))] * 2
+    cell = LSTMCell(UNITS)
+    found, _ = cell(INPUTS[:, 0], states=ones)
+    expected, _ = cell(INPUTS[:, 0], states=[tf.ones((3, UNITS))] * 2)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: keras_vattn.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
+def test_a_model_that_nobody_has_any_more_is_gone(make):
+    """With its weights, which TensorFlow keeps for ever with the gradient of a plain `tf.custom_gradient`."""
+    inputs, layer = keras.Input((4, 5)), make()
+    outputs = layer(inputs, inputs)["hidden"] if isinstance(layer, AttentionDecoder) else layer(inputs)
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    model.train_on_batch(INPUTS, np.zeros(model(INPUTS).shape))
+    references = [weakref.ref(layer), weakref.ref(layer.trainable_variables[0])]
+    del inputs, layer, outputs, model
+    keras.backend.clear_session()
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
