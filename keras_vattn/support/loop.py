@@ -20,8 +20,8 @@ from keras_vattn.support.gradients import custom_gradient
 
 _local = threading.local()
 NO_SECOND_GRADIENT = (
-    "the gradient of a loop in training has none itself; `training=False` gives a loop whose gradient can be "
-    "differentiated."
+    "the gradient of a loop in training has none itself. Run its steps eagerly (`run_eagerly=True`), or, without draws "
+    "and dropout, with `training=False`."
 )
 ANOTHER_STEP = "A step asks for the same products whenever it is taken: this one has asked for others in its trace."
 
