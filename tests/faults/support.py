@@ -176,8 +176,8 @@ FAULTS = [
     Fault(
         "backward loop: kernels' gradients in the loop",
         "support/loop.py",
-        "        has_one_row = len(x.shape) == 3 and x.shape[1] == 1\n",
-        "        is_inside, has_one_row = True, False\n",
+        "        return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)\n",
+        "        return False\n",
         LOOP,
         "after_the_loop",
     ),
