@@ -58,7 +58,7 @@ class TwoBiases(keras_vattn.FusedAdam):
     doubled = ()
 
     def update_step(self, gradient, variable, learning_rate):
-        factor = 2.0 if variable.path in self.doubled else 1.0
+        factor = 2.0 if self._get_variable_index(variable) in self.doubled else 1.0
         super().update_step(gradient, variable, factor * learning_rate)
 
 
@@ -80,13 +80,17 @@ def train(variant, seed, options, codec, encoded, num_steps):
     run = Run(None, options, encoded, codec, APPLICATION.build(options, codec))
     model, generator, limit = run.models.training, np.random.default_rng(seed), options.network.initial_range
     biases = [weight for weight in model.trainable_weights if weight.path.endswith("/bias")]
-    of_lstm = [weight for weight in biases if "lstm" in weight.path]
+    of_lstm = [weight for weight in biases if "/lstm_cell/" in weight.path or "/cell_" in weight.path]
     for weight in biases:
-        if variant.lstm if weight in of_lstm else variant.others:
-            draws = generator.uniform(-limit, limit, (1 + (variant.two and weight in of_lstm), *weight.shape))
+        if variant.lstm if any(weight is x for x in of_lstm) else variant.others:
+            draws = generator.uniform(
+                -limit, limit, (2 if variant.two and any(weight is x for x in of_lstm) else 1, *weight.shape)
+            )
             weight.assign(draws.sum(axis=0))
     optimizer = TwoBiases(options.fit.learning_rate, epsilon=variant.epsilon, global_clipnorm=options.fit.clip_norm)
-    optimizer.doubled = {weight.path for weight in of_lstm} if variant.two else ()
+    optimizer.build(model.trainable_variables)
+    if variant.two:
+        optimizer.doubled = {optimizer._get_variable_index(weight) for weight in of_lstm}
     model.compile(optimizer, **APPLICATION.compile(run))
     batches = APPLICATION.batches(run, encoded["train"], first_epoch=0)
     tokens = [np.sum(target.numpy() != 0) / len(target) for _, target in batches.take(num_steps)]
