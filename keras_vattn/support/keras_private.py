@@ -10,7 +10,7 @@ import contextlib
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.global_state import GLOBAL_STATE_TRACKER
+from keras.src.backend.common import global_state
 from keras.src.backend.common.variables import AutocastScope
 from keras.src.saving.keras_saveable import KerasSaveable
 
@@ -49,13 +49,14 @@ def seed_generators(layer):
 
 def state():
     """Return what Keras knows of the call at hand in this thread: scopes, dtypes, the phase of training."""
-    return dict(vars(GLOBAL_STATE_TRACKER))
+    # The module's own: `clear_session` puts another one in its place.
+    return dict(vars(global_state.GLOBAL_STATE_TRACKER))
 
 
 @contextlib.contextmanager
 def in_state(state):
     """Within, Keras knows what `state()` returned."""
-    here = vars(GLOBAL_STATE_TRACKER)
+    here = vars(global_state.GLOBAL_STATE_TRACKER)
     outer = dict(here)
     here.clear()
     here.update(state)

@@ -31,7 +31,10 @@ class ScaledCell(RecurrentCell):
         return hidden, [hidden]
 
 
-def test_a_cell_of_ones_own_in_half_precision():
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_a_cell_of_ones_own_in_half_precision(is_cleared):
+    if is_cleared:
+        keras.backend.clear_session()
     attention = Attention("additive", dtype="mixed_float16")
     decoder = AttentionDecoder(UNITS, attention, cell=ScaledCell, dtype="mixed_float16")
     inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
