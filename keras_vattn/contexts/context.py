@@ -1,7 +1,7 @@
 import keras
 
-from keras_vattn.support.loop import product
 from keras_vattn.support.masks import first_mask
+from keras_vattn.support.products import product
 
 
 class Context(keras.layers.Layer):

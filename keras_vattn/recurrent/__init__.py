@@ -6,7 +6,7 @@ from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, S
 from keras_vattn.recurrent.lstm import LSTM
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
-from keras_vattn.support.loop import product
+from keras_vattn.support.products import product
 
 __all__ = [
     "LSTM",

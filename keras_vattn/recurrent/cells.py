@@ -3,7 +3,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support import lean
-from keras_vattn.support.loop import product
+from keras_vattn.support.products import product
 from keras_vattn.support.validation import positive_integer
 
 

@@ -3,7 +3,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support import lean
-from keras_vattn.support.loop import product, scan
+from keras_vattn.support.loop import scan
+from keras_vattn.support.products import product
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn.scores.score import Score
-from keras_vattn.support.loop import product
+from keras_vattn.support.products import product
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")

@@ -10,7 +10,7 @@ import functools
 import tensorflow as tf
 
 from keras_vattn.support.gradients import custom_gradient
-from keras_vattn.support.loop import is_differentiating
+from keras_vattn.support.products import is_differentiating
 
 
 def add(*terms):

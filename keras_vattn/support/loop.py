@@ -8,8 +8,6 @@ gradients of kernels for after the loop: one product each, of the rows of all st
 """
 
 import contextlib
-import dataclasses
-import threading
 
 import keras
 import tensorflow as tf
@@ -17,51 +15,12 @@ from keras import ops, tree
 
 from keras_vattn.support import keras_private
 from keras_vattn.support.gradients import custom_gradient
+from keras_vattn.support.products import Again, Found, Kept, Plain, answering
 
-_local = threading.local()
 NO_SECOND_GRADIENT = (
     "the gradient of a loop in training has none itself. Run its steps eagerly (`run_eagerly=True`), or, without draws "
     "and dropout, with `training=False`."
 )
-ANOTHER_STEP = "A step asks for the same products whenever it is taken: this one has asked for others in its trace."
-
-
-def product(x, kernel):
-    """Return x @ kernel, (..., D) x (D, units), or (B, n, D) x (B, D, units), whatever a loop around it does.
-
-    What a step multiplies by a weight, or by what was made of the memory, goes through here: of rank 2 where it can,
-    because the gradient of a matmul of rank 3 does not compile in a loop whose batch size is unknown, and in one place,
-    which knows which gradients are sums over steps. In a step x has a row for each example. A step asks for the same
-    products whenever it is taken, and for none inside of a `tf.custom_gradient` or `tf.recompute_grad` of its own.
-
-    Example:
-
-    >>> keras_vattn.recurrent.product(keras.ops.ones((2, 4, 3)), keras.ops.ones((3, 5))).shape
-    TensorShape([2, 4, 5])
-    """
-    answer = _answer_here()
-    return _product(x, kernel) if answer is None else answer.product(x, kernel)
-
-
-def is_differentiating():
-    """Whether the step of a backward loop is traced, whose gradient is asked for there and then, and once."""
-    return isinstance(_answer_here(), _Again)
-
-
-def _answer_here():
-    graph, answer = getattr(_local, "answer", (None, None))
-    # The graph of a branch, or of a loop in the step, is another one.
-    return answer if answer is not None and tf.compat.v1.get_default_graph() is graph else None
-
-
-def _product(x, kernel):
-    if len(kernel.shape) != 2:
-        return ops.matmul(x, kernel)
-    kernel = ops.cast(kernel, x.dtype)
-    if len(x.shape) == 2:
-        return ops.matmul(x, kernel)
-    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
-    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
 
 
 def scan(step, state, inputs, length, training=False, noise=(), owner=None):
@@ -121,7 +80,7 @@ class _Loop:
         self.flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
         self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
         self.keras_state = keras_private.state()
-        answer, self.values = (_Found() if training else _Plain()), None
+        answer, self.values = (Found() if training else Plain()), None
         reads = _Reads() if training else None
         self.output_structure, function = _traced(
             lambda inputs, state: self.take(answer, inputs, state, reads)[0],
@@ -139,15 +98,8 @@ class _Loop:
 
     def take(self, answer, inputs, state, scope=None):
         """Take a step, in which `product` is that of `answer`, and what is read is what the scope says."""
-        outer = getattr(_local, "answer", (None, None))
-        _local.answer = (tf.compat.v1.get_default_graph(), answer)
-        try:
-            with contextlib.nullcontext() if scope is None else scope:
-                taken = self.step(inputs, state)
-        finally:
-            _local.answer = outer
-        answer.finish()
-        return taken
+        with answering(answer), contextlib.nullcontext() if scope is None else scope:
+            return self.step(inputs, state)
 
     def scope(self):
         """Return the scope in which variables are what they were before the loop."""
@@ -186,7 +138,7 @@ class _Loop:
         """Return the outputs, (T, B, ...), and the last state, both flat, with the gradient that TensorFlow makes."""
         # The gradient of a slice is as large as what it was taken from, that of an array's entry is not.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
-        return self.forward(_Plain, self.output_specs, lambda time: [array.read(time) for array in arrays])
+        return self.forward(Plain, self.output_specs, lambda time: [array.read(time) for array in arrays])
 
     def run_in_training(self, noise, owner):
         """Return what `run` does, with a gradient of its own."""
@@ -206,9 +158,7 @@ class _Loop:
 
         @custom_gradient(owner=owner)
         def looped(*_):
-            outputs, last = self.forward(
-                _Kept, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time)
-            )
+            outputs, last = self.forward(Kept, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time))
             outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
 
             def gradient(*upstream, variables=()):
@@ -254,7 +204,7 @@ class _Backward:
             now, before, results, upstream = (
                 _at(time, x) for x in (loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs)
             )
-            answer = _Again(loop.products, results)
+            answer = Again(loop.products, results)
             sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
             with tf.GradientTape() as tape:
                 tape.watch(sources)
@@ -288,135 +238,6 @@ class _Backward:
             for entry, rows, of_results in zip(products, stacked[::2], stacked[1::2], strict=True)
         ]
         return [*of_inputs, *map(_final, of_state), *sums, *of_kernels]
-
-
-@dataclasses.dataclass
-class _Product:
-    """A product of the step with what the loop does not change: (B, [1,] D) x (D, units) or (B, 1, D) x (B, D, units).
-
-    Attributes:
-        kernel: The tensor or variable that the loop does not change.
-        rows: TensorSpec (B, D) of what is multiplied.
-        results: TensorSpec (B, units).
-    """
-
-    kernel: object
-    rows: tf.TensorSpec
-    results: tf.TensorSpec
-
-    def __call__(self, rows):
-        if len(self.kernel.shape) == 2:
-            return tf.matmul(rows, self.kernel)
-        return tf.squeeze(tf.matmul(tf.expand_dims(rows, 1), self.kernel), axis=1)
-
-    def prepare_backward(self):
-        # A product with a transposed kernel takes half as long again.
-        self._transposed = tf.transpose(self.kernel) if len(self.kernel.shape) == 2 else None
-
-    def of_rows(self, upstream):
-        """Return the gradient of the rows of a step."""
-        if self._transposed is not None:
-            return tf.matmul(upstream, self._transposed)
-        return tf.squeeze(tf.matmul(tf.expand_dims(upstream, 1), self.kernel, transpose_b=True), axis=1)
-
-    def gradient(self, rows, upstream):
-        """Return that of the kernel, from the rows and the gradients of the results of all steps, (T, B, ...)."""
-        if self._transposed is not None:
-            rows, upstream = (tf.reshape(x, (-1, tf.shape(x)[-1])) for x in (rows, upstream))
-        else:
-            rows, upstream = (tf.transpose(x, (1, 0, 2)) for x in (rows, upstream))
-        return tf.matmul(rows, upstream, transpose_a=True)
-
-
-class _Plain:
-    """`product` as it is outside of a loop."""
-
-    products = ()
-    is_differentiated = False
-
-    def __init__(self, products=()):
-        pass
-
-    def product(self, x, kernel):
-        return _product(x, kernel)
-
-    def kept(self, flat_state):
-        return []
-
-    def finish(self):
-        """Raise ValueError if the step was another one than that of the trace."""
-
-
-class _Found(_Plain):
-    """`product` in the trace: finds those whose kernels have their gradients after the loop."""
-
-    def __init__(self):
-        # In the order of the step; `None` where it is a product like any other.
-        self.products = []
-        self._stand_ins = []
-
-    def product(self, x, kernel):
-        if not _leaves_loop(x, kernel):
-            self.products.append(None)
-            return _product(x, kernel)
-        # Of something that stands for it: so the kernel is none of the captures, unless it is used otherwise, too.
-        self._stand_ins.append(tf.compat.v1.placeholder(x.dtype, kernel.shape))
-        result = _product(x, self._stand_ins[-1])
-        specs = (tf.TensorSpec((y.shape[0], y.shape[-1]), y.dtype) for y in (x, result))
-        self.products.append(_Product(kernel, *specs))
-        return result
-
-    @property
-    def is_differentiated(self):
-        """Whether the step asks for gradients of products itself."""
-        return any(len(x.consumers()) > 1 for x in self._stand_ins)
-
-
-class _Kept(_Plain):
-    """`product` in the forward loop of training, which keeps the results."""
-
-    def __init__(self, products):
-        self._left = list(products)
-        self._results = []
-
-    def product(self, x, kernel):
-        if not self._left or (self._left[0] is not None) != _leaves_loop(x, kernel):
-            raise ValueError(ANOTHER_STEP)
-        entry = self._left.pop(0)
-        if entry is None:
-            return _product(x, kernel)
-        if tuple(kernel.shape) != tuple(entry.kernel.shape):
-            raise ValueError(ANOTHER_STEP)
-        result = self.result_of(entry, _rows(x))
-        return result if len(x.shape) == 2 else tf.expand_dims(result, axis=1)
-
-    def result_of(self, entry, rows):
-        self._results.append(entry(rows))
-        return self._results[-1]
-
-    def kept(self, flat_state):
-        return [*flat_state, *self._results]
-
-    def finish(self):
-        if self._left:
-            raise ValueError(ANOTHER_STEP)
-
-
-class _Again(_Kept):
-    """`product` in the backward loop: the result that was kept, whose gradient goes on to what was multiplied."""
-
-    def __init__(self, products, results):
-        super().__init__(products)
-        self._results = list(results)
-        self.rows = []
-
-    def result_of(self, entry, rows):
-        @custom_gradient
-        def known(rows, result):
-            return result, lambda upstream: (entry.of_rows(upstream), upstream)
-
-        self.rows.append(rows)
-        return known(rows, self._results.pop(0))
 
 
 class _Reads(keras.StatelessScope):
@@ -459,22 +280,6 @@ def _at(time, tensors):
     """Return (B, ...) of each (T, B, ...): no copy, and no gradient worth asking for."""
     begin, end = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,))
     return [tf.strided_slice(x, begin, end, shrink_axis_mask=1) for x in tensors]
-
-
-def _rows(x):
-    return x if len(x.shape) == 2 else tf.squeeze(x, axis=1)
-
-
-def _leaves_loop(x, kernel):
-    """Whether a product has one row an example, and a kernel from the graph around the step."""
-    if tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph():
-        return False
-    if len(kernel.shape) == 2:
-        return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)
-    # One of each example, and not one for all.
-    of_each = len(kernel.shape) == 3 and (kernel.shape[0] != 1 or x.shape[0] == 1)
-    same_type = keras.backend.standardize_dtype(kernel.dtype) == keras.backend.standardize_dtype(x.dtype)
-    return of_each and same_type and len(x.shape) == 3 and x.shape[1] == 1
 
 
 def _final(gradient):

@@ -3,6 +3,7 @@ from faults.fault import Fault
 BATTERY = "tests/battery"
 PREDICTIVE = "tests/draws"
 LOOP = ("tests/support/test_loop_gradients.py",)
+STEPS = ("tests/support/test_steps_of_a_loop.py",)
 
 FAULTS = [
     Fault(
@@ -143,7 +144,7 @@ FAULTS = [
     ),
     Fault(
         "backward loop: a product passes on the gradient of its result alone",
-        "support/loop.py",
+        "support/products.py",
         "lambda upstream: (entry.of_rows(upstream), upstream)",
         "lambda upstream: (tf.zeros_like(rows), upstream)",
         LOOP,
@@ -175,7 +176,7 @@ FAULTS = [
     ),
     Fault(
         "backward loop: kernels' gradients in the loop",
-        "support/loop.py",
+        "support/products.py",
         "        return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)\n",
         "        return False\n",
         LOOP,
@@ -210,7 +211,7 @@ FAULTS = [
         "support/loop.py",
         "return None if self.values is None else keras.StatelessScope(",
         "return None and keras.StatelessScope(",
-        (*LOOP, "tests/recurrent/test_training_loop.py"),
+        (*STEPS, "tests/recurrent/test_training_loop.py"),
         "assigned_before or stateless",
     ),
     Fault(
@@ -223,26 +224,26 @@ FAULTS = [
     ),
     Fault(
         "backward loop: a step's own gradient of a product",
-        "support/loop.py",
+        "support/products.py",
         "        return any(len(x.consumers()) > 1 for x in self._stand_ins)\n",
         "        return False\n",
-        LOOP,
+        STEPS,
         "gradient_of_its_own",
     ),
     Fault(
         "backward loop: one kernel for all examples is taken for one each",
-        "support/loop.py",
+        "support/products.py",
         "len(kernel.shape) == 3 and (kernel.shape[0] != 1 or x.shape[0] == 1)",
         "len(kernel.shape) == 3",
-        LOOP,
+        STEPS,
         "one_kernel_for_all",
     ),
     Fault(
         "backward loop: products that are left over",
-        "support/loop.py",
+        "support/products.py",
         "        if self._left:\n            raise ValueError(ANOTHER_STEP)\n",
         "        pass\n",
-        LOOP,
+        STEPS,
         "other_products",
     ),
     Fault(
