@@ -1,4 +1,4 @@
-"""The rows of the battery for scores, contexts, GaussianLatent and WordDropout."""
+"""The rows of the battery for scores, contexts, GaussianLatent, dropouts and the LSTM."""
 
 from functools import partial
 
@@ -8,7 +8,17 @@ from battery_cases import BATCH, KL_OPTIONS, SOURCE, STEPS, VOCABULARY, Case, sc
 from keras import ops
 from tensorflow_probability.python.distributions import kl_divergence
 
-from keras_vattn import LSTM, Additive, Bilinear, DotProduct, GaussianContext, GaussianLatent, WeightedSum, WordDropout
+from keras_vattn import (
+    LSTM,
+    Additive,
+    Bilinear,
+    DotProduct,
+    Dropout,
+    GaussianContext,
+    GaussianLatent,
+    WeightedSum,
+    WordDropout,
+)
 
 
 class ScoreCase(Case):
@@ -69,8 +79,11 @@ class WordsCase(Case):
         return "int32"
 
 
-class EncoderCase(Case):
+class EntriesCase(Case):
     has_logits = False
+
+
+class EncoderCase(EntriesCase):
     query_mask = "mask"
 
 
@@ -111,6 +124,9 @@ PART_CASES = [
         draws=True,
         dropout=True,
         bad_options=({"rate": 1.5},),
+    ),
+    EntriesCase(
+        "dropout", partial(Dropout, rate=0.5), {"inputs": 4}, draws=True, dropout=True, bad_options=({"rate": 1.5},)
     ),
     # Its dropout, and the errors of its options, are Keras's.
     EncoderCase("lstm", partial(LSTM, units=5, return_sequences=True), {"sequences": 4}),

@@ -61,7 +61,7 @@ class Emission:
         self.value_projection = keras.layers.Dense(
             options.network.units, use_bias=False, kernel_initializer=_initializer(options), name="value_projection"
         )
-        self.dropout = keras.layers.Dropout(
+        self.dropout = keras_vattn.Dropout(
             options.network.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
         )
         self.words = keras_vattn.TokenLogLikelihood(
@@ -99,7 +99,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     source_dropout, target_dropout = (
-        keras.layers.Dropout(options.network.dropout, seed=_seed(options, index), name=name)
+        keras_vattn.Dropout(options.network.dropout, seed=_seed(options, index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
@@ -218,7 +218,7 @@ def _recurrent_stack(options, name, embedded, mask, index):
     for number in range(options.network.num_layers):
         if number:
             seed = _seed(options, 32 * number + index)
-            outputs = keras.layers.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
+            outputs = keras_vattn.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
         recurrent = keras_vattn.LSTM(
             options.network.encoder_units,
             return_sequences=True,

@@ -93,9 +93,9 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 def _encode(options, parts, source, vocabulary_size):
     embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
     if options.network.encoder_dropout:
-        embedded = keras.layers.Dropout(
-            options.network.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout"
-        )(embedded)
+        embedded = keras_vattn.Dropout(options.network.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout")(
+            embedded
+        )
     recurrent = keras_vattn.LSTM(
         options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
     )

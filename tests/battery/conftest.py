@@ -14,3 +14,4 @@ def no_noise(monkeypatch):
         monkeypatch.setattr(alignment, "noise", lambda self, shape, seed: None)
     monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.zeros(shape))
     monkeypatch.setattr(keras_vattn.random, "uniform", lambda shape, seed: tf.fill(shape, 0.75))
+    monkeypatch.setattr(keras_vattn.random, "dropout_mask", lambda shape, rate, seed: tf.fill(shape, True))

@@ -1,0 +1,101 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vattn
+from keras_vattn import Dropout, random
+
+X = np.random.default_rng(1).normal(size=(6, 5, 7)).astype("float32")
+
+
+def pair(rate, **options):
+    return [layer(rate, seed=3, **options) for layer in (Dropout, keras.layers.Dropout)]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.5, 1e-4, 1.0])
+@pytest.mark.parametrize("shape", [(6, 5, 7), (3, 3, 5), (1,)])
+def test_the_draws_are_those_of_keras(rate, shape):
+    """Of several calls, eagerly and in graph; an odd number of entries leaves half a pair over."""
+    x = tf.ones(shape)
+    ours, of_keras = pair(rate)
+    in_graph = tf.function(lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None] * len(shape))])
+    for call in (lambda x: ours(x, training=True), in_graph, in_graph):
+        np.testing.assert_allclose(call(x), of_keras(x, training=True), rtol=1e-6)
+
+
+def test_the_draws_under_xla_are_those_outside():
+    ours, reference = Dropout(0.4, seed=3), Dropout(0.4, seed=3)
+    compiled = tf.function(lambda x: ours(x, training=True), jit_compile=True)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(X) == 0.0, reference(X, training=True) == 0.0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_the_seed_0(rate):
+    """Both branches of the condition that keeps XLA from fusing draw."""
+    masks = [random.dropout_mask((1000,), rate, tf.constant(seed)) for seed in ([0, 0], [0, 1])]
+    for mask in masks:
+        assert abs(np.mean(mask) - (1.0 - rate)) < 0.07
+
+
+def test_the_mask_is_shared_along_axes_of_size_1():
+    ours, of_keras = pair(0.5, noise_shape=(None, 1, 7))
+    np.testing.assert_allclose(ours(X, training=True), of_keras(X, training=True), rtol=1e-6)
+    mask = np.asarray(ours(np.ones_like(X), training=True)) > 0
+    np.testing.assert_array_equal(mask, np.broadcast_to(mask[:, :1], X.shape))
+
+
+def test_the_gradient_is_the_mask():
+    layer = Dropout(0.25, seed=3)
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x, training=True)
+    np.testing.assert_allclose(tape.gradient(y, x), np.where(y == 0.0, 0.0, 1 / 0.75), rtol=1e-6)
+
+
+def test_inference_changes_nothing_and_takes_no_seed():
+    layer = Dropout(0.5, seed=3)
+    before = layer.seed_generator.state.numpy()
+    np.testing.assert_array_equal(layer(X), X)
+    np.testing.assert_array_equal(layer.seed_generator.state.numpy(), before)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_has_the_mask_of_float32(dtype):
+    half, single = Dropout(0.5, seed=3, dtype=dtype), Dropout(0.5, seed=3)
+    result = half(X, training=True)
+    assert result.dtype.name == dtype.removeprefix("mixed_")
+    np.testing.assert_array_equal(np.asarray(tf.cast(result, tf.float32)) == 0, single(X, training=True) == 0.0)
+
+
+def test_a_nan_that_is_dropped_is_gone():
+    result = Dropout(0.5, seed=3)(np.full((100,), np.nan, "float32"), training=True).numpy()
+    assert np.isnan(result).any()
+    assert (result[~np.isnan(result)] == 0.0).all()
+
+
+def test_what_keras_drops_is_loaded_as_ours_and_the_other_way():
+    ours, of_keras = pair(0.5, noise_shape=(None, 1, 7))
+    config = ours.get_config()
+    assert {**config, "name": None} == {**of_keras.get_config(), "name": None}
+    assert Dropout.from_config(config).noise_shape == (None, 1, 7)
+
+
+def test_errors_are_those_of_keras():
+    with pytest.raises(ValueError, match=r"Received: rate=1\.5"):
+        Dropout(1.5)
+
+
+@pytest.mark.parametrize("max_rows", [2, 256])
+def test_posterior_predictive_draws_what_it_draws_with_that_of_keras(max_rows):
+    """In one call for each draw, and with several draws in a call, each from a seed of its own."""
+    draws = []
+    for layer in pair(0.5):
+        inputs = keras.Input((7,))
+        model = keras.Model(inputs, layer(inputs))
+        x = X[0, :2]
+        draws.append(keras_vattn.posterior_predictive(model, x, 4, dropout=True, seed=1, max_rows=max_rows))
+    np.testing.assert_allclose(*draws, rtol=1e-6)
+    assert len(np.unique(draws[0], axis=0)) == 4
