@@ -1,9 +1,11 @@
 """Steps of this checkout over those of another, in interleaved pairs: one process for each, asked in turn.
 
     PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
+    ... --memory
 
 Prints milliseconds and ratios of all rows, or of those whose name holds one of the words, and writes them to
-runs/benchmarks/. Steps of translation models stand beside their matrix products, each of its own shape, too.
+runs/benchmarks/; with `--memory` the peaks of processes of their own. Steps of translation models stand beside their
+matrix products, each of its own shape, too.
 """
 
 import argparse
@@ -138,12 +140,16 @@ def work():
         print(timeit.timeit(steps[row, kind], number=calls) / calls, file=answers)
 
 
-def start(checkout, threads):
+def environment_of(checkout):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT / "tests")])}
     # What a user has set for PYTHONPATH follows: a machine may keep TensorFlow there.
     environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    environment |= {f"TF_NUM_{name}_THREADS": str(threads) for name in ("INTRAOP", "INTEROP")}
+    return environment
+
+
+def start(checkout, threads):
+    environment = environment_of(checkout) | {f"TF_NUM_{name}_THREADS": str(threads) for name in ("INTRAOP", "INTEROP")}
     command = [sys.executable, "-c", "from benchmarks.against import work; work()"]
     return subprocess.Popen(
         command, env=environment, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -168,17 +174,46 @@ def measure(processes, row, kind, num_rounds):
     return seconds
 
 
+def peak_memory(checkout, row):
+    """Return the peak of resident memory of a process of its own that runs two steps, and what was there before."""
+    command = [sys.executable, "-m", "benchmarks.nmt_step", *row.split()[1:]]
+    printed = subprocess.run(
+        command, env=environment_of(checkout), cwd=checkout, capture_output=True, text=True, check=True
+    ).stdout
+    second, first, before = (float(x) for x in printed.split()[-3:])
+    return max(first, second), before
+
+
+def measure_memory(options):
+    import numpy as np
+    from benchmarks.paired import report
+
+    rows = []
+    for row in chosen_rows(options):
+        for name, path in (("new", ROOT), ("old", options.other.resolve())):
+            found = np.array([peak_memory(path, row) for _ in range(options.rounds)])
+            for what, values in (("peak", found[:, 0]), ("peak less that before", found[:, 0] - found[:, 1])):
+                rows.append((f"{row}, {what}, {name}", (np.median(values), values.min(), values.max()), "MiB"))
+    report(f"{options.title}: memory of a step, median [smallest, largest] of {options.rounds} processes", rows)
+
+
+def chosen_rows(options):
+    rows = [row for row in PROGRAMS if row.startswith("nmt")] if options.memory else (*ROWS, *PROGRAMS)
+    return [row for row in rows if not options.words or any(word in row for word in options.words)]
+
+
 def main(options):
     import numpy as np
     from benchmarks.paired import median_interval, report
 
+    if options.memory:
+        measure_memory(options)
+        return
     rows = []
     for threads in options.threads:
         processes = {name: start(path, threads) for name, path in (("new", ROOT), ("old", options.other.resolve()))}
         products = start(ROOT, threads)
-        for row in (*ROWS, *PROGRAMS):
-            if options.words and not any(word in row for word in options.words):
-                continue
+        for row in chosen_rows(options):
             for kind in options.kinds or (KINDS if row in ROWS else KINDS[:1]):
                 beside = {"products": products} if row.startswith("nmt") and kind == "graph" else {}
                 seconds = measure(processes | beside, row, kind, options.rounds)
@@ -200,6 +235,7 @@ if __name__ == "__main__":
     parser.add_argument("words", nargs="*")
     parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count()])
     parser.add_argument("--kinds", nargs="+", choices=KINDS)
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--title", default="steps over another checkout")
     main(parser.parse_args())

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from benchmarks.nmt_step import MODELS, PAPER, beam_search, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
@@ -30,22 +31,57 @@ def test_step_over_soft():
     report(f"nmt step: {SIZES}", rows)
 
 
-def test_peak_memory():
-    """Peak resident memory of a process that runs one step, less that before it; three processes a model."""
+def peak_memory(*arguments, num_processes=3):
+    """Return the peaks of the second step, and of the first, of processes, less the memory before them: (n, 2) MiB."""
     root = pathlib.Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root.parent)])}
+    peaks = []
+    for _ in range(num_processes):
+        command = [sys.executable, "-m", "benchmarks.nmt_step", *arguments]
+        printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        *of_steps, before = map(float, printed.split()[-3:])
+        peaks.append([peak - before for peak in of_steps])
+    return np.asarray(peaks)
+
+
+def test_peak_memory():
+    """Peak resident memory of a process that runs two steps, less that before them; three processes a model."""
     rows, medians = [], {}
     for model in MODELS:
-        peaks = []
-        for _ in range(3):
-            command = [sys.executable, "-m", "benchmarks.nmt_step", model, "A"]
-            printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-            peak, before = map(float, printed.split()[-2:])
-            peaks.append(peak - before)
+        peaks = peak_memory(model, "A").max(axis=1)
         medians[model] = float(np.median(peaks))
         rows.append((model, (medians[model], min(peaks), max(peaks)), "MiB"))
         rows.append((f"{model} / soft", (medians[model] / medians["soft"],) * 3, "ratio"))
     report(f"nmt memory: {SIZES}, median [smallest, largest] of three processes", rows)
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"), [("soft", "B"), ("marginal", "B"), ("variational_sample", "B"), ("soft", "A")]
+)
+def test_xla_over_graph(model, setting):
+    kinds = {"graph": training_step(model, setting), "jit": training_step(model, setting, jit=True)}
+    seconds = interleave(kinds, num_rounds=10)
+    rows = [(f"{kind}", median_interval(1e3 * seconds[kind]), "ms") for kind in kinds]
+    rows.append(("jit / graph", median_interval(seconds["jit"] / seconds["graph"]), "ratio"))
+    peaks = {kind: peak_memory(model, setting, kind) for kind in kinds}
+    for index, step in enumerate(("second step", "first step, the compiler included")):
+        of_step = {kind: np.sort(x[:, index]) for kind, x in peaks.items()}
+        rows += [(f"{kind}, {step}", tuple(x[[1, 0, 2]]), "MiB") for kind, x in of_step.items()]
+        rows.append((f"jit / graph, {step}", (of_step["jit"][1] / of_step["graph"][1],) * 3, "memory"))
+    report(f"nmt xla {model} {setting}: a step under XLA over that in graph mode", rows)
+
+
+def test_growth():
+    """Seconds of a step over the length of both sentences, and the slope of their logarithms."""
+    lengths = (16, 32, 64, 128, 256)
+    rows = []
+    for model in ("soft", "variational_sample"):
+        steps = {length: training_step(model, f"B-length-{length}") for length in lengths}
+        seconds = interleave(steps, num_rounds=8)
+        slopes = np.polyfit(np.log(lengths), np.log([seconds[length] for length in lengths]), 1)[0]
+        rows += [(f"{model}, T and S {length}", median_interval(1e3 * seconds[length]), "ms") for length in lengths]
+        rows.append((f"{model}, slope", median_interval(slopes), "log-log"))
+    report("nmt growth: B 32, V 5,500, widths of 256, Adam and clipping", rows)
 
 
 def test_beam_search():

@@ -1,0 +1,109 @@
+"""Gradients and losses of this checkout less those of another: of every row of the battery, and of steps of training.
+
+    PYTHONPATH=tests python -m benchmarks.equal_to OTHER_CHECKOUT [--steps 200]
+
+Writes the largest differences to runs/benchmarks/equal_to.json: of a gradient over its largest entry, of a loss over
+the loss.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from benchmarks.against import ROOT, environment_of
+
+PROGRAMS = ("ved ved_vattn_mean", "nmt soft B", "nmt bam_weibull B", "nmt variational_sample B")
+SMALLEST = 1e-30
+
+
+def gradients(case):
+    """Return the gradients of a row in training, in graph mode: a dictionary of arrays."""
+    import keras
+    import tensorflow as tf
+    from battery_checks import value_and_gradients
+    from battery_table import takes_training
+
+    keras.utils.set_random_seed(0)
+    layer = case.built(**({"seed": 1} if case.draws else {}))
+    arrays, masks = case.arrays(), case.masks()
+    training = True if takes_training(case) else None
+    step = tf.function(lambda: value_and_gradients(case, layer, arrays, masks, training)[2], autograph=False)
+    # A path holds the name of a layer, which counts the layers of the process.
+    return {f"{case.name}|{index}": x.numpy() for index, x in enumerate(step().values())}
+
+
+def losses(row, num_steps):
+    from benchmarks.against import build_program
+
+    step = build_program("graph", *row.split())
+    return np.asarray([np.ravel(step())[0] for _ in range(num_steps)], np.float64)
+
+
+def work(path, num_steps):
+    """Write what this process's library computes."""
+    from battery_table import CASES
+
+    import keras_vattn
+
+    found, missing = {}, []
+    for case in CASES:
+        try:
+            found |= gradients(case)
+        except AttributeError as error:
+            if "keras_vattn" not in str(error):
+                raise
+            missing.append(case.name)
+    for row in PROGRAMS:
+        found[f"losses|{row}"] = losses(row, num_steps)
+    print(f"{keras_vattn.__file__}: {len(CASES)} rows, missing: {missing}")
+    np.savez(path, **found)
+
+
+def computed_by(checkout, folder, num_steps):
+    path = pathlib.Path(folder, "found.npz")
+    command = [sys.executable, "-c", f"from benchmarks.equal_to import work; work({str(path)!r}, {num_steps})"]
+    subprocess.run(command, env=environment_of(checkout), cwd=checkout, check=True)
+    with np.load(path) as file:
+        return dict(file)
+
+
+def compare(new, old):
+    """Return the largest difference of each row."""
+    found = {}
+    for name, x in new.items():
+        if name not in old:
+            continue
+        row = name.partition("|")[0]
+        if row == "losses":
+            found[name] = float(np.max(np.abs(x - old[name]) / np.abs(old[name])))
+        else:
+            difference = np.max(np.abs(x - old[name]), initial=0.0) / np.max(np.abs(old[name]), initial=SMALLEST)
+            found[row] = max(found.get(row, 0.0), float(difference))
+    return found
+
+
+def main(options):
+    with tempfile.TemporaryDirectory() as folder:
+        new, old = (computed_by(path, folder, options.steps) for path in (ROOT, options.other.resolve()))
+    found = compare(new, old)
+    path = pathlib.Path("runs/benchmarks/equal_to.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2))
+    rows = {name: x for name, x in found.items() if not name.startswith("losses|")}
+    print(f"{len(rows)} rows of the battery; largest differences of a gradient:")
+    for name, x in sorted(rows.items(), key=lambda item: -item[1])[:8]:
+        print(f"  {name:50} {x:.1e}")
+    for name in found.keys() - rows.keys():
+        steps = np.abs(new[name] - old[name]) / np.abs(old[name])
+        print(f"  {name}: " + ", ".join(f"{steps[:n].max():.1e} in {n} steps" for n in (1, 10, 50, options.steps)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("other", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=200)
+    main(parser.parse_args())
