@@ -14,6 +14,8 @@ from keras_vattn.support.gradients import custom_gradient
 
 # Probabilities above have all their digits in float32.
 SMALLEST = 1e-30
+# A product with a transposed kernel takes a quarter longer; from so many rows on that is more than to transpose it.
+ROWS_WORTH_TRANSPOSING = 1024
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
@@ -44,9 +46,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
         part_size = _ceiling(size, num_parts)
         parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
-        if counted is None:
+        # What stands in a condition TensorFlow neither fuses nor changes in place.
+        in_parts = counted is not None and num_parts > 1
+        if not in_parts:
             first_chosen, probabilities = output.chosen_and_probabilities(chunks[0])
-            first_probabilities = [probabilities[part] for part in parts]
+            first_probabilities = [probabilities] if num_parts == 1 else [probabilities[part] for part in parts]
         else:
             found = [output.chosen_and_probabilities_if(part.start < num_wanted, chunks[0][part]) for part in parts]
             first_chosen = tf.concat([chosen for chosen, _ in found], axis=0)
@@ -65,9 +69,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
             upstream = tf.where(wanted, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
             totals = tuple(tf.zeros_like(x) for x in (inputs, kernel, bias))
+            in_backward = output.transposed()
             for part, probabilities in zip(parts, first_probabilities, strict=True):
-                totals = output.add_part(totals, chunks[0][part], probabilities, first[part])
-            return output.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
+                add = in_backward.add_part if num_parts > 1 else in_backward.add_rows
+                totals = add(totals, chunks[0][part], probabilities, first[part])
+            return in_backward.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
 
         return log_likelihood, backward
 
@@ -158,12 +164,24 @@ class _Votes:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype."""
+    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype; in the backward pass
+    the kernel transposed, (V, D), or (0, D) for few rows."""
 
     inputs: tf.Tensor
     kernel: tf.Tensor
     bias: tf.Tensor
     targets: _Words | _Votes
+    kernel_transposed: tf.Tensor | None = None
+
+    def transposed(self):
+        """Return the layer for the backward pass."""
+        width = self.kernel.shape[0]
+        kernel_transposed = tf.cond(
+            tf.shape(self.inputs)[0] >= ROWS_WORTH_TRANSPOSING,
+            lambda: tf.transpose(self.kernel),
+            lambda: tf.zeros((0, width), self.kernel.dtype),
+        )
+        return dataclasses.replace(self, kernel_transposed=kernel_transposed)
 
     def chosen_and_probabilities(self, rows):
         """Return the log-likelihood of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
@@ -188,7 +206,11 @@ class _Output:
         # The upstream gradient goes on what is narrow; a column of its own gives the sum for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         by_logits = self.targets.by_logits(probabilities, rows)
-        by_rows = upstream * tf.matmul(by_logits, self.kernel, transpose_b=True)
+        by_rows = upstream * tf.cond(
+            tf.shape(self.inputs)[0] >= ROWS_WORTH_TRANSPOSING,
+            lambda: tf.matmul(by_logits, self.kernel_transposed),
+            lambda: tf.matmul(by_logits, self.kernel, transpose_b=True),
+        )
         weighted = tf.concat([upstream * tf.gather(self.inputs, rows), upstream], axis=1)
         by_weights = tf.cast(tf.matmul(weighted, by_logits, transpose_a=True), tf.float32)
         return (

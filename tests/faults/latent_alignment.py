@@ -12,6 +12,14 @@ WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
 
 FAULTS = [
     Fault(
+        "the gradient of the rows by a kernel transposed wrongly",
+        "latent_alignment/chunked_softmax.py",
+        "lambda: tf.transpose(self.kernel),",
+        "lambda: tf.reshape(self.kernel, (-1, width)),",
+        ("tests/latent_alignment/test_token_log_likelihood.py",),
+        "value_and_gradients",
+    ),
+    Fault(
         "alignment: score term missing",
         "latent_alignment/estimators.py",
         "    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)\n",

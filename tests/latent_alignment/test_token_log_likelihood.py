@@ -55,6 +55,13 @@ def assert_close(found, expected, **tolerance):
         np.testing.assert_allclose(one, two, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
 
 
+@pytest.fixture(params=[1, 1024], ids=["transposed", "as-it-is"])
+def rows_worth_transposing(request, monkeypatch):
+    """From how many rows on the kernel is transposed for the backward pass."""
+    monkeypatch.setattr(chunked_softmax, "ROWS_WORTH_TRANSPOSING", request.param)
+
+
+@pytest.mark.usefixtures("rows_worth_transposing")
 @pytest.mark.parametrize("chunk_size", [None, *CHUNK_SIZES])
 @pytest.mark.parametrize("ignore_class", [None, IGNORED])
 def test_value_and_gradients(chunk_size, ignore_class):
@@ -68,6 +75,7 @@ def test_without_a_bias():
     assert_close(value_and_gradients(layer), reference(layer))
 
 
+@pytest.mark.usefixtures("rows_worth_transposing")
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_in_graph_with_unknown_axes(chunk_size, jit_compile):
