@@ -9,7 +9,6 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_vattn.latent_alignment.categorical import LOG_ZERO
 from keras_vattn.support.gradients import custom_gradient
 
 # Probabilities above have all their digits in float32.
@@ -81,40 +80,61 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
 
 def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
-    """Return log sum_k exp(log_weights[k]) softmax(inputs[k] W + b), float32 (N, V), over chunks of k.
+    """Return log sum_k exp(log_weights[:, k]) softmax(inputs[:, k] W + b), float32 (N, V), over chunks of rows.
 
     Args:
-        inputs: (K, N, D), in the dtype of the matrix products.
+        inputs: (N, K, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        log_weights: Float32 (K, N).
-        chunk_size: Largest number of rows (K times N) whose logits exist at a time; one k at least.
+        log_weights: Float32 (N, K).
+        chunk_size: Largest number of rows and candidates (N times K) whose logits exist at a time; one row at least.
     """
     inputs, log_weights = tf.convert_to_tensor(inputs), tf.convert_to_tensor(log_weights)
     kernel, bias = (tf.cast(x, inputs.dtype) for x in (kernel, bias))
-    count, num_rows, width = tf.shape(inputs)[0], tf.shape(inputs)[1], inputs.shape[2]
-    num_chunks = _ceiling(count, tf.maximum(chunk_size // tf.maximum(num_rows, 1), 1))
-    size = _ceiling(count, num_chunks)
-    padding = [[0, num_chunks * size - count], [0, 0]]
-    inputs = tf.reshape(tf.pad(inputs, [*padding, [0, 0]]), tf.stack([num_chunks, size * num_rows, width]))
-    log_weights = tf.pad(log_weights, padding, constant_values=LOG_ZERO)
-    log_weights = tf.reshape(log_weights, tf.stack([num_chunks, size, num_rows, 1]))
+    num_rows, count = tf.shape(inputs)[0], tf.shape(inputs)[1]
+    num_chunks = _ceiling(num_rows, tf.maximum(chunk_size // tf.maximum(count, 1), 1))
+    size = _ceiling(num_rows, tf.maximum(num_chunks, 1))
+    padding = [[0, num_chunks * size - num_rows], [0, 0]]
+    inputs = tf.reshape(tf.pad(inputs, [*padding, [0, 0]]), tf.stack([num_chunks, size * count, inputs.shape[2]]))
+    log_weights = tf.reshape(tf.pad(log_weights, padding), tf.stack([num_chunks, size, count]))
 
-    def body(chunk, total):
-        logits = tf.cast(tf.nn.bias_add(tf.matmul(inputs[chunk], kernel), bias), tf.float32)
-        log_probabilities = tf.reshape(tf.nn.log_softmax(logits), tf.stack([size, num_rows, kernel.shape[1]]))
-        added = tf.reduce_logsumexp(log_probabilities + log_weights[chunk], axis=0)
-        largest = tf.maximum(total, added)
-        return chunk + 1, largest + tf.math.log1p(tf.exp(-tf.abs(total - added)))
+    def of_chunk(inputs, log_weights):
+        logits = tf.cast(tf.nn.bias_add(tf.matmul(inputs, kernel), bias), tf.float32)
+        return _log_mixture(tf.reshape(logits, tf.stack([size, count, kernel.shape[1]])), log_weights)
 
-    start = tf.fill(tf.stack([num_rows, kernel.shape[1]]), LOG_ZERO)
-    return tf.while_loop(
+    chunks = tf.TensorArray(tf.float32, num_chunks, element_shape=(None, kernel.shape[1]))
+    chunks = tf.while_loop(
         lambda chunk, _: chunk < num_chunks,
-        body,
-        (tf.constant(0), start),
+        lambda chunk, chunks: (chunk + 1, chunks.write(chunk, of_chunk(inputs[chunk], log_weights[chunk]))),
+        (tf.constant(0), chunks),
         parallel_iterations=1,
         maximum_iterations=num_chunks,
     )[1]
+    return tf.reshape(chunks.stack(), tf.stack([num_chunks * size, kernel.shape[1]]))[:num_rows]
+
+
+@custom_gradient
+def _log_mixture(logits, log_weights):
+    """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
+    largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
+    mixture = tf.matmul(tf.exp(log_weights - largest)[:, None], tf.nn.softmax(logits))[:, 0]
+
+    def joint():
+        return tf.nn.log_softmax(logits) + log_weights[..., None]
+
+    # Where one has no digits left, by logarithms: that is three more passes over the logits.
+    value = tf.cond(
+        tf.reduce_all(mixture > SMALLEST),
+        lambda: tf.math.log(mixture) + largest,
+        lambda: tf.reduce_logsumexp(joint(), axis=1),
+    )
+
+    def backward(upstream):
+        share = upstream[:, None] * tf.exp(joint() - value[:, None])
+        by_log_weights = tf.reduce_sum(share, axis=2)
+        return share - tf.nn.softmax(logits) * by_log_weights[..., None], by_log_weights
+
+    return value, backward
 
 
 @dataclasses.dataclass(frozen=True)

@@ -147,14 +147,14 @@ class TokenLogLikelihood(keras.layers.Layer):
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
         num_parts = 1 if inputs.shape[-2] == 1 else NUM_PARTS
-        # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
-        rows = ops.transpose(ops.reshape(inputs, (num_words, num_candidates, width)), (1, 0, 2))
+        rows = ops.reshape(inputs, (num_words, num_candidates, width))
         if targets is None:
             log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
-            log_weights = ops.transpose(ops.reshape(log_weights, (num_words, num_candidates)))
+            log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        rows = ops.reshape(rows, (num_candidates * num_words, width))
+        # Candidate by candidate: the rows of a baseline, the last candidate, have no gradient and stand together.
+        rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if counted is not None:
             targets = ops.where(counted[..., None] if weighs_words else counted, targets, 0)
         if visible is not None:

@@ -330,3 +330,21 @@ def test_errors():
         layer(INPUTS, log_weights=UPSTREAM[..., 0])
     with pytest.raises(ValueError, match=r"not both. Received: targets.shape=\(3, 4\)"):
         layer(INPUTS, TARGETS, log_weights=UPSTREAM)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_marginal_of_improbable_words(jit_compile):
+    """Logarithms down to -1000, where a probability in float32 is 0, and weights of which one is all."""
+    layer = built()
+    scale = 1000.0 / np.abs(INPUTS @ layer.kernel.numpy()).max()
+    log_weights = np.where(np.arange(CANDIDATES) == 2, 0.0, -1e30).astype("float32")[None, None]
+    log_weights = np.broadcast_to(log_weights, (BATCH, STEPS, CANDIDATES))
+    compiled = tf.function(lambda x: layer(x, log_weights=log_weights), jit_compile=jit_compile)
+    found = compiled(tf.constant(INPUTS * scale))
+    expected = tf.nn.log_softmax(tf.constant(INPUTS[:, :, 2] * scale) @ layer.kernel.value + layer.bias.value)
+    assert float(tf.reduce_min(expected)) < -900.0
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+
+
+def test_the_marginal_of_no_word():
+    assert built()(INPUTS[:0], log_weights=np.zeros((0, STEPS, CANDIDATES), "float32")).shape == (0, STEPS, VOCABULARY)
