@@ -2,8 +2,9 @@
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
 `_non_trainable_variables` of a layer; of `keras.layers.MultiHeadAttention` `_compute_attention`,
-`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`. Their names stand in `OVERRIDDEN`,
-for the test that tells of a rename.
+`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`; `inner_loop` of
+`keras.layers.LSTM`; `_clip_gradients` and `_get_variable_index` of an optimizer. Their names stand in `OVERRIDDEN`, for
+the test that tells of a rename.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ OVERRIDDEN = {
         "_use_gate",
         "_gate_dense",
     ),
+    keras.layers.LSTM: ("inner_loop",),
+    keras.optimizers.Optimizer: ("_clip_gradients", "_get_variable_index"),
 }
 
 

@@ -78,7 +78,9 @@ PROGRAMS = (
     *(f"nmt {model} {setting}" for setting in "AB" for model in ("marginal", "variational_enum")),
     *(f"nmt soft B-batch-{batch}" for batch in (1, 8, 64, 256)),
     "ved ved_vattn_mean",
+    *(f"beam marginal 32 {inference}" for inference in ("exact", "kmax:5", "kmax:1")),
 )
+BEAM_STEPS = 6
 # What is shorter is timed several times in a row.
 SECONDS = 0.1
 
@@ -111,14 +113,16 @@ def build(row, kind):
     return lambda: compiled(inputs)[0].numpy()
 
 
-def build_program(kind, program, model, setting=None):
+def build_program(kind, program, model, setting=None, inference=None):
     if program == "ved":
         from benchmarks.paper import paper_options
         from benchmarks.test_ved_speed import PROGRAM, training_step
 
         return training_step(paper_options(PROGRAM, model=model, jit=kind == "jit"))
-    from benchmarks.nmt_step import matrix_products, product_shapes, training_step
+    from benchmarks.nmt_step import beam_search, matrix_products, product_shapes, training_step
 
+    if program == "beam":
+        return beam_search(model, int(setting), inference, max_length=BEAM_STEPS - 1)
     if kind == "products":
         return matrix_products([shape for shapes in product_shapes(model, setting).values() for shape in shapes])
     return training_step(model, setting, jit=kind == "jit")

@@ -170,7 +170,7 @@ def matrix_products(shapes):
     return run
 
 
-def beam_search(model, batch, max_length=PAPER.steps):
+def beam_search(model, batch, inference=None, max_length=PAPER.steps):
     """Translate a batch with ten beams; untrained models end late, so the length is what is asked for."""
 
     class Segmentation(tf.Module):
@@ -180,7 +180,7 @@ def beam_search(model, batch, max_length=PAPER.steps):
         source = target = Segmentation()
 
     options, models = models_of(model, max_length=max_length)
-    translator = Translator(Run(None, options, {}, Codec(), models))
+    translator = Translator(Run(None, options, {}, Codec(), models), inference)
     source = arrays(dataclasses.replace(PAPER, batch=batch))["source"]
     return lambda: translator.beam(source)["ids"].numpy()
 

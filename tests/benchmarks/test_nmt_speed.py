@@ -10,6 +10,8 @@ import pytest
 from benchmarks.nmt_step import MODELS, PAPER, beam_search, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
+from keras_vattn.latent_alignment import token_log_likelihood
+
 SIZES = "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping"
 
 
@@ -84,10 +86,23 @@ def test_growth():
     report("nmt growth: B 32, V 5,500, widths of 256, Adam and clipping", rows)
 
 
+@pytest.mark.parametrize("inference", ["exact", "kmax:5"])
+def test_chunk_sizes_of_beam_search(inference, monkeypatch):
+    """Seconds with as many logits at a time, over those with as many as there are."""
+    default, steps = token_log_likelihood.PREDICTION_ENTRIES, {}
+    for entries in (default // 8, default, default * 8):
+        monkeypatch.setattr(token_log_likelihood, "PREDICTION_ENTRIES", entries)
+        steps[entries] = beam_search("marginal", 32, inference, max_length=3)
+        steps[entries]()
+    seconds = interleave(steps, num_rounds=5)
+    rows = [(f"{entries:,}", median_interval(seconds[entries] / seconds[default]), "ratio") for entries in steps]
+    report(f"nmt chunks of beam search {inference}: ten beams, batch 32, S 25, V 14,000, 4 steps", rows)
+
+
 def test_beam_search():
     rows = []
-    for model in ("soft", "marginal"):
+    for model, inference in (("soft", "soft"), ("marginal", "exact"), ("marginal", "kmax:5"), ("marginal", "kmax:1")):
         for batch in (1, 32):
-            seconds = interleave({"search": beam_search(model, batch)}, num_rounds=5)["search"]
-            rows.append((f"{model}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
+            seconds = interleave({"search": beam_search(model, batch, inference)}, num_rounds=5)["search"]
+            rows.append((f"{model} {inference}, batch {batch}", median_interval(batch / seconds), "sentences/s"))
     report(f"nmt beam search: 10 beams, {PAPER.steps + 1} steps, S 25, V 14,000, paper preset", rows)

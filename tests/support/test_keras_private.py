@@ -112,6 +112,45 @@ def the_gate_reads_the_query():
     assert layer._gate_dense(x).shape == (1, 3, 2, 4)
 
 
+def lstm_runs_its_steps_in_one_method():
+    """Sequences, the first states and the mask go in; the last output, all outputs and the last states come out."""
+    results = []
+
+    class Records(keras.layers.LSTM):
+        def inner_loop(self, sequences, initial_state, mask, training=False):
+            assert sequences.shape == (2, 5, 3) and [x.shape for x in initial_state] == [(2, 4)] * 2
+            results.append(super().inner_loop(sequences, initial_state, mask, training))
+            return results[0]
+
+    found = Records(4, return_sequences=True)(keras.ops.ones((2, 5, 3)))
+    last, outputs, states = results[0]
+    assert last.shape == (2, 4) and len(states) == 2
+    np.testing.assert_array_equal(found, outputs)
+
+
+def optimizers_clip_all_gradients_in_one_method():
+    """Where a clip is set; what is returned is what is applied."""
+    given = []
+
+    class Records(keras.optimizers.SGD):
+        def _clip_gradients(self, grads):
+            given.extend(super()._clip_gradients(grads))
+            return [0.0 * x for x in grads]
+
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    Records(1.0, global_clipnorm=1.0).apply([x.value for x in weights], weights)
+    np.testing.assert_allclose(np.concatenate(given), np.array([1.0, 2.0, 3.0]) / 14**0.5, rtol=1e-6)
+    np.testing.assert_array_equal(weights[0], [1.0, 2.0])
+
+
+def optimizers_number_their_variables():
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(weights)
+    assert [optimizer._get_variable_index(x) for x in weights] == [0, 1]
+    assert [x.shape for x in optimizer._momentums] == [x.shape for x in optimizer._velocities] == [(2,), (1,)]
+
+
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
     "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
@@ -124,6 +163,9 @@ PRIVATE = {
     "_use_gate": (keras.layers.MultiHeadAttention, multi_head_attention_has_a_gate_where_it_was_asked_for),
     "_gate_dense": (keras.layers.MultiHeadAttention, the_gate_reads_the_query),
     "_inverse_sqrt_key_dim": (keras.layers.MultiHeadAttention, multi_head_attention_scales_by_the_width_of_a_key),
+    "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
+    "_clip_gradients": (keras.optimizers.Optimizer, optimizers_clip_all_gradients_in_one_method),
+    "_get_variable_index": (keras.optimizers.Optimizer, optimizers_number_their_variables),
 }
 
 
