@@ -68,11 +68,12 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
             upstream = tf.where(wanted, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
             totals = tuple(tf.zeros_like(x) for x in (inputs, kernel, bias))
-            in_backward = output.transposed()
-            for part, probabilities in zip(parts, first_probabilities, strict=True):
-                add = in_backward.add_part if num_parts > 1 else in_backward.add_rows
-                totals = add(totals, chunks[0][part], probabilities, first[part])
-            return in_backward.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
+            with tf.name_scope("gradient/words"):
+                in_backward = output.transposed()
+                for part, probabilities in zip(parts, first_probabilities, strict=True):
+                    add = in_backward.add_part if num_parts > 1 else in_backward.add_rows
+                    totals = add(totals, chunks[0][part], probabilities, first[part])
+                return in_backward.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
 
         return log_likelihood, backward
 

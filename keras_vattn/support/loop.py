@@ -164,7 +164,8 @@ class _Loop:
             def gradient(*upstream, variables=()):
                 backward = _Backward(self, floats, kept_by_time[:num_states], kept_by_time[num_states:])
                 upstream = [x if x is None else tf.convert_to_tensor(x) for x in upstream]
-                found = backward.run(upstream[:num_outputs], upstream[num_outputs:])
+                with tf.name_scope(f"gradient/{'loop' if owner is None else owner.name}"):
+                    found = backward.run(upstream[:num_outputs], upstream[num_outputs:])
                 # Those that TensorFlow finds are upstream of what has no gradient.
                 return (found, [None] * len(variables)) if variables else found
 

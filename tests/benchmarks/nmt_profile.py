@@ -1,6 +1,7 @@
 """Where a training step of the translation models goes, by TensorFlow's own profiler.
 
-Run as a program it prints a model's table: `python -m benchmarks.nmt_profile MODEL SETTING`.
+Run as a program it prints a model's table, its matrix products alone beside it, and writes it to runs/benchmarks/:
+`python -m benchmarks.nmt_profile MODEL SETTING [TITLE]`, with TF_NUM_INTRAOP_THREADS=1 for milliseconds of one thread.
 """
 
 import collections
@@ -11,15 +12,16 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from benchmarks.nmt_step import training_step
+from benchmarks.nmt_step import matrix_products, product_shapes, training_step
+from benchmarks.paired import interleave, median_interval, report
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 STEPS = 5
 # Part of the model: what the name of its operations holds. The gradient of the words is a conditional of its own.
 PARTS = {
     "inference network, loops": ("inference_",),
-    "encoder, loops": ("/encoder",),
-    "decoder, loop": ("decoder_1/while",),
+    "encoder, loops": ("/encoder", "ward_encoder"),
+    "decoder, loop": ("decoder_1/while", "gradient/decoder"),
     "words": ("words", "cond/then", "cond_1/then", "cond_2/then"),
     "Adam and clipping": ("adam", "clip", "global_norm"),
 }
@@ -58,14 +60,25 @@ def by_part(found):
         path, _, kind = name.rpartition(":")
         part = next((part for part, words in PARTS.items() if any(word in path.lower() for word in words)), "the rest")
         if "loop" in part:
-            backward = "backward" if "gradient_tape" in path else "forward"
+            backward = "backward" if "gradient" in path else "forward"
             part = f"{part}, {backward}: {'products' if 'MatMul' in kind else 'the rest'}"
         parts[part] += seconds
     return parts
 
 
+def main(model, setting="A", title="nmt profile"):
+    wall, found = operations(model, setting)
+    rows = [("a step", (1e3 * wall,) * 3, "ms")]
+    rows += [(part, (1e3 * seconds,) * 3, "ms") for part, seconds in by_part(found).most_common()]
+    products = {part: matrix_products(shapes) for part, shapes in product_shapes(model, setting).items()}
+    for part, seconds in interleave(products, num_rounds=8).items():
+        rows.append((f"matrix products alone: {part}", median_interval(1e3 * seconds), "ms"))
+    kinds = collections.Counter()
+    for name, seconds in found.items():
+        kinds[name.rpartition(":")[2]] += seconds
+    rows += [(f"operation {kind}", (1e3 * seconds,) * 3, "ms") for kind, seconds in kinds.most_common(25)]
+    report(f"{title} {model} {setting}: milliseconds of the operations of a step", rows)
+
+
 if __name__ == "__main__":
-    wall, found = operations(*sys.argv[1:])
-    print(f"{sys.argv[1]}: {1e3 * wall:.0f} ms a step; of its operations, which run on two threads")
-    for part, seconds in by_part(found).most_common():
-        print(f"{1e3 * seconds:8.1f} ms  {part}")
+    main(*sys.argv[1:])
