@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests python -m benchmarks.equal_to OTHER_CHECKOUT [--steps 200]
 
-Writes the largest differences to runs/benchmarks/equal_to.json: of a gradient over its largest entry, of a loss over
-the loss.
+Training amplifies what rounding does, so the other checkout's losses stand beside its own from initial weights of which
+each is one rounding larger or smaller. Writes the largest differences to runs/benchmarks/equal_to.json: of a gradient
+over its largest entry, of a loss over the loss.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from benchmarks.against import ROOT, environment_of
 
 PROGRAMS = ("ved ved_vattn_mean", "nmt soft B", "nmt bam_weibull B", "nmt variational_sample B")
 SMALLEST = 1e-30
+STEPS = (1, 10, 20, 50, 100, 200)
 # What is Keras's where an older library has not its own.
 OF_KERAS = ("LSTM", "Dropout")
 
@@ -38,14 +40,32 @@ def gradients(case):
     return {f"{case.name}|{index}": x.numpy() for index, x in enumerate(step().values())}
 
 
-def losses(row, num_steps):
+def round_weights(model):
+    """Make each weight one rounding larger or smaller."""
+    generator = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        value = weight.numpy()
+        weight.assign(np.nextafter(value, np.where(generator.random(value.shape) < 0.5, -np.inf, np.inf).astype("f")))
+
+
+def losses(row, num_steps, is_rounded):
+    import keras
     from benchmarks.against import build_program
 
+    compile_model = keras.Model.compile
+
+    def compile_rounded(model, *arguments, **options):
+        round_weights(model)
+        compile_model(model, *arguments, **options)
+
+    if is_rounded:
+        keras.Model.compile = compile_rounded
     step = build_program("graph", *row.split())
+    keras.Model.compile = compile_model
     return np.asarray([np.ravel(step())[0] for _ in range(num_steps)], np.float64)
 
 
-def work(path, num_steps):
+def work(path, num_steps, is_rounded):
     """Write what this process's library computes."""
     import keras
 
@@ -57,31 +77,30 @@ def work(path, num_steps):
     from battery_table import CASES
 
     found = {}
-    for case in CASES:
+    for case in [] if is_rounded else CASES:
         found |= gradients(case)
     for row in PROGRAMS:
-        found[f"losses|{row}"] = losses(row, num_steps)
+        found[f"losses|{row}"] = losses(row, num_steps, is_rounded)
     print(f"{keras_vattn.__file__}: {len(CASES)} rows of the battery")
     np.savez(path, **found)
 
 
-def computed_by(checkout, folder, num_steps):
+def computed_by(checkout, folder, *arguments):
     path = pathlib.Path(folder, "found.npz")
-    command = [sys.executable, "-c", f"from benchmarks.equal_to import work; work({str(path)!r}, {num_steps})"]
+    command = [sys.executable, "-c", f"from benchmarks.equal_to import work; work{(str(path), *arguments)}"]
     subprocess.run(command, env=environment_of(checkout), cwd=checkout, check=True)
     with np.load(path) as file:
         return dict(file)
 
 
 def compare(new, old):
-    """Return the largest difference of each row."""
+    """Return the largest difference of each row, and of each program after some steps."""
     found = {}
     for name, x in new.items():
-        if name not in old:
-            continue
         row = name.partition("|")[0]
         if row == "losses":
-            found[name] = float(np.max(np.abs(x - old[name]) / np.abs(old[name])))
+            steps = np.abs(x - old[name]) / np.abs(old[name])
+            found[name] = {count: float(steps[:count].max()) for count in STEPS if count <= len(steps)}
         else:
             difference = np.max(np.abs(x - old[name]), initial=0.0) / np.max(np.abs(old[name]), initial=SMALLEST)
             found[row] = max(found.get(row, 0.0), float(difference))
@@ -89,9 +108,12 @@ def compare(new, old):
 
 
 def main(options):
+    other = options.other.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        new, old = (computed_by(path, folder, options.steps) for path in (ROOT, options.other.resolve()))
-    found = compare(new, old)
+        old = computed_by(other, folder, options.steps, False)
+        rounded = compare(computed_by(other, folder, options.steps, True), old)
+        found = compare(computed_by(ROOT, folder, options.steps, False), old)
+    found |= {f"{name}, the other one's own, of rounded weights": x for name, x in rounded.items()}
     path = pathlib.Path("runs/benchmarks/equal_to.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=2))
@@ -99,9 +121,8 @@ def main(options):
     print(f"{len(rows)} rows of the battery; largest differences of a gradient:")
     for name, x in sorted(rows.items(), key=lambda item: -item[1])[:8]:
         print(f"  {name:50} {x:.1e}")
-    for name in found.keys() - rows.keys():
-        steps = np.abs(new[name] - old[name]) / np.abs(old[name])
-        print(f"  {name}: " + ", ".join(f"{steps[:n].max():.1e} in {n} steps" for n in (1, 10, 50, options.steps)))
+    for name in sorted(found.keys() - rows.keys()):
+        print(f"  {name}: " + ", ".join(f"{x:.1e} in {count} steps" for count, x in found[name].items()))
 
 
 if __name__ == "__main__":
