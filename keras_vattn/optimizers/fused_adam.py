@@ -10,7 +10,8 @@ class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` in one pass over every weight, by TensorFlow's own kernel.
 
     The same arguments, variables and results, up to rounding; Keras's is a dozen passes. `global_clipnorm` scales
-    gradients where their norm is above it, and leaves them where they stand otherwise. `amsgrad=True` is Keras's.
+    gradients where their norm is above it, and leaves them where they stand otherwise. `amsgrad=True` is Keras's, and
+    so is, without `global_clipnorm`, the step of an embedding.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -24,7 +25,8 @@ class FusedAdam(keras.optimizers.Adam):
     """
 
     def update_step(self, gradient, variable, learning_rate):
-        if self.amsgrad:
+        # Of a gradient that is rows of a weight, with some of them twice, Keras sums the squares.
+        if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
         dtype, index = variable.dtype, self._get_variable_index(variable)
@@ -50,9 +52,10 @@ class FusedAdam(keras.optimizers.Adam):
     def _clip_gradients(self, grads):
         if self.clipnorm or not self.global_clipnorm:
             return super()._clip_gradients(grads)
+        # As in Keras: of an embedding's gradient, the norm of all its rows, those of one word apart.
+        norm = tf.linalg.global_norm([x for x in grads if x is not None])
         grads = [None if x is None else tf.convert_to_tensor(x) for x in grads]
         given = [x for x in grads if x is not None]
-        norm = tf.linalg.global_norm(given)
         # A norm that is no finite number makes the gradients NaN, as in Keras.
         scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm) + (norm - norm)
         scaled = iter(

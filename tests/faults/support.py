@@ -254,4 +254,20 @@ FAULTS = [
         ("tests/recurrent/test_training_loop.py",),
         "nobody_has_any_more",
     ),
+    Fault(
+        "FusedAdam: the norm of an embedding's gradient is not Keras's",
+        "optimizers/fused_adam.py",
+        "tf.linalg.global_norm([x for x in grads if x is not None])",
+        "tf.linalg.global_norm([tf.convert_to_tensor(x) for x in grads if x is not None])",
+        ("tests/optimizers/test_fused_adam.py",),
+        "gradients_of_rows",
+    ),
+    Fault(
+        "FusedAdam: the rows of an embedding are summed before they are squared",
+        "optimizers/fused_adam.py",
+        "if self.amsgrad or isinstance(gradient, tf.IndexedSlices):",
+        "if self.amsgrad:",
+        ("tests/optimizers/test_fused_adam.py",),
+        "gradients_of_rows",
+    ),
 ]
