@@ -61,7 +61,7 @@ class TokenLogLikelihood(keras.layers.Layer):
     Returns:
         Float32, in nats. With targets their log-likelihood under each z_k, (B, T, K); words of `ignore_class`, and
         those that `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With
-        `log_weights` the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of candidates: exact
+        `log_weights` the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of words: exact
         where all keys are enumerated, K-max where the most probable ones are given, an average over draws where they
         are draws. With neither log p(v | z_k), (B, T, K, V).
 

@@ -346,5 +346,54 @@ def test_the_marginal_of_improbable_words(jit_compile):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
-def test_the_marginal_of_no_word():
-    assert built()(INPUTS[:0], log_weights=np.zeros((0, STEPS, CANDIDATES), "float32")).shape == (0, STEPS, VOCABULARY)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_marginal_of_no_word(jit_compile):
+    layer = built()
+    signature = [tf.TensorSpec((None, STEPS, None, WIDTH)), tf.TensorSpec((None, STEPS, None))]
+    compiled = tf.function(
+        lambda x, log_weights: layer(x, log_weights=log_weights), input_signature=signature, jit_compile=jit_compile
+    )
+    found = compiled(tf.constant(INPUTS[:0]), tf.zeros((0, STEPS, CANDIDATES)))
+    assert found.shape == (0, STEPS, VOCABULARY)
+
+
+def test_the_gradient_of_the_marginal_of_improbable_words():
+    """Every candidate has its share of the gradient of a word; plain TensorFlow in float64 is right to all digits."""
+    layer = built()
+    scale, log_weights = 1e4, np.zeros((BATCH, STEPS, CANDIDATES))
+
+    def gradients(log_words_of, dtype):
+        inputs = tf.constant(INPUTS * scale, dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = tf.reduce_sum(log_words_of(inputs) * np.cos(np.arange(VOCABULARY)))
+        return tape.gradient(value, inputs)
+
+    def reference(inputs):
+        log_words = tf.nn.log_softmax(inputs @ tf.cast(layer.kernel.value, "float64"))
+        return tf.reduce_logsumexp(log_words, axis=2)
+
+    layer.bias.assign(np.zeros(VOCABULARY))
+    found = gradients(lambda x: layer(x, log_weights=log_weights.astype("float32")), "float32")
+    expected = gradients(reference, "float64")
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_the_gradient_of_a_saved_prediction(tmp_path):
+    layer = built(chunk_size=7)
+    signature = [tf.TensorSpec((None, STEPS, CANDIDATES, WIDTH)), tf.TensorSpec((None, STEPS, CANDIDATES))]
+    module = tf.Module()
+    module.kernel, module.bias = layer.kernel.value, layer.bias.value
+    module.predict = tf.function(lambda x, y: layer(x, log_weights=y), input_signature=signature)
+    inputs, log_weights = tf.constant(INPUTS), tf.constant(UPSTREAM)
+
+    def gradient(predict):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = tf.reduce_sum(tf.sin(predict(inputs, log_weights)))
+        return tape.gradient(value, inputs)
+
+    expected = gradient(module.predict)
+    tf.saved_model.save(module, tmp_path, options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
+    loaded = tf.saved_model.load(tmp_path)
+    np.testing.assert_allclose(gradient(loaded.predict), expected, rtol=1e-5, atol=1e-6)
