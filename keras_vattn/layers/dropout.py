@@ -8,9 +8,9 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, fast under XLA on a CPU.
 
-    The same arguments, and in float32 the same draws from the same seed; Keras's are made one at a time and four times
-    over where XLA compiles a step for a CPU, and are other ones there. In half precision the mask is that of float32.
-    Replicas draw masks of their own.
+    The same arguments, and the draws that Keras's has in float32 from the same seed. XLA on a CPU makes Keras's masks
+    entry by entry, and anew for each of four numbers; they are other ones there, and in other dtypes. The mask here is
+    the same in every dtype, with and without XLA. Replicas draw masks of their own.
 
     Args:
         rate: Probability that an entry is dropped, in [0, 1].
@@ -24,7 +24,7 @@ class Dropout(keras.layers.Dropout):
         A tensor of the shape and dtype of the inputs, what is kept divided by 1 - rate.
 
     Raises:
-        ValueError: As `keras.layers.Dropout`.
+        ValueError: As `keras.layers.Dropout`: for a rate outside [0, 1], and for inputs that are no floats.
 
     Example:
 
@@ -40,6 +40,9 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not training or not 0 < self.rate < 1:
             return super().call(inputs, training)
+        inputs = tf.convert_to_tensor(inputs)
+        if not inputs.dtype.is_floating:
+            raise ValueError(f"`inputs` must be floats, to be scaled. Received: inputs.dtype={inputs.dtype.name}")
         # As Keras makes an int32 of it.
         seed = tf.cast(tf.math.floormod(self.seed_generator.next(), tf.int32.max - 1), tf.int32)
         shape = tf.shape(inputs)
@@ -48,4 +51,5 @@ class Dropout(keras.layers.Dropout):
         elif inputs.shape.is_fully_defined():
             shape = tuple(inputs.shape)
         kept = random.dropout_mask(shape, self.rate, random.fold_in_replica(seed))
-        return tf.where(kept, inputs * (1.0 / (1.0 - self.rate)), tf.zeros((), inputs.dtype))
+        dropped = tf.where(kept, inputs * (1.0 / (1.0 - self.rate)), tf.zeros((), inputs.dtype))
+        return tf.ensure_shape(dropped, inputs.shape)

@@ -31,12 +31,17 @@ def test_the_draws_under_xla_are_those_outside():
         np.testing.assert_array_equal(compiled(X) == 0.0, reference(X, training=True) == 0.0)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_the_seed_0(rate):
-    """Both branches of the condition that keeps XLA from fusing draw."""
-    masks = [random.dropout_mask((1000,), rate, tf.constant(seed)) for seed in ([0, 0], [0, 1])]
-    for mask in masks:
-        assert abs(np.mean(mask) - (1.0 - rate)) < 0.07
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
+def test_the_draws_are_those_of_keras_for_seeds_at_the_ends(seed):
+    """Whose first state is [seed, 0], and 0 modulo the largest int32 less one for some."""
+    ours, of_keras = (layer(0.5, seed=seed) for layer in (Dropout, keras.layers.Dropout))
+    for _ in range(2):
+        np.testing.assert_array_equal(ours(X, training=True), of_keras(X, training=True))
+
+
+def test_both_branches_of_the_condition_that_keeps_xla_from_fusing_draw():
+    mask = random.dropout_mask((1000,), 0.5, tf.fill((2,), tf.int32.min))
+    assert abs(np.mean(mask) - 0.5) < 0.07
 
 
 def test_the_mask_is_shared_along_axes_of_size_1():
@@ -76,16 +81,21 @@ def test_a_nan_that_is_dropped_is_gone():
     assert (result[~np.isnan(result)] == 0.0).all()
 
 
-def test_what_keras_drops_is_loaded_as_ours_and_the_other_way():
+def test_each_is_made_from_the_config_of_the_other():
     ours, of_keras = pair(0.5, noise_shape=(None, 1, 7))
-    config = ours.get_config()
-    assert {**config, "name": None} == {**of_keras.get_config(), "name": None}
-    assert Dropout.from_config(config).noise_shape == (None, 1, 7)
+    for one, other in ((ours, keras.layers.Dropout), (of_keras, Dropout)):
+        assert other.from_config(one.get_config()).get_config() == one.get_config()
 
 
-def test_errors_are_those_of_keras():
+def test_errors():
     with pytest.raises(ValueError, match=r"Received: rate=1\.5"):
         Dropout(1.5)
+    layer = Dropout(0.5, seed=3)
+    before = layer.seed_generator.state.numpy()
+    for dtype in ("int32", "bool"):
+        with pytest.raises(ValueError, match=f"floats.*inputs.dtype={dtype}"):
+            layer(tf.cast(X, dtype), training=True)
+    np.testing.assert_array_equal(layer.seed_generator.state.numpy(), before)
 
 
 @pytest.mark.parametrize("max_rows", [2, 256])
