@@ -103,6 +103,8 @@ def compare(new, old):
             found[name] = {count: float(steps[:count].max()) for count in STEPS if count <= len(steps)}
         else:
             difference = np.max(np.abs(x - old[name]), initial=0.0) / np.max(np.abs(old[name]), initial=SMALLEST)
+            if x.shape != old[name].shape or not np.isfinite(difference):
+                raise ValueError(f"{name}: {x.shape} and {old[name].shape}, difference {difference}")
             found[row] = max(found.get(row, 0.0), float(difference))
     return found
 

@@ -12,13 +12,19 @@ from benchmarks.paired import interleave, median_interval, report
 
 from keras_vattn.latent_alignment import token_log_likelihood
 
-SIZES = "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping"
+SIZES = {
+    "A": "B 6, S 25, T 25, V 14,000, paper preset, Adam and clipping",
+    "B": "B 32, S 13, T 14, V 5,500, widths of 256, Adam and clipping",
+}
 
 
-def test_step_over_soft():
-    steps = {model: training_step(model) for model in MODELS}
+@pytest.mark.parametrize("setting", SIZES)
+def test_step_over_soft(setting):
+    steps = {model: training_step(model, setting) for model in MODELS}
     products = {
-        (model, part): matrix_products(shapes) for model in MODELS for part, shapes in product_shapes(model).items()
+        (model, part): matrix_products(shapes)
+        for model in MODELS
+        for part, shapes in product_shapes(model, setting).items()
     }
     seconds = interleave({**steps, **products}, num_rounds=12)
     rows = []
@@ -30,7 +36,7 @@ def test_step_over_soft():
         rows.append((f"{model}, its matrix products", median_interval(1e3 * of_model), "ms"))
         rows.append((f"{model}, those of the words", median_interval(1e3 * words), "ms"))
         rows.append((f"{model} / its products", median_interval(seconds[model] / of_model), "ratio"))
-    report(f"nmt step: {SIZES}", rows)
+    report(f"nmt step {setting}: {SIZES[setting]}", rows)
 
 
 def peak_memory(*arguments, num_processes=3):
@@ -46,15 +52,16 @@ def peak_memory(*arguments, num_processes=3):
     return np.asarray(peaks)
 
 
-def test_peak_memory():
+@pytest.mark.parametrize("setting", SIZES)
+def test_peak_memory(setting):
     """Peak resident memory of a process that runs two steps, less that before them; three processes a model."""
     rows, medians = [], {}
     for model in MODELS:
-        peaks = peak_memory(model, "A").max(axis=1)
+        peaks = peak_memory(model, setting).max(axis=1)
         medians[model] = float(np.median(peaks))
         rows.append((model, (medians[model], min(peaks), max(peaks)), "MiB"))
         rows.append((f"{model} / soft", (medians[model] / medians["soft"],) * 3, "ratio"))
-    report(f"nmt memory: {SIZES}, median [smallest, largest] of three processes", rows)
+    report(f"nmt memory {setting}: {SIZES[setting]}, median [smallest, largest] of three processes", rows)
 
 
 @pytest.mark.parametrize(
