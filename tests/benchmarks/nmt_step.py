@@ -62,7 +62,7 @@ def setting_of(name):
     if not change:
         return SETTINGS[letter]
     size, value = change.split("-")
-    sizes = {"batch": ("batch",), "length": ("source", "steps")}[size]
+    sizes = ("source", "steps") if size == "length" else (size,)
     return dataclasses.replace(SETTINGS[letter], **dict.fromkeys(sizes, int(value)))
 
 

@@ -7,30 +7,32 @@ from benchmarks.paired import interleave, median_interval, report
 
 import keras_vattn
 
-BATCH, LENGTH, UNITS, VOCABULARY = 32, 20, 64, 2000
+BATCH, LENGTH = 32, 20
 OF_KERAS = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "FusedAdam": keras.optimizers.Adam}
 
 
-def training_step(ours, jit):
+def training_step(ours, jit, units, vocabulary_size):
     """One step of `fit`; `ours` names what is the library's."""
     keras.utils.set_random_seed(0)
     found = {name: getattr(keras_vattn, name) if name in ours else of_keras for name, of_keras in OF_KERAS.items()}
-    layers = [keras.layers.Embedding(VOCABULARY, UNITS), found["Dropout"](0.3, seed=1)]
-    layers += [keras.layers.Bidirectional(found["LSTM"](UNITS, return_sequences=True)) for _ in range(2)]
+    layers = [keras.layers.Embedding(vocabulary_size, units), found["Dropout"](0.3, seed=1)]
+    layers += [keras.layers.Bidirectional(found["LSTM"](units, return_sequences=True)) for _ in range(2)]
     model = keras.Sequential([*layers, keras.layers.Dense(20, "softmax")])
     optimizer = found["FusedAdam"](1e-3, global_clipnorm=5.0)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", jit_compile=jit)
     generator = np.random.default_rng(0)
-    x, y = generator.integers(0, VOCABULARY, (BATCH, LENGTH)), generator.integers(0, 20, (BATCH, LENGTH))
+    x, y = generator.integers(0, vocabulary_size, (BATCH, LENGTH)), generator.integers(0, 20, (BATCH, LENGTH))
     return lambda: model.train_on_batch(x, y)
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_a_tagger(jit):
+@pytest.mark.parametrize(("units", "vocabulary_size"), [(64, 2000), (256, 20_000)])
+def test_a_tagger(jit, units, vocabulary_size):
     swaps = {"Keras": (), "LSTM": ("LSTM",), "LSTM, Dropout": ("LSTM", "Dropout"), "all three": tuple(OF_KERAS)}
-    steps = {name: training_step(ours, jit) for name, ours in swaps.items()}
-    seconds = interleave(steps, num_rounds=100, num_warm_up=5)
+    steps = {name: training_step(ours, jit, units, vocabulary_size) for name, ours in swaps.items()}
+    seconds = interleave(steps, num_rounds=60, num_warm_up=5)
     rows = [(name, median_interval(1e3 * seconds[name]), "ms") for name in steps]
     rows += [(f"{name} / Keras", median_interval(seconds[name] / seconds["Keras"]), "ratio") for name in steps]
     kind = "under XLA" if jit else "graph"
-    report(f"keras swap {kind}: tagger, batch {BATCH}, {LENGTH} words, two bidirectional LSTMs of {UNITS}", rows)
+    title = f"keras swap {kind} {units}: tagger, batch {BATCH}, {LENGTH} words of {vocabulary_size:,}, "
+    report(title + f"two bidirectional LSTMs of {units}", rows)

@@ -80,17 +80,19 @@ def test_xla_over_graph(model, setting):
     report(f"nmt xla {model} {setting}: a step under XLA over that in graph mode", rows)
 
 
-def test_growth():
-    """Seconds of a step over the length of both sentences, and the slope of their logarithms."""
+@pytest.mark.parametrize("size", ["source", "steps", "length"])
+def test_growth(size):
+    """Seconds of a step over the length of one sentence, or of both, whose scores are T times S, and the slope of their
+    logarithms."""
     lengths = (16, 32, 64, 128, 256)
     rows = []
     for model in ("soft", "variational_sample"):
-        steps = {length: training_step(model, f"B-length-{length}") for length in lengths}
+        steps = {length: training_step(model, f"B-{size}-{length}") for length in lengths}
         seconds = interleave(steps, num_rounds=8)
         slopes = np.polyfit(np.log(lengths), np.log([seconds[length] for length in lengths]), 1)[0]
-        rows += [(f"{model}, T and S {length}", median_interval(1e3 * seconds[length]), "ms") for length in lengths]
+        rows += [(f"{model}, {size} {length}", median_interval(1e3 * seconds[length]), "ms") for length in lengths]
         rows.append((f"{model}, slope", median_interval(slopes), "log-log"))
-    report("nmt growth: B 32, V 5,500, widths of 256, Adam and clipping", rows)
+    report(f"nmt growth {size}: B 32, V 5,500, widths of 256, Adam and clipping", rows)
 
 
 @pytest.mark.parametrize("inference", ["exact", "kmax:5"])
