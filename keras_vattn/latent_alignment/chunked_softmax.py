@@ -9,7 +9,6 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_vattn.latent_alignment.categorical import LOG_ZERO
 from keras_vattn.support.gradients import custom_gradient
 
 # Probabilities above have all their digits in float32.
@@ -40,11 +39,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         of_rows = _Words(targets) if targets.dtype.is_integer else _Votes(targets)
         output = _Output(inputs, tf.cast(kernel, inputs.dtype), tf.cast(bias, inputs.dtype), of_rows)
         num_rows = tf.shape(inputs)[0]
-        num_chunks = tf.maximum(_ceiling(num_rows, chunk_size), 1)
-        size = _ceiling(num_rows, num_chunks)
+        num_chunks = tf.maximum(ceiling(num_rows, chunk_size), 1)
+        size = ceiling(num_rows, num_chunks)
         wanted = tf.ones((num_rows,), tf.bool) if counted is None else counted
         chunks, num_wanted = _wanted_first(wanted, num_chunks, size)
-        part_size = _ceiling(size, num_parts)
+        part_size = ceiling(size, num_parts)
         parts = [slice(part * part_size, (part + 1) * part_size) for part in range(num_parts)]
         # What stands in a condition TensorFlow neither fuses nor changes in place.
         in_parts = counted is not None and num_parts > 1
@@ -79,87 +78,6 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         return log_likelihood, backward
 
     return function(*(tf.convert_to_tensor(x) for x in (inputs, kernel, bias)))
-
-
-def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
-    """Return log sum_k exp(log_weights[:, k]) softmax(inputs[:, k] W + b), float32 (N, V), over chunks of rows.
-
-    Args:
-        inputs: (N, K, D), in the dtype of the matrix products.
-        kernel: W, float32 (D, V).
-        bias: b, float32 (V,).
-        log_weights: Float32 (N, K).
-        chunk_size: Largest number of rows and candidates (N times K) whose logits exist at a time; one row at least.
-    """
-
-    @custom_gradient
-    def function(inputs, kernel, bias, log_weights):
-        num_rows, count = tf.shape(inputs)[0], tf.shape(inputs)[1]
-        width, vocabulary_size = kernel.shape
-        num_chunks = tf.maximum(_ceiling(num_rows, tf.maximum(chunk_size // tf.maximum(count, 1), 1)), 1)
-        size = tf.maximum(_ceiling(num_rows, num_chunks), 1)
-        cast_kernel, cast_bias = (tf.cast(x, inputs.dtype) for x in (kernel, bias))
-
-        def in_chunks(x):
-            padded = tf.pad(x, [[0, num_chunks * size - num_rows]] + [[0, 0]] * (len(x.shape) - 1))
-            return tf.reshape(padded, tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
-
-        def together(chunks):
-            return tf.reshape(chunks, tf.concat([[num_chunks * size], tf.shape(chunks)[2:]], axis=0))[:num_rows]
-
-        inputs_of, log_weights_of = in_chunks(inputs), in_chunks(log_weights)
-
-        def logits_of(chunk):
-            rows = tf.reshape(inputs_of[chunk], tf.stack([size * count, width]))
-            logits = tf.cast(tf.nn.bias_add(tf.matmul(rows, cast_kernel), cast_bias), tf.float32)
-            return tf.reshape(logits, tf.stack([size, count, vocabulary_size]))
-
-        def body(chunk, values):
-            value = _log_mixture(logits_of(chunk), log_weights_of[chunk])
-            return chunk + 1, tf.tensor_scatter_nd_update(values, [[chunk]], value[None])
-
-        start = tf.zeros(tf.stack([num_chunks, size, vocabulary_size]))
-        (values,) = _loop_over(num_chunks, body, start)
-
-        def backward(upstream):
-            upstream_of = in_chunks(upstream)
-
-            def add_chunk(chunk, by_inputs, by_kernel, by_bias, by_log_weights):
-                logits, share = logits_of(chunk), upstream_of[chunk][:, None]
-                share *= tf.nn.softmax(tf.nn.log_softmax(logits) + log_weights_of[chunk][..., None], axis=1)
-                by_weight = tf.reduce_sum(share, axis=2)
-                by_logits = tf.reshape(share - tf.nn.softmax(logits) * by_weight[..., None], (-1, vocabulary_size))
-                narrow = tf.cast(by_logits, inputs.dtype)
-                by_rows = tf.reshape(tf.matmul(narrow, cast_kernel, transpose_b=True), tf.stack([size, count, width]))
-                rows = tf.reshape(inputs_of[chunk], (-1, width))
-                return (
-                    chunk + 1,
-                    tf.tensor_scatter_nd_update(by_inputs, [[chunk]], by_rows[None]),
-                    by_kernel + tf.cast(tf.matmul(rows, narrow, transpose_a=True), tf.float32),
-                    by_bias + tf.reduce_sum(by_logits, axis=0),
-                    tf.tensor_scatter_nd_update(by_log_weights, [[chunk]], by_weight[None]),
-                )
-
-            start = tuple(tf.zeros_like(x) for x in (inputs_of, kernel, bias, log_weights_of))
-            found = _loop_over(num_chunks, add_chunk, *start)
-            return together(found[0]), found[1], found[2], together(found[3])
-
-        return together(values), backward
-
-    return function(*(tf.convert_to_tensor(x) for x in (inputs, kernel, bias, log_weights)))
-
-
-def _log_mixture(logits, log_weights):
-    """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
-    largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
-    mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # Where one has no digits left, by logarithms: that is three more passes over the logits.
-    value = tf.cond(
-        tf.reduce_all(mixture > SMALLEST),
-        lambda: tf.math.log(mixture) + largest,
-        lambda: tf.reduce_logsumexp(tf.nn.log_softmax(logits) + log_weights[..., None], axis=1),
-    )
-    return tf.maximum(value, LOG_ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,10 +225,6 @@ def _loop(enter, condition, body, start, *variables):
     )
 
 
-def _loop_over(num_chunks, body, *variables):
-    condition = lambda chunk, *_: chunk < num_chunks  # noqa: E731
-    return tf.while_loop(condition, body, (tf.constant(0), *variables), parallel_iterations=1)[1:]
-
-
-def _ceiling(number, divisor):
+def ceiling(number, divisor):
+    """Return a quotient, rounded up."""
     return -(-number // divisor)
