@@ -3,14 +3,15 @@
     PYTHONPATH=tests python -m benchmarks.against OTHER_CHECKOUT [WORDS OF ROWS ...] [--threads 1 2] [--kinds graph jit]
     ... --memory
 
-Prints milliseconds and ratios of all rows, or of those whose name holds one of the words, and writes them to
-runs/benchmarks/; with `--memory` the peaks of processes of their own. Steps of translation models stand beside their
-matrix products, each of its own shape, too.
+Prints milliseconds and ratios of all rows, or of those whose name one of the words (regular expressions) is found in,
+and writes them to runs/benchmarks/; with `--memory` the peaks of processes of their own. Steps of translation models
+stand beside their matrix products, each of its own shape, too.
 """
 
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import timeit
@@ -203,7 +204,7 @@ def measure_memory(options):
 
 def chosen_rows(options):
     rows = [row for row in PROGRAMS if row.startswith("nmt")] if options.memory else (*ROWS, *PROGRAMS)
-    return [row for row in rows if not options.words or any(word in row for word in options.words)]
+    return [row for row in rows if not options.words or any(re.search(word, row) for word in options.words)]
 
 
 def main(options):
