@@ -159,6 +159,14 @@ FAULTS = [
         "step_that_draws",
     ),
     Fault(
+        "backward loop: what a product means is one thing for all threads",
+        "support/products.py",
+        "_local = threading.local()\n",
+        '_local = type("Shared", (), {})()\n',
+        LOOP,
+        "two_threads",
+    ),
+    Fault(
         "backward loop: the noise has a gradient",
         "support/loop.py",
         "is_noise[name] = tree.map_structure(lambda _: True,",

@@ -1,5 +1,8 @@
 """The gradients of what all steps of a loop share, computed after it."""
 
+import concurrent.futures
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -249,6 +252,32 @@ def test_a_loop_in_a_loop():
         return tape.gradient(loss, kernel)
 
     np.testing.assert_allclose(tf.function(gradient, autograph=False)(kernel), gradient(kernel), rtol=1e-4, atol=1e-5)
+
+
+def test_two_threads_trace_at_once():
+    both = threading.Barrier(2)
+
+    def gradient_of(scale):
+        def step(x, hidden):
+            both.wait(60)
+            hidden = tf.tanh(scale * product(tf.concat([x, hidden], axis=-1), KERNEL))
+            both.wait(60)
+            return hidden, hidden
+
+        def gradient(inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                loss = tf.reduce_sum(scan(step, tf.zeros((BATCH, UNITS)), inputs, STEPS, True)[0])
+            return tape.gradient(loss, inputs)
+
+        return tf.function(gradient, autograph=False)(tf.constant(INPUTS))
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(gradient_of, (0.5, 2.0)))
+        both = threading.Barrier(1)
+        expected = [gradient_of(scale) for scale in (0.5, 2.0)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_no_step_has_no_gradient():
