@@ -142,30 +142,39 @@ MOST_ROWS = 4096
 
 
 def matrix_products(shapes):
-    """Return a function that computes products, (how many, m, k, n), as TensorFlow does outside of a loop."""
+    """Return a function that computes products, (how many, m, k, n), one after the other, as TensorFlow does outside of
+    a loop."""
     generator = np.random.default_rng(0)
 
     def variable(*shape):
         return tf.Variable(generator.normal(size=shape).astype("float32"))
 
-    runs, kernels = [], {}
+    short, cut, kernels = [], [], {}
     for count, m, k, n in shapes:
         # The longest side is cut; each product has rows of its own, or TensorFlow would compute it once.
         parts = max(1, -(-max(m, k) // MOST_ROWS))
-        rows = variable(count, m if k > m else -(-m // parts), k if m >= k else -(-k // parts))
-        if (rows.shape[2], n) not in kernels:
-            kernels[rows.shape[2], n] = variable(rows.shape[2], n)
-        runs.append((rows, kernels[rows.shape[2], n], parts))
+        m, k = (m, -(-k // parts)) if k > m else (-(-m // parts), k)
+        kernel = kernels.setdefault((k, n), variable(k, n))
+        pairs = [(variable(m, k), kernel) for _ in range(count)]
+        (cut if parts > 1 else short).append((pairs, parts))
 
     @tf.function(autograph=False)
-    def one(rows, kernel):
-        # An entry of each: what nothing reads is not computed.
-        return tf.stack([tf.matmul(x, kernel)[0, 0] for x in tf.unstack(rows)])
+    def compute(pairs):
+        entries = []
+        for rows, kernel in pairs:
+            # An entry of each: what nothing reads is not computed.
+            with tf.control_dependencies(entries[-1:]):
+                entries.append(tf.matmul(rows, kernel)[0, 0])
+        return tf.stack(entries)
+
+    short = [pair for pairs, _ in short for pair in pairs]
 
     def run():
-        for rows, kernel, parts in runs:
+        if short:
+            compute(short).numpy()
+        for pairs, parts in cut:
             for _ in range(parts):
-                one(rows, kernel).numpy()
+                compute(pairs).numpy()
 
     return run
 
