@@ -1,10 +1,11 @@
 """Gradients and losses of this checkout less those of another: of every row of the battery, and of steps of training.
 
-    PYTHONPATH=tests python -m benchmarks.equal_to OTHER_CHECKOUT [--steps 200]
+    PYTHONPATH=tests python -m benchmarks.equal_to OTHER_CHECKOUT [PROGRAMS ...] [--steps 200] [--roundings 1]
 
-Training amplifies what rounding does, so the other checkout's losses stand beside its own from initial weights of which
-each is one rounding larger or smaller. Writes the largest differences to runs/benchmarks/equal_to.json: of a gradient
-over its largest entry, of a loss over the loss.
+Of programs whose name holds one of the words alone, where some are given. Training amplifies what rounding does, so the
+other checkout's losses stand beside its own from initial weights of which each is one rounding larger or smaller; of
+several such roundings both checkouts' smallest and largest loss. Writes to runs/benchmarks/equal_to*.json the largest
+differences: of a gradient over its largest entry, of a loss over the loss.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from benchmarks.against import ROOT, environment_of
 
 PROGRAMS = ("ved ved_vattn_mean", "nmt soft B", "nmt bam_weibull B", "nmt variational_sample B")
 SMALLEST = 1e-30
-STEPS = (1, 10, 20, 50, 100, 200)
+STEPS = (1, 10, 20, 30, 40, 50, 60, 100, 200)
 # What is Keras's where an older library has not its own.
 OF_KERAS = ("LSTM", "Dropout")
 
@@ -40,33 +41,34 @@ def gradients(case):
     return {f"{case.name}|{index}": x.numpy() for index, x in enumerate(step().values())}
 
 
-def round_weights(model):
+def round_weights(model, seed):
     """Make each weight one rounding larger or smaller."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     for weight in model.trainable_variables:
         value = weight.numpy()
         weight.assign(np.nextafter(value, np.where(generator.random(value.shape) < 0.5, -np.inf, np.inf).astype("f")))
 
 
-def losses(row, num_steps, is_rounded):
+def losses(row, num_steps, rounding):
     import keras
     from benchmarks.against import build_program
 
     compile_model = keras.Model.compile
 
     def compile_rounded(model, *arguments, **options):
-        round_weights(model)
+        round_weights(model, rounding)
         compile_model(model, *arguments, **options)
 
-    if is_rounded:
+    keras.utils.set_random_seed(0)
+    if rounding is not None:
         keras.Model.compile = compile_rounded
     step = build_program("graph", *row.split())
     keras.Model.compile = compile_model
     return np.asarray([np.ravel(step())[0] for _ in range(num_steps)], np.float64)
 
 
-def work(path, num_steps, is_rounded):
-    """Write what this process's library computes."""
+def work(path, words, num_steps, rounding=None):
+    """Write what this process's library computes; `rounding` is the seed of that of the initial weights."""
     import keras
 
     import keras_vattn
@@ -77,11 +79,12 @@ def work(path, num_steps, is_rounded):
     from battery_table import CASES
 
     found = {}
-    for case in [] if is_rounded else CASES:
+    for case in [] if rounding is not None or words else CASES:
         found |= gradients(case)
     for row in PROGRAMS:
-        found[f"losses|{row}"] = losses(row, num_steps, is_rounded)
-    print(f"{keras_vattn.__file__}: {len(CASES)} rows of the battery")
+        if not words or any(word in row for word in words):
+            found[f"losses|{row}"] = losses(row, num_steps, rounding)
+    print(f"{keras_vattn.__file__}: {len(found)} arrays")
     np.savez(path, **found)
 
 
@@ -109,26 +112,40 @@ def compare(new, old):
     return found
 
 
+def ranges(runs):
+    """Return the smallest and the largest loss of runs of one program after some steps."""
+    of_steps = np.stack(runs, axis=1)
+    return {count: [*map(float, (x.min(), x.max()))] for count, x in enumerate(of_steps, 1) if count in STEPS}
+
+
 def main(options):
-    other = options.other.resolve()
+    other, what = options.other.resolve(), (options.words, options.steps)
     with tempfile.TemporaryDirectory() as folder:
-        old = computed_by(other, folder, options.steps, False)
-        rounded = compare(computed_by(other, folder, options.steps, True), old)
-        found = compare(computed_by(ROOT, folder, options.steps, False), old)
+        old, new = (computed_by(checkout, folder, *what) for checkout in (other, ROOT))
+        of_old = [computed_by(other, folder, *what, seed) for seed in range(options.roundings)]
+        of_new = [computed_by(ROOT, folder, *what, seed) for seed in range(options.roundings if of_old[1:] else 0)]
+    found, rounded = compare(new, old), compare(of_old[0], old)
     found |= {f"{name}, the other one's own, of rounded weights": x for name, x in rounded.items()}
-    path = pathlib.Path("runs/benchmarks/equal_to.json")
+    for whose, runs in (("this one's", of_new), ("the other one's", of_old if of_new else [])):
+        for name in runs[0] if runs else ():
+            found[f"range of {name}, {whose}, of rounded weights"] = ranges([run[name] for run in runs])
+    path = pathlib.Path("runs/benchmarks", "_".join(["equal_to", *options.words]) + ".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=2))
-    rows = {name: x for name, x in found.items() if not name.startswith("losses|")}
+    rows = {name: x for name, x in found.items() if "losses|" not in name}
     print(f"{len(rows)} rows of the battery; largest differences of a gradient:")
     for name, x in sorted(rows.items(), key=lambda item: -item[1])[:8]:
         print(f"  {name:50} {x:.1e}")
     for name in sorted(found.keys() - rows.keys()):
-        print(f"  {name}: " + ", ".join(f"{x:.1e} in {count} steps" for count, x in found[name].items()))
+        of_steps = {count: [x] if np.isscalar(x) else x for count, x in found[name].items()}
+        said = (f"{' to '.join(f'{x:.4g}' for x in values)} in {count} steps" for count, values in of_steps.items())
+        print(f"  {name}: {', '.join(said)}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("other", type=pathlib.Path)
+    parser.add_argument("words", nargs="*")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--roundings", type=int, default=1)
     main(parser.parse_args())
