@@ -259,9 +259,9 @@ def test_two_threads_trace_at_once():
 
     def gradient_of(scale):
         def step(x, hidden):
-            both.wait(60)
+            both.wait(300)
             hidden = tf.tanh(scale * product(tf.concat([x, hidden], axis=-1), KERNEL))
-            both.wait(60)
+            both.wait(300)
             return hidden, hidden
 
         def gradient(inputs):
