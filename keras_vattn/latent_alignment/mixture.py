@@ -26,14 +26,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         size = tf.maximum(ceiling(num_rows, num_chunks), 1)
         cast_kernel, cast_bias = (tf.cast(x, inputs.dtype) for x in (kernel, bias))
 
-        def in_chunks(x):
-            padded = tf.pad(x, [[0, num_chunks * size - num_rows]] + [[0, 0]] * (len(x.shape) - 1))
-            return tf.reshape(padded, tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
-
-        def together(chunks):
-            return tf.reshape(chunks, tf.concat([[num_chunks * size], tf.shape(chunks)[2:]], axis=0))[:num_rows]
-
-        inputs_of, log_weights_of = in_chunks(inputs), in_chunks(log_weights)
+        inputs_of, log_weights_of = (_in_chunks(x, num_chunks, size) for x in (inputs, log_weights))
 
         def logits_of(chunk):
             rows = tf.reshape(inputs_of[chunk], tf.stack([size * count, width]))
@@ -48,7 +41,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         (values,) = _loop_over(num_chunks, body, start)
 
         def backward(upstream):
-            upstream_of = in_chunks(upstream)
+            upstream_of = _in_chunks(upstream, num_chunks, size)
 
             def add_chunk(chunk, by_inputs, by_kernel, by_bias, by_log_weights):
                 logits, share = logits_of(chunk), upstream_of[chunk][:, None]
@@ -68,9 +61,9 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
 
             start = tuple(tf.zeros_like(x) for x in (inputs_of, kernel, bias, log_weights_of))
             found = _loop_over(num_chunks, add_chunk, *start)
-            return together(found[0]), found[1], found[2], together(found[3])
+            return _together(found[0], num_rows), found[1], found[2], _together(found[3], num_rows)
 
-        return together(values), backward
+        return _together(values, num_rows), backward
 
     return function(*(tf.convert_to_tensor(x) for x in (inputs, kernel, bias, log_weights)))
 
@@ -88,6 +81,17 @@ def _log_mixture(logits, log_weights):
     return tf.maximum(value, LOG_ZERO)
 
 
+def _in_chunks(x, num_chunks, size):
+    """Return rows (N, ...) as (num_chunks, size, ...), the last ones zeros."""
+    padding = [[0, num_chunks * size - tf.shape(x)[0]]] + [[0, 0]] * (len(x.shape) - 1)
+    return tf.reshape(tf.pad(x, padding), tf.concat([[num_chunks, size], tf.shape(x)[1:]], axis=0))
+
+
+def _together(chunks, num_rows):
+    num_chunks, size, *_ = tf.unstack(tf.shape(chunks))
+    return tf.reshape(chunks, tf.concat([[num_chunks * size], tf.shape(chunks)[2:]], axis=0))[:num_rows]
+
+
 def _loop_over(num_chunks, body, *variables):
-    condition = lambda chunk, *_: chunk < num_chunks  # noqa: E731
-    return tf.while_loop(condition, body, (tf.constant(0), *variables), parallel_iterations=1)[1:]
+    start = (tf.constant(0), *variables)
+    return tf.while_loop(lambda chunk, *_: chunk < num_chunks, body, start, parallel_iterations=1)[1:]

@@ -147,7 +147,6 @@ class TokenLogLikelihood(keras.layers.Layer):
             return tf.nn.log_softmax(ops.cast(logits, "float32"))
         entries = PREDICTION_ENTRIES if targets is None else CHUNK_ENTRIES
         chunk_size = self.chunk_size or max(entries // self.vocabulary_size, 1)
-        num_parts = 1 if inputs.shape[-2] == 1 else NUM_PARTS
         rows = ops.reshape(inputs, (num_words, num_candidates, width))
         if targets is None:
             log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
@@ -165,6 +164,7 @@ class TokenLogLikelihood(keras.layers.Layer):
             targets = ops.reshape(targets, (num_words, self.vocabulary_size))
         else:
             targets = ops.tile(ops.reshape(targets, (num_words,)), (num_candidates,))
+        num_parts = 1 if inputs.shape[-2] == 1 else NUM_PARTS
         result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, visible, num_parts)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
         if counted is not None:

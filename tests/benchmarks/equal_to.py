@@ -79,8 +79,9 @@ def work(path, words, num_steps, rounding=None):
     from battery_table import CASES
 
     found = {}
-    for case in [] if rounding is not None or words else CASES:
-        found |= gradients(case)
+    if rounding is None and not words:
+        for case in CASES:
+            found |= gradients(case)
     for row in PROGRAMS:
         if not words or any(word in row for word in words):
             found[f"losses|{row}"] = losses(row, num_steps, rounding)
@@ -119,11 +120,11 @@ def ranges(runs):
 
 
 def main(options):
-    other, what = options.other.resolve(), (options.words, options.steps)
+    other, programs = options.other.resolve(), (options.words, options.steps)
     with tempfile.TemporaryDirectory() as folder:
-        old, new = (computed_by(checkout, folder, *what) for checkout in (other, ROOT))
-        of_old = [computed_by(other, folder, *what, seed) for seed in range(options.roundings)]
-        of_new = [computed_by(ROOT, folder, *what, seed) for seed in range(options.roundings if of_old[1:] else 0)]
+        old, new = (computed_by(checkout, folder, *programs) for checkout in (other, ROOT))
+        of_old = [computed_by(other, folder, *programs, seed) for seed in range(options.roundings)]
+        of_new = [computed_by(ROOT, folder, *programs, seed) for seed in range(options.roundings if of_old[1:] else 0)]
     found, rounded = compare(new, old), compare(of_old[0], old)
     found |= {f"{name}, the other one's own, of rounded weights": x for name, x in rounded.items()}
     for whose, runs in (("this one's", of_new), ("the other one's", of_old if of_new else [])):

@@ -154,8 +154,9 @@ def matrix_products(shapes):
         # The longest side is cut; each product has rows of its own, or TensorFlow would compute it once.
         parts = max(1, -(-max(m, k) // MOST_ROWS))
         m, k = (m, -(-k // parts)) if k > m else (-(-m // parts), k)
-        kernel = kernels.setdefault((k, n), variable(k, n))
-        pairs = [(variable(m, k), kernel) for _ in range(count)]
+        if (k, n) not in kernels:
+            kernels[k, n] = variable(k, n)
+        pairs = [(variable(m, k), kernels[k, n]) for _ in range(count)]
         (cut if parts > 1 else short).append((pairs, parts))
 
     @tf.function(autograph=False)
