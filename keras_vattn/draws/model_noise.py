@@ -29,20 +29,21 @@ class ModelNoise:
     Args:
         model: A `keras.Model` or layer.
         dropout: Whether layers drop.
+        posterior: Whether stochastic layers draw. Defaults to `True`.
 
     Raises:
         ValueError: If nothing in the model would be random, or a layer cannot see that it is to draw.
     """
 
-    def __init__(self, model, dropout):
+    def __init__(self, model, dropout, posterior=True):
         self.model = model
         self.layers = keras_private.flatten_layers(model)
         self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
-        self.is_stochastic = bool(drawing_layers(model))
+        self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
                 "`posterior_predictive` needs a model with a stochastic layer, or with dropout and dropout=True. "
-                f"Received: model={model}, dropout={dropout}"
+                f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
 
     @property

@@ -11,12 +11,15 @@ from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.support.validation import positive_integer
 
 
-def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256):
+def posterior_predictive(
+    model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256, posterior=True
+):
     """Return draws of a model's outputs from the posterior predictive distribution.
 
     Every draw is one pass through the model under fresh noise: every stochastic layer draws from its posterior, and
     with `dropout=True` every dropout drops as well (MC dropout, Gal and Ghahramani 2016; Fan et al. 2020, section 4.2,
-    use it alone for the deterministic rows and beside the posterior for the others).
+    use it alone for the deterministic rows and beside the posterior for the others). With `posterior=False` dropout is
+    all that is random, in a stochastic model too: what of its uncertainty is that of the attention?
 
     Draws of the attention weights are draws of a model whose output holds them: `keras.Model(model.inputs,
     [model.output, weights])`, where the model has called its attention with `return_attention_scores=True` from the
@@ -51,15 +54,16 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
         batch_size: Number of examples in a batch; a dataset has its own. Defaults to 32.
         max_rows: The memory limit: the most rows (examples times draws) that go through the model together, one draw of
             a batch at least. 1 means one draw at a time. Defaults to 256.
+        posterior: Whether stochastic layers draw, and are not at their mean. Defaults to `True`.
 
     Returns:
         NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...). All of them are in memory.
 
     Raises:
-        ValueError: If the model is not built, or has no stochastic layer and no dropout that is on; if a number is
-            not a positive integer; if the inputs are empty or differ in length (a graph, whose inputs have no common
-            first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give outputs
-            of different shapes.
+        ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
+            number is not a positive integer; if the inputs are empty or differ in length (a graph, whose inputs have no
+            common first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give
+            outputs of different shapes.
 
     Example:
 
@@ -78,7 +82,7 @@ def posterior_predictive(model, inputs, num_samples, dropout=False, seed=None, b
         raise ValueError(
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
         )
-    noise = ModelNoise(model, dropout)
+    noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
     batches, spec = _batches(inputs, batch_size)
     draw, results = None, []

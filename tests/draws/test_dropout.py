@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 from predictive_cases import D, T, X, predict, sequence_model
 
@@ -30,6 +31,22 @@ def test_dropout_is_off_unless_asked_for():
     model = sequence_model(lambda x: layers.Dropout(0.5)(GaussianAttention(temperature=0.0, dropout=0.5)(x, x)))
     draws = draw(model, X, 3, seed=1)
     np.testing.assert_allclose(draws, np.broadcast_to(predict(model), draws.shape), rtol=1e-6)
+
+
+def test_dropout_alone_leaves_the_posterior_at_its_mean():
+    """Of a stochastic attention and a dropout behind it, each draws alone, or both."""
+    inputs = keras.Input((None, D))
+    attended = GaussianAttention()(inputs, inputs)
+    model = keras.Model(inputs, [attended, layers.Dropout(0.5)(attended)])
+    mean, _ = predict(model)
+    contexts, dropped = draw(model, X, 20, dropout=True, posterior=False, seed=1)
+    np.testing.assert_allclose(contexts, np.broadcast_to(mean, contexts.shape), rtol=1e-6)
+    assert np.all((dropped == 0) | np.isclose(dropped, 2 * mean, rtol=1e-5)) and dropped.std(axis=0).min() > 0
+    contexts, kept = draw(model, X, 20, posterior=True, seed=1)
+    np.testing.assert_array_equal(contexts, kept)
+    assert contexts.std(axis=0).min() > 0
+    with pytest.raises(ValueError, match=r"Received: model=.*dropout=False, posterior=False"):
+        draw(model, X, 2, posterior=False)
 
 
 def test_attention_with_dropout_keeps_its_temperature_at_inference():
