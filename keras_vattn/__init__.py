@@ -7,6 +7,7 @@ require_tensorflow()
 from keras_vattn import decoding, metrics, plots, random, recurrent  # noqa: E402
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
+    Categorical,
     ContextualPrior,
     DenseKeys,
     Dirichlet,
@@ -26,6 +27,7 @@ from keras_vattn.latent_alignment import (  # noqa: E402
     CategoricalAttention,
     LatentLogLikelihood,
     LatentObjective,
+    RewardToGo,
     TokenLogLikelihood,
 )
 from keras_vattn.layers import (  # noqa: E402
@@ -45,7 +47,7 @@ from keras_vattn.layers import (  # noqa: E402
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
 from keras_vattn.optimizers import FusedAdam  # noqa: E402
-from keras_vattn.recurrent import LSTM, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell  # noqa: E402
+from keras_vattn.recurrent import LSTM, AttentionDecoder, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell  # noqa: E402
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
@@ -59,6 +61,7 @@ __all__ = [
     "AttentionDecoder",
     "BayesianAttention",
     "Bilinear",
+    "Categorical",
     "CategoricalAttention",
     "Context",
     "ContextualPrior",
@@ -84,11 +87,13 @@ __all__ = [
     "LocationSensitive",
     "LogNormal",
     "LogisticAnnealing",
+    "MaxOutLSTMCell",
     "MultiHeadAttention",
     "NegativeBound",
     "Perplexity",
     "Prior",
     "RecurrentCell",
+    "RewardToGo",
     "Score",
     "SegmentKeys",
     "SequenceCrossentropy",

@@ -147,6 +147,7 @@ ATTENTION_CASES = [
     _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(FixedPrior(0.5))),
     _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
     _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
+    _alignment_case("one-hot", alignment="categorical", divergence=False),
     _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
     _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
     _alignment_case(

@@ -18,6 +18,7 @@ from keras_vattn import (
     GRUCell,
     LocationSensitive,
     LSTMCell,
+    MaxOutLSTMCell,
 )
 from keras_vattn.recurrent import ExpectedFeeding
 
@@ -76,7 +77,9 @@ def _decoder(attention=None, units=6, **options):
     return make
 
 
-def _decoder_case(name, attention=None, memory=5, divergence=False, posterior=False, tempered=True, **options):
+def _decoder_case(
+    name, attention=None, memory=5, divergence=False, posterior=False, tempered=True, draws=False, **options
+):
     dropout = bool(options.get("dropout")) or (attention is not None and bool(attention(seed=0).dropout))
     widths = {"inputs": 4} if attention is None else {"inputs": 4, "memory": memory}
     if posterior:
@@ -86,7 +89,7 @@ def _decoder_case(name, attention=None, memory=5, divergence=False, posterior=Fa
         _decoder(attention, **options),
         widths,
         divergence=divergence,
-        draws=divergence or dropout,
+        draws=draws or divergence or dropout,
         tempered=tempered,
         dropout=dropout,
         noise_in_attention=not options.get("dropout"),
@@ -194,6 +197,14 @@ DECODER_CASES = [
         query="previous",
     ),
     _decoder_case(
+        "max-out-lstm-one-hot-previous-sampled",
+        partial(Attention, score="bilinear", alignment="categorical"),
+        draws=True,
+        tempered=False,
+        cell="max_out_lstm",
+        query="previous",
+    ),
+    _decoder_case(
         "lstm-log-laplace-off",
         partial(Attention, score="bilinear", alignment=LogLaplace(), prior="contextual"),
         divergence=True,
@@ -226,6 +237,7 @@ DECODER_CASES = [
         {"inputs": 4, "context": 5},
         bad_options=({"units": 0},),
     ),
+    CellCase("max-out-lstm-cell", partial(MaxOutLSTMCell, units=6), {"inputs": 4, "context": 5}),
     CellCase("gru-cell", partial(GRUCell, units=6), {"inputs": 4, "context": 5}),
     CellCase("gru-cell-no-context", partial(GRUCell, units=6), {"inputs": 4}),
 ]

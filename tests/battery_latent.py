@@ -1,4 +1,4 @@
-"""The rows of the battery for the three layers of a latent alignment."""
+"""The rows of the battery for the layers of a latent alignment."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from battery_attention import AttentionCase
 from battery_cases import APART, BATCH, KL_OPTIONS, STEPS, VOCABULARY, WITH_POSTERIOR, Case
 from keras import ops
 
-from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, TokenLogLikelihood
+from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, RewardToGo, TokenLogLikelihood
 
 CANDIDATES = 5
 
@@ -119,6 +119,29 @@ class LatentLogLikelihoodCase(Case):
         return {name: tf.nn.log_softmax(x * (1e4 / ops.max(ops.abs(x)))) for name, x in arrays.items()}
 
 
+class RewardToGoCase(Case):
+    """A row of RewardToGo: the weights are one-hot, as a decoder draws them."""
+
+    query_mask = "log_likelihood_mask"
+
+    def arrays(self, batch=BATCH, steps=STEPS, seed=0):
+        arrays = super().arrays(batch, steps, seed)
+        log_likelihood = -ops.square(arrays["log_likelihood"])
+        weights = ops.one_hot(ops.argmax(arrays["weights"], axis=-1), CANDIDATES)
+        return {**arrays, "log_likelihood": log_likelihood, "weights": weights}
+
+    def masks(self, batch=BATCH, steps=STEPS):
+        """The mask of the log-likelihood, and another one of the logits."""
+        masks = super().masks(batch, steps)
+        return {**masks, "logits_mask": tf.reverse(masks["log_likelihood_mask"], [0])}
+
+    def dtypes(self, layer, result):
+        return "float32"
+
+    def make_extreme(self, layer, arrays):
+        return {**arrays, "logits": arrays["logits"] * (1e4 / ops.max(ops.abs(arrays["logits"])))}
+
+
 def _categorical_case(name, objective, widths=APART, bad_options=(), **options):
     return CategoricalCase(
         f"categorical-{name}",
@@ -171,5 +194,11 @@ LATENT_CASES = [
             objective=LatentObjective("elbo", "sample", num_samples=CANDIDATES, baseline="moving_average"),
         ),
         {**LOG_PROBABILITIES, "log_posterior": CANDIDATES},
+    ),
+    RewardToGoCase(
+        "reward-to-go",
+        partial(RewardToGo, entropy_weight=0.1),
+        {"log_likelihood": 1, "weights": CANDIDATES, "logits": CANDIDATES},
+        bad_options=({"baseline": "soft"}, {"baseline_decay": 1.0}, {"entropy_weight": -1.0}),
     ),
 ]

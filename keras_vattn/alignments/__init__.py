@@ -1,6 +1,7 @@
 """Alignments: logits -> a distribution over source positions, and their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.categorical import Categorical
 from keras_vattn.alignments.dense_keys import DenseKeys
 from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
@@ -17,6 +18,7 @@ __all__ = [
     "ALIGNMENTS",
     "PRIORS",
     "Alignment",
+    "Categorical",
     "ContextualPrior",
     "DenseKeys",
     "Dirichlet",

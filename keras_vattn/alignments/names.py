@@ -1,6 +1,7 @@
 """The names of the alignments and of their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.categorical import Categorical
 from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
 from keras_vattn.alignments.log_normal import LogNormal
@@ -15,6 +16,7 @@ ALIGNMENTS = {
     "lognormal": LogNormal,
     "dirichlet": Dirichlet,
     "gumbel_softmax": GumbelSoftmax,
+    "categorical": Categorical,
 }
 PRIORS = {"fixed": FixedPrior, "contextual": ContextualPrior}
 

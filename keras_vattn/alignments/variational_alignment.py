@@ -5,6 +5,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_vattn import random
+from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
@@ -69,6 +70,9 @@ class VariationalAlignment:
                 'A prior needs a stochastic alignment, for instance "weibull". '
                 f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
             )
+        if self.prior is not None and type(self.alignment).prior_parameters is Alignment.prior_parameters:
+            # It would say so at the first call that computes something, which a functional model has later.
+            self.alignment.prior_parameters(self.prior, None)
         networks = None if self.prior is None else self.prior.num_heads
         if networks is not None and num_heads is None:
             raise ValueError(
@@ -224,15 +228,15 @@ class VariationalAlignment:
         return ops.sqrt(ops.maximum(variance, 0.0))
 
     def require_place_for_posterior_logits(self, posterior_logits):
-        """Raise ValueError if posterior logits are given beside a prior or to a deterministic alignment."""
+        """Raise ValueError if posterior logits are given beside a prior, or to an alignment that takes none."""
         if self.prior is not None:
             raise ValueError(
                 "Posterior logits make the scores the prior: there is no other beside them. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, prior={type(self.prior).__name__}"
             )
-        if not self.is_stochastic:
+        if not (self.is_stochastic and self.alignment.takes_posterior_logits):
             raise ValueError(
-                'Posterior logits need a stochastic alignment, for instance "dirichlet", or '
+                'Posterior logits need an alignment that takes them, for instance "dirichlet", or '
                 "keras_vattn.CategoricalAttention. "
                 f"Received: alignment={type(self.alignment).__name__}"
             )

@@ -3,6 +3,7 @@
 from keras_vattn.latent_alignment.categorical_attention import CategoricalAttention
 from keras_vattn.latent_alignment.latent_log_likelihood import LatentLogLikelihood
 from keras_vattn.latent_alignment.latent_objective import LatentObjective
+from keras_vattn.latent_alignment.reward_to_go import RewardToGo
 from keras_vattn.latent_alignment.token_log_likelihood import TokenLogLikelihood
 
-__all__ = ["CategoricalAttention", "LatentLogLikelihood", "LatentObjective", "TokenLogLikelihood"]
+__all__ = ["CategoricalAttention", "LatentLogLikelihood", "LatentObjective", "RewardToGo", "TokenLogLikelihood"]

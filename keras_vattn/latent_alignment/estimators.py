@@ -32,7 +32,7 @@ def score_function(log_likelihood, log_probability, baseline):
         baseline: What broadcasts to (B, T, K), its entry k independent of z_k.
     """
     reward = ops.stop_gradient(log_likelihood - baseline)
-    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)
+    return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)
 
 
 def importance_weighted(log_likelihood, log_prior, log_posterior):
@@ -44,7 +44,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
     log_weights = _log_weights(log_likelihood, log_prior, log_posterior)
     value = _log_mean(log_weights)
     reward = ops.stop_gradient(value[..., None] - leave_one_out(log_weights))
-    return value + ops.sum(reward * _gradient_of(log_posterior), axis=-1)
+    return value + ops.sum(reward * gradient_of(log_posterior), axis=-1)
 
 
 def leave_one_out(log_weights):
@@ -68,7 +68,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
     importance-weighted bound, and q towards the posterior of the alignment.
     """
     log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))
-    learnt = _gradient_of(log_likelihood) + _gradient_of(log_prior) + _gradient_of(log_posterior)
+    learnt = gradient_of(log_likelihood) + gradient_of(log_prior) + gradient_of(log_posterior)
     shares = ops.exp(log_weights - ops.logsumexp(log_weights, axis=-1, keepdims=True))
     return _log_mean(log_weights) + ops.sum(shares * learnt, axis=-1)
 
@@ -82,6 +82,6 @@ def _log_mean(x):
     return ops.logsumexp(x, axis=-1) - ops.log(ops.cast(ops.shape(x)[-1], x.dtype))
 
 
-def _gradient_of(x):
+def gradient_of(x):
     """Return zeros with the gradient of x."""
     return x - ops.stop_gradient(x)

@@ -4,6 +4,7 @@ from keras import ops
 from keras_vattn.draws.marks import InnermostDraws
 from keras_vattn.latent_alignment import estimators
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
+from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
@@ -74,16 +75,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     def build(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
         self.average = None
         if self.objective.baseline == "moving_average" and self.objective.in_training.takes_baseline:
-            # The sum of decayed values, and that of their weights: their quotient has no bias towards 0.
-            self.average = self.add_weight(
-                name="average",
-                shape=(2,),
-                initializer="zeros",
-                trainable=False,
-                autocast=False,
-                dtype="float32",
-                aggregation="mean",
-            )
+            self.average = average_weight(self)
 
     def load_own_variables(self, store):
         # The file of a model with another baseline has no average: it starts with the first training call.
@@ -143,19 +135,12 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        total, weight = self.average[0], self.average[1]
+        # That of the calls before: this one's values would depend on its draws.
+        average = average_of(self.average)
         if training:
-            self._update_average(ops.mean(ops.stop_gradient(draws), axis=-1), mask)
-        return ops.divide_no_nan(total, weight)
-
-    def _update_average(self, values, mask):
-        counted = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
-        number = ops.sum(counted)
-        mean = ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number)
-        new = ops.stack([mean, ops.ones((), "float32")])
-        decay = self.objective.baseline_decay
-        # A batch of nothing but padding changes nothing.
-        self.average.assign(ops.where(number > 0, decay * self.average + (1.0 - decay) * new, self.average))
+            values = ops.mean(ops.stop_gradient(draws), axis=-1)
+            update_average(self.average, values, mask, self.objective.baseline_decay)
+        return average
 
     def _checked(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
         """Return what the attention gave, without an axis of steps where the log-likelihood has none."""

@@ -35,8 +35,8 @@ class Attention(AlignedLayer):
 
     Args:
         score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
-        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
-            Defaults to `"softmax"`.
+        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"categorical"` or an
+            `Alignment`. Defaults to `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         kl_weight: Constant factor on the KL (Bahuleyan's gamma_a, eq. 8). Defaults to 1.0.

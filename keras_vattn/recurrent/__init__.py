@@ -1,7 +1,7 @@
 """Recurrent decoders: a list of parts around a pure step. What is here builds a decoder of one's own."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
-from keras_vattn.recurrent.cells import GRUCell, LSTMCell, RecurrentCell
+from keras_vattn.recurrent.cells import GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
 from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, SampledFeeding
 from keras_vattn.recurrent.lstm import LSTM
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
@@ -19,6 +19,7 @@ __all__ = [
     "GRUCell",
     "LSTMCell",
     "LatentPart",
+    "MaxOutLSTMCell",
     "NoFeeding",
     "Part",
     "RecurrentCell",

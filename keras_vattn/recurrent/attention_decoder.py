@@ -35,8 +35,8 @@ class AttentionDecoder(RecurrentDecoder):
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: `"lstm"`, `"gru"`, a class or an instance of `RecurrentCell`, of which every layer is a copy. Defaults to
-            `"lstm"`.
+        cell: `"lstm"`, `"gru"`, `"max_out_lstm"`, a class or an instance of `RecurrentCell`, of which every layer is a
+            copy. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.

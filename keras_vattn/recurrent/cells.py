@@ -299,4 +299,48 @@ class GRUCell(RecurrentCell):
         return hidden, [hidden]
 
 
-CELLS = {"lstm": LSTMCell, "gru": GRUCell}
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class MaxOutLSTMCell(RecurrentCell):
+    """Long short-term memory whose candidate alone the context enters: the cell of Att2in; states h and c.
+
+    c' = sigmoid(f) c + sigmoid(i) max(g, g'), h = sigmoid(o) tanh(c'), with the gates i, f, o of W x + U h + b, and the
+    two halves g, g' of the candidate of W x + C context + U h + b (Rennie et al. 2017, section 2, which Fan et al. 2020
+    use, B.3.1). No tanh bounds the candidate.
+
+    Args:
+        units: Width of the states and of the output.
+        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+
+    Call arguments:
+        inputs: (B, D).
+        context: (B, Dc), or `None`.
+        states: [h, c], (B, units) each, or `None` for zeros.
+
+    Returns:
+        h, (B, units), and [h, c].
+
+    Raises:
+        ValueError: If `units` is not positive.
+
+    Example:
+
+    >>> attention = keras_vattn.Attention("additive")
+    >>> decoder = keras_vattn.AttentionDecoder(8, attention, cell="max_out_lstm", query="previous")
+    >>> decoder(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 5, 6)))["hidden"].shape
+    TensorShape([2, 4, 8])
+    """
+
+    num_states = 2
+    num_gates = 5
+    context_gates = slice(3, 5)
+
+    def step(self, projected, context, states, kernels):
+        hidden, cell = states
+        i, f, o, one, other = self.gates(projected, context, hidden, kernels)
+        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.maximum(one, other)
+        hidden = ops.sigmoid(o) * ops.tanh(cell)
+        return hidden, [hidden, cell]
+
+
+CELLS = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}

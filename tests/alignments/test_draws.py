@@ -7,7 +7,17 @@ import tensorflow as tf
 from alignment_cases import KEYS, LOGITS, MASK, REPARAMETERISED, B, S, T, draw
 from scipy import stats
 
-from keras_vattn import Attention, ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
+from keras_vattn import (
+    Attention,
+    Categorical,
+    ContextualPrior,
+    DenseKeys,
+    Dirichlet,
+    FixedPrior,
+    GumbelSoftmax,
+    LogNormal,
+    Weibull,
+)
 from keras_vattn import random as noise_of
 
 PROBABILITIES = np.where(MASK, np.exp(LOGITS), 0.0)
@@ -87,6 +97,23 @@ def test_gumbel_draws_the_categorical():
     frequencies = np.stack([(soft.argmax(-1) == s).mean(0) for s in range(S)], axis=-1)
     error = np.sqrt(PROBABILITIES * (1 - PROBABILITIES) / 4000)
     assert (np.abs(frequencies - PROBABILITIES) < 4 * error + 1e-6).all()
+
+
+def test_categorical_draws_are_one_hot_without_a_gradient():
+    """The draws of the Gumbel softmax that are the largest; the mean is softmax(logits)."""
+    drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Categorical(), GumbelSoftmax()))
+    assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=-1) == 1.0).all()
+    np.testing.assert_array_equal(drawn.argmax(-1), relaxed.argmax(-1))
+    error = np.sqrt(PROBABILITIES * (1 - PROBABILITIES) / 4000)
+    assert (np.abs(drawn.mean(0) - PROBABILITIES) < 4 * error + 1e-6).all()
+    alignment, logits = Categorical(), tf.constant(LOGITS)
+    np.testing.assert_allclose(alignment.normalize(logits, None, KEYS), PROBABILITIES, rtol=1e-5, atol=1e-7)
+    noise = alignment.noise((B, T, S), noise_of.as_seed(2))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        weights = alignment.normalize(alignment.perturb(logits, noise, KEYS), noise, KEYS)
+    assert tape.gradient(weights, logits) is None
+    np.testing.assert_allclose(alignment.distribution(logits, KEYS).mean(), PROBABILITIES, rtol=1e-5, atol=1e-7)
 
 
 def test_straight_through_is_one_hot_with_the_relaxed_gradient():

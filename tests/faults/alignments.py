@@ -159,4 +159,12 @@ FAULTS = [
         ("tests/alignments/test_dirichlet_divergence.py",),
         "far",
     ),
+    Fault(
+        "categorical: a draw has the gradient of the softmax",
+        "alignments/categorical.py",
+        "return keys.softmax(perturbed) if noise is None else ops.stop_gradient(keys.one_hot(perturbed))",
+        "return keys.softmax(perturbed if noise is None else 1e4 * perturbed)",
+        ("tests/alignments/test_draws.py",),
+        "categorical",
+    ),
 ]

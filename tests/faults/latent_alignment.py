@@ -6,6 +6,7 @@ CATEGORICAL_MASKS = "tests/latent_alignment/test_categorical_masks.py"
 ESTIMATORS = "tests/latent_alignment"
 FLOAT64 = "tests/latent_alignment/test_float64.py"
 ANNEALING = "tests/test_annealing.py"
+REWARD = "tests/latent_alignment/test_reward_to_go.py"
 VALIDATION = "tests/support/test_validation.py"
 VOTES = "tests/latent_alignment/test_votes.py"
 WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
@@ -22,7 +23,7 @@ FAULTS = [
     Fault(
         "alignment: score term missing",
         "latent_alignment/estimators.py",
-        "    return ops.mean(log_likelihood + reward * _gradient_of(log_probability), axis=-1)\n",
+        "    return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)\n",
         "    return ops.mean(log_likelihood, axis=-1)\n",
         (ESTIMATORS,),
         "score_function",
@@ -133,7 +134,7 @@ FAULTS = [
     ),
     Fault(
         "float64: the moving average in the default dtype",
-        "latent_alignment/latent_log_likelihood.py",
+        "latent_alignment/moving_average.py",
         'ops.stack([mean, ops.ones((), "float32")])',
         "ops.stack([mean, ops.ones(())])",
         (FLOAT64,),
@@ -206,8 +207,8 @@ FAULTS = [
     Fault(
         "latent: the moving average holds this call",
         "latent_alignment/latent_log_likelihood.py",
-        "        return ops.divide_no_nan(total, weight)\n",
-        "        return ops.divide_no_nan(self.average[0], self.average[1])\n",
+        "        return average\n",
+        "        return average_of(self.average)\n",
         ("tests/latent_alignment/test_latent_log_likelihood.py",),
         "moving_average",
     ),
@@ -226,5 +227,53 @@ FAULTS = [
         "            by_bias + by_weights[-2],\n",
         (WORDS,),
         "value_and_gradients",
+    ),
+    Fault(
+        "hard attention: every word has the reward of its own step alone",
+        "latent_alignment/reward_to_go.py",
+        "        reward = _to_go(value)\n",
+        "        reward = value\n",
+        (REWARD,),
+        "enumerated or reward_is",
+    ),
+    Fault(
+        "hard attention: the reward counts the words before as well",
+        "latent_alignment/reward_to_go.py",
+        "    return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)\n",
+        "    return ops.cumsum(x, axis=1)\n",
+        (REWARD,),
+        "enumerated or reward_is",
+    ),
+    Fault(
+        "hard attention: the entropies of later steps are no reward",
+        "latent_alignment/reward_to_go.py",
+        "            reward = reward + _to_go(bonus) - bonus\n",
+        "",
+        (REWARD,),
+        "enumerated",
+    ),
+    Fault(
+        "hard attention: log p over masked regions too",
+        "latent_alignment/reward_to_go.py",
+        'keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])',
+        "keys = DenseKeys()",
+        (REWARD,),
+        "under_masks",
+    ),
+    Fault(
+        "hard attention: the baseline is that of a word, not of all that are to come",
+        "latent_alignment/reward_to_go.py",
+        "        return average * _to_go(_counted(ops.ones_like(value), mask))\n",
+        "        return average\n",
+        (REWARD,),
+        "reward_is",
+    ),
+    Fault(
+        "hard attention: padded words have a draw",
+        "latent_alignment/reward_to_go.py",
+        '        drawn = _counted(ops.sum(ops.cast(weights, "float32") * log_p, axis=-1), mask)\n',
+        '        drawn = ops.sum(ops.cast(weights, "float32") * log_p, axis=-1)\n        mask = None\n',
+        (REWARD,),
+        "under_masks",
     ),
 ]

@@ -133,4 +133,20 @@ FAULTS = [
         ("tests/recurrent/test_lstm.py",),
         "those_of_keras",
     ),
+    Fault(
+        "the context enters the output gate of Att2in's cell",
+        "recurrent/cells.py",
+        "    context_gates = slice(3, 5)\n",
+        "    context_gates = slice(2, 4)\n",
+        ("tests/recurrent/test_cells.py",),
+        "att2in",
+    ),
+    Fault(
+        "the candidate of Att2in's cell is the smaller half",
+        "recurrent/cells.py",
+        "ops.sigmoid(i) * ops.maximum(one, other)",
+        "ops.sigmoid(i) * ops.minimum(one, other)",
+        ("tests/recurrent/test_cells.py",),
+        "att2in",
+    ),
 ]

@@ -180,7 +180,7 @@ def test_options_that_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "logits", "message"),
     [
-        ({}, POSTERIOR, "need a stochastic alignment.*Received: alignment=Softmax"),
+        ({}, POSTERIOR, "need an alignment that takes them.*Received: alignment=Softmax"),
         ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "no other beside them.*prior=FixedPrior"),
         (
             {"alignment": "weibull"},

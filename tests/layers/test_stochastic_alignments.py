@@ -227,8 +227,13 @@ def test_errors():
         Attention(alignment="weibull", prior=ContextualPrior(num_heads=4))
     with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
-    with pytest.raises(ValueError, match=r"need a stochastic alignment.*Received: alignment=Softmax"):
-        Attention()(QUERY, VALUE, posterior_logits=POSTERIOR)
+    for alignment in ("softmax", "categorical"):
+        with pytest.raises(
+            ValueError, match=rf"need an alignment that takes them.*Received: alignment=(?i:{alignment})"
+        ):
+            Attention(alignment=alignment)(QUERY, VALUE, posterior_logits=POSTERIOR)
+    with pytest.raises(ValueError, match=r"Categorical takes no prior. Received: prior=<.*ContextualPrior"):
+        Attention(alignment="categorical", prior="contextual")
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
         with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)

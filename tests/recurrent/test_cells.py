@@ -10,7 +10,7 @@ from keras import ops
 from scipy.special import expit
 
 import keras_vattn
-from keras_vattn import Attention, AttentionDecoder, GRUCell, LSTMCell, RecurrentCell
+from keras_vattn import Attention, AttentionDecoder, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
 
 GENERATOR = np.random.default_rng(7)
 UNITS = 6
@@ -19,15 +19,15 @@ MEMORY = GENERATOR.normal(size=(3, 5, 5)).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class MaxOutCell(RecurrentCell):
-    """Att2in's cell (Rennie et al. 2017): the context enters the candidate alone, the larger of two linear maps."""
+class CoupledCell(RecurrentCell):
+    """One gate for what is kept and what is written; the context enters the candidate alone."""
 
-    num_states, num_gates, context_gates = 2, 5, slice(3, 5)
+    num_states, num_gates, context_gates = 2, 3, slice(2, 3)
 
     def step(self, projected, context, states, kernels):
         hidden, cell = states
-        i, f, o, one, other = self.gates(projected, context, hidden, kernels)
-        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.maximum(one, other)
+        i, o, candidate = self.gates(projected, context, hidden, kernels)
+        cell = (1.0 - ops.sigmoid(i)) * cell + ops.sigmoid(i) * ops.tanh(candidate)
         hidden = ops.sigmoid(o) * ops.tanh(cell)
         return hidden, [hidden, cell]
 
@@ -36,9 +36,9 @@ def decoder_of(cell, **options):
     return AttentionDecoder(UNITS, Attention("additive"), cell=cell, query="previous", **options)
 
 
-def test_a_context_that_enters_the_candidate_alone():
-    """Att2in against NumPy, with the contexts that the decoder returns."""
-    decoder = decoder_of(MaxOutCell)
+def test_the_cell_of_att2in():
+    """Against NumPy, with the contexts that the decoder returns: they enter the two halves of the candidate alone."""
+    decoder = decoder_of("max_out_lstm")
     decoded = decoder(INPUTS, MEMORY)
     cell = decoder.cells[0]
     assert cell.context_kernel.shape == (5, 2 * UNITS)
@@ -108,9 +108,9 @@ def test_a_context_is_there_where_the_cell_was_built_with_one(make):
         cell(INPUTS[:, 0], context=context)
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "max_out_lstm"])
 def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name):
-    make = {"lstm": LSTMCell, "gru": GRUCell}[name]
+    make = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}[name]
     reference = decoder_of(name, num_layers=2)
     expected = reference(INPUTS, MEMORY)["hidden"]
     instance = make(UNITS, name="mine")
@@ -136,7 +136,7 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
     assert np.all(decoder.cells[0].kernel.numpy() == 1.0)
 
 
-@pytest.mark.parametrize("cell", [MaxOutCell, MaxOutCell(UNITS, kernel_initializer="he_normal")])
+@pytest.mark.parametrize("cell", [CoupledCell, CoupledCell(UNITS, kernel_initializer="he_normal")])
 def test_a_decoder_with_a_cell_of_ones_own_is_saved(cell, tmp_path):
     inputs, memory = keras.Input((None, 4)), keras.Input((None, 5))
     decoder = decoder_of(cell, num_layers=2)
@@ -159,7 +159,7 @@ def test_a_state_of_a_functional_model_is_each_cells_own():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r'Expected one of "lstm", "gru". Received: cell="rnn"'):
+    with pytest.raises(ValueError, match=r'Expected one of "lstm", "gru", "max_out_lstm". Received: cell="rnn"'):
         AttentionDecoder(UNITS, cell="rnn")
     with pytest.raises(ValueError, match="Received: cell=<Dense"):
         AttentionDecoder(UNITS, cell=keras.layers.Dense(2))
@@ -216,7 +216,7 @@ class LoudCell(LSTMCell):
         return [2.0 * gate for gate in super().gates(projected, context, hidden, kernels)]
 
 
-@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutCell, ForgetfulCell, LoudCell])
+@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutLSTMCell, CoupledCell, ForgetfulCell, LoudCell])
 def test_a_cell_above_another_one_takes_the_same_step(cell_class):
     """Its inputs are known in the loop alone; a subclass of the LSTM with a step of its own takes that."""
     cell = cell_class(UNITS)

@@ -12,17 +12,23 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "your_own_decoder.
 @pytest.fixture(scope="module")
 def names():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     return names
 
 
+def test_hard_attention(names):
+    given = [np.ones((2, 4, 16)), np.ones((2, 6, 7)), np.ones((2, 4), int)]
+    history = names["captioner"].fit(given, given[-1], verbose=0)
+    assert np.isfinite(history.history["loss"][0])
+
+
 def test_the_cell(names):
     decoder, ops = names["decoder"], names["ops"]
     assert decoder(ops.ones((2, 4, 5)), ops.ones((2, 6, 7)))["hidden"].shape == (2, 4, 8)
-    assert decoder.cells[0].context_kernel.shape == (7, 2 * 8)
+    assert decoder.cells[0].context_kernel.shape == (7, 8)
 
 
 def test_the_list_of_parts(names):

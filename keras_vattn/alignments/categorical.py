@@ -1,0 +1,44 @@
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.support import tfp
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class Categorical(Alignment):
+    """Hard alignment: a draw is one source position, whose weight is 1 (Xu et al. 2015, section 4.1).
+
+    z ~ Categorical(softmax(phi)), weights = one-hot(z). Inference uses softmax(phi), the mean of the weights.
+
+    A draw has no gradient for the logits. Give `keras_vattn.RewardToGo` the weights, the logits and the log-likelihood
+    of the words, and it adds the one of the score function: without it the score does not learn. Where no state of the
+    model sees what was drawn, `keras_vattn.CategoricalAttention` has estimators of less variance, and KLs.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment=keras_vattn.Categorical(), seed=1)
+    >>> _, weights = layer(keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2)), return_attention_scores=True,
+    ...                    training=True)
+    >>> sorted(weights[0, 0].numpy().tolist())
+    [0.0, 0.0, 1.0]
+    """
+
+    is_stochastic = True
+    takes_seed_stacks = True
+    # What a draw does to the KLs of later steps no gradient of theirs would tell.
+    takes_posterior_logits = False
+
+    def noise(self, shape, seed):
+        return {"gumbel": random.gumbel(shape, seed)}
+
+    def perturb(self, logits, noise, keys):
+        return logits if noise is None else logits + noise["gumbel"]
+
+    def normalize(self, perturbed, noise, keys):
+        return keys.softmax(perturbed) if noise is None else ops.stop_gradient(keys.one_hot(perturbed))
+
+    def distribution(self, logits, keys):
+        keys.require_dense()
+        return tfp.OneHotCategorical(logits=keys.mask_out(logits), dtype="float32")

@@ -1,0 +1,32 @@
+"""A moving average over training calls, the baseline of a score function: two numbers in one float32 weight (2,), the
+sum of decayed values and that of their weights, whose quotient has no bias towards 0."""
+
+from keras import ops
+
+
+def average_weight(layer):
+    """Return the weight of a layer's average, made in its `build`."""
+    return layer.add_weight(
+        name="average",
+        shape=(2,),
+        initializer="zeros",
+        trainable=False,
+        autocast=False,
+        dtype="float32",
+        aggregation="mean",
+    )
+
+
+def average_of(average):
+    """Return the average, 0 before the first training call."""
+    return ops.divide_no_nan(average[0], average[1])
+
+
+def update_average(average, values, mask, decay):
+    """Add the mean of the values (B, T) where the mask, a boolean (B, T) or `None`, is true."""
+    counted = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
+    number = ops.sum(counted)
+    mean = ops.divide_no_nan(ops.sum(ops.where(counted > 0, values, 0.0)), number)
+    new = ops.stack([mean, ops.ones((), "float32")])
+    # A batch of nothing but padding changes nothing.
+    average.assign(ops.where(number > 0, decay * average + (1.0 - decay) * new, average))

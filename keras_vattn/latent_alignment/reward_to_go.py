@@ -1,0 +1,185 @@
+import keras
+from keras import ops
+
+from keras_vattn.alignments import DenseKeys
+from keras_vattn.latent_alignment.categorical import is_possible, log_probabilities
+from keras_vattn.latent_alignment.estimators import gradient_of
+from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
+from keras_vattn.support import keras_private
+from keras_vattn.support.masks import both, check_mask, check_shape
+from keras_vattn.support.validation import fraction, nonnegative_number
+
+BASELINES = ("moving_average", None)
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class RewardToGo(keras.layers.Layer):
+    """Log-likelihood of the words of a decoder with hard attention, with the gradient for what its attention drew.
+
+    Where the drawn position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
+    on it, and its reward is the log-likelihood of the words from the t-th on. The value is that of the words, to which
+    terms of value 0 add their gradient (sg stops it):
+
+        log p(y_t | z_1..t) + sg(R_t - b_t) (log p(z_t) - sg(log p(z_t))),    R_t = sum_{u >= t} log p(y_u | z_1..u)
+
+    Summed over the words this has in expectation the gradient of sum_t E[log p(y_t | z_1..t)], a lower bound of
+    log p(y). With an entropy bonus w it has that of sum_t E[log p(y_t | z_1..t) + w H(p(z_t | z_1..t-1))]: the bonus of
+    later steps belongs to the reward, too.
+
+    ```
+    attention = keras_vattn.Attention("additive", "categorical")
+    decoder = keras_vattn.AttentionDecoder(units, attention, query="previous")
+    decoded = decoder(words, regions, return_attention_scores=True, return_logits=True)
+    log_likelihood = keras_vattn.TokenLogLikelihood(vocabulary_size)(decoded["hidden"][:, :, None], targets)
+    bound = keras_vattn.RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"])
+    model.compile(loss=keras_vattn.NegativeBound())
+    ```
+
+    Where the alignment of a step enters nothing but the word of this step, `keras_vattn.LatentLogLikelihood` takes that
+    word's reward alone, which varies less, and other estimators. At inference the decoder is fed what p expects, and
+    the value is the log-likelihood given that; under `keras_vattn.posterior_draws` it is that of a draw.
+
+    Args:
+        baseline: b_t, `"moving_average"`: that of the log-likelihood of a word in training, times the number of words
+            from the t-th on; or `None` for 0. Defaults to `"moving_average"`.
+        baseline_decay: Decay per training call of the average. Defaults to 0.99.
+        entropy_weight: w, at least 0. Defaults to 0.0.
+
+    Call arguments:
+        log_likelihood: Float32 (B, T), or (B, T, 1) of `keras_vattn.TokenLogLikelihood`: log p(y_t | z_1..t) in nats.
+        weights: (B, T, S), the weights that the decoder drew, one-hot.
+        logits: (B, T, S), their logits, as the decoder returns them.
+        value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
+        baseline_log_likelihood: (B, T), of the same words by something that no draw of this call enters, or `None`: its
+            sum over the words from the t-th on is b_t instead. For example that of a call of the same layers with
+            `training=False`, as in self-critical training (Rennie et al. 2017). It has no gradient here.
+        log_likelihood_mask: Boolean (B, T), and
+        logits_mask: Boolean (B, T), usually the masks that Keras propagates: the other words have value 0, and no
+            gradient.
+        training: Whether the terms for the gradient are there.
+
+    Returns:
+        Float32 (B, T), in nats.
+
+    Raises:
+        ValueError: For an unknown baseline, numbers out of range, and inputs that do not fit each other.
+
+    Example:
+
+    >>> log_likelihood = keras.ops.convert_to_tensor([[-1.0, -2.0]])
+    >>> weights = keras.ops.convert_to_tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> keras_vattn.RewardToGo(baseline=None)(log_likelihood, weights, keras.ops.zeros((1, 2, 2)), training=True)
+    <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[-1., -2.]], dtype=float32)>
+    """
+
+    def __init__(self, baseline="moving_average", baseline_decay=0.99, entropy_weight=0.0, **kwargs):
+        # Log-likelihoods stay float32.
+        super().__init__(autocast=False, **kwargs)
+        if baseline not in BASELINES:
+            raise ValueError(f'`baseline` must be "moving_average" or None. Received: baseline={baseline!r}')
+        self.baseline = baseline
+        self.baseline_decay = fraction("baseline_decay", baseline_decay)
+        self.entropy_weight = nonnegative_number("entropy_weight", entropy_weight)
+        self.supports_masking = True
+
+    def build(self, log_likelihood_shape, weights_shape=None, logits_shape=None, baseline_log_likelihood_shape=None):
+        self.average = None if self.baseline is None else average_weight(self)
+
+    def call(
+        self,
+        log_likelihood,
+        weights,
+        logits,
+        value_mask=None,
+        baseline_log_likelihood=None,
+        log_likelihood_mask=None,
+        logits_mask=None,
+        training=None,
+    ):
+        self._check(log_likelihood, weights, logits, value_mask, baseline_log_likelihood)
+        for name, given in (("log_likelihood_mask", log_likelihood_mask), ("logits_mask", logits_mask)):
+            check_mask(name, given, tuple(log_likelihood.shape[:2]), "(B, T)")
+        mask = both(log_likelihood_mask, logits_mask)
+        value = _counted(ops.reshape(log_likelihood, ops.shape(log_likelihood)[:2]), mask)
+        if training:
+            value = value + self._gradient_terms(value, weights, logits, value_mask, baseline_log_likelihood, mask)
+        if mask is not None:
+            keras_private.set_mask(value, mask)
+        return value
+
+    def _gradient_terms(self, value, weights, logits, value_mask, baseline_log_likelihood, mask):
+        """Return zeros (B, T) with the gradient of the score function and of the entropies."""
+        keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
+        log_p = log_probabilities(ops.cast(logits, "float32"), keys)
+        # A row without a valid key draws nothing.
+        log_p = ops.where(is_possible(log_p), log_p, 0.0)
+        drawn = _counted(ops.sum(ops.cast(weights, "float32") * log_p, axis=-1), mask)
+        reward = _to_go(value)
+        terms = 0.0
+        if self.entropy_weight:
+            bonus = self.entropy_weight * _counted(-ops.sum(ops.exp(log_p) * log_p, axis=-1), mask)
+            reward = reward + _to_go(bonus) - bonus
+            terms = gradient_of(bonus)
+        baseline = self._baseline(value, baseline_log_likelihood, mask)
+        return terms + ops.stop_gradient(reward - baseline) * gradient_of(drawn)
+
+    def _baseline(self, value, baseline_log_likelihood, mask):
+        if baseline_log_likelihood is not None:
+            return _to_go(_counted(ops.cast(baseline_log_likelihood, "float32"), mask))
+        if self.average is None:
+            return 0.0
+        # That of the calls before: this one's values depend on its draws.
+        average = average_of(self.average)
+        update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
+        return average * _to_go(_counted(ops.ones_like(value), mask))
+
+    def _check(self, log_likelihood, weights, logits, value_mask, baseline_log_likelihood):
+        shape = tuple(log_likelihood.shape)
+        if len(shape) != 2 and not (len(shape) == 3 and shape[-1] == 1):
+            raise ValueError(
+                "`log_likelihood` must have shape (B, T), or (B, T, 1): one for each word, given what was drawn. "
+                f"Received: log_likelihood.shape={shape}"
+            )
+        if len(logits.shape) != 3:
+            raise ValueError(f"`logits` must have shape (B, T, S). Received: logits.shape={tuple(logits.shape)}")
+        check_shape("logits", logits, (*shape[:2], logits.shape[-1]), "(B, T, S)")
+        check_shape("weights", weights, (*shape[:2], logits.shape[-1]), "(B, T, S)")
+        check_mask("value_mask", value_mask, (shape[0], logits.shape[-1]), "(B, S)")
+        if baseline_log_likelihood is not None:
+            check_shape("baseline_log_likelihood", baseline_log_likelihood, shape[:2], "(B, T)")
+
+    def compute_output_shape(
+        self, log_likelihood_shape, weights_shape=None, logits_shape=None, baseline_log_likelihood_shape=None
+    ):
+        return tuple(log_likelihood_shape[:2])
+
+    def compute_output_spec(
+        self,
+        log_likelihood,
+        weights,
+        logits,
+        value_mask=None,
+        baseline_log_likelihood=None,
+        log_likelihood_mask=None,
+        logits_mask=None,
+        training=None,
+    ):
+        self._check(log_likelihood, weights, logits, value_mask, baseline_log_likelihood)
+        return keras.KerasTensor(self.compute_output_shape(log_likelihood.shape), dtype="float32")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "baseline": self.baseline,
+            "baseline_decay": self.baseline_decay,
+            "entropy_weight": self.entropy_weight,
+        }
+
+
+def _to_go(x):
+    """Return the sums over this step and all later ones, (B, T)."""
+    return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
+
+
+def _counted(x, mask):
+    return x if mask is None else ops.where(ops.cast(mask, "bool"), x, ops.zeros_like(x))
