@@ -8,6 +8,7 @@ by tyro, and checked before TensorFlow is loaded.
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
 import os
 import re
@@ -17,7 +18,7 @@ import typing
 
 import tyro
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, input_error_in
 from applications.common.options import check, fields_of, read_values, with_values
 from applications.common.runs import RunFolder
 
@@ -45,7 +46,7 @@ def main(program, arguments=None):
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = "\n".join(f"  {name:10} {_COMMANDS[name][1]}" for name in program.commands)
+        lines = "\n".join(f"  {name:10} {_line_of(program, name)}" for name in program.commands)
         print(
             f"usage: python -m {program.name} COMMAND [--option value ...]\n\n{lines}\n\n"
             f"python -m {program.name} COMMAND --help lists the options of a command."
@@ -60,8 +61,8 @@ def main(program, arguments=None):
         with quiet_start():
             importlib.import_module("tensorflow")
             application = program.application()
-            module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
-        getattr(module, "generate" if name == "predict" else name)(application, options)
+            work = _work_of(application, name)
+        work(options)
     except InputError as error:
         return _fail(error, 2)
     except FloatingPointError as error:
@@ -70,7 +71,26 @@ def main(program, arguments=None):
         return _fail(error, 4)
     except KeyboardInterrupt:
         return _fail("interrupted. A run that was training goes on with train --resume", 130)
+    except Exception as error:
+        # One that was raised where TensorFlow reads data, whose error is not ours.
+        found = input_error_in(error)
+        if found is None:
+            raise
+        return _fail(found, 2)
     return 0
+
+
+def _line_of(program, name):
+    """Return what the help says of a command: of a program's own one the first line of its options' docstring."""
+    return _COMMANDS[name][1] if name in _COMMANDS else program.commands[name].__doc__.strip().splitlines()[0]
+
+
+def _work_of(application, name):
+    """Return the function of the options that does the work of a command: the platform's, or the application's own."""
+    if name not in _COMMANDS:
+        return getattr(application, name.replace("-", "_"))
+    module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
+    return functools.partial(getattr(module, "generate" if name == "predict" else name), application)
 
 
 def _fail(error, status):
@@ -138,6 +158,8 @@ def prepare(program, name, options):
         from applications.common.plan import plan
 
         plan(program, options)
+        return
+    if not hasattr(options, "run"):
         return
     folder = RunFolder.load(options.run)
     run_options = program.options_of(folder)

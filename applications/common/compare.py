@@ -14,7 +14,7 @@ import threading
 
 import yaml
 
-from applications.common.errors import InputError
+from applications.common.errors import InputError, input_error_in
 from applications.common.options import with_values
 from applications.common.plan import plan
 from applications.common.program import config_of
@@ -184,7 +184,7 @@ class Comparison:
                 stack.enter_context(contextlib.redirect_stderr(file))
                 function()
         except (InputError, FloatingPointError, OSError, MemoryError, tf.errors.OpError) as error:
-            return f"{command} {name} failed: {error}"
+            return f"{command} {name} failed: {input_error_in(error) or error}"
         finally:
             keras.backend.clear_session()
             gc.collect()

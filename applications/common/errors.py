@@ -1,5 +1,11 @@
 """The one error that means "your input, not our program"."""
 
+import itertools
+
+# Messages of errors that were raised where TensorFlow calls Python, by the marks that their graphs' errors have.
+_passed = {}
+_numbers = itertools.count(1)
+
 
 class InputError(ValueError):
     """A file or an option that a program cannot use.
@@ -7,3 +13,17 @@ class InputError(ValueError):
     The message is one sentence that a person can act on. It begins with the place, ``file:line`` or the name of the
     option, and says what was expected there. Programs print it without a traceback and stop.
     """
+
+
+def pass_through(error):
+    """Return a message for the error of a graph in which an `InputError` was raised, so that it is found there."""
+    mark = f"InputError {next(_numbers)}:"
+    _passed[mark] = str(error)
+    return f"{mark} {error}"
+
+
+def input_error_in(error):
+    """Return the `InputError` that was passed through the graph whose error this is, `None` if there was none."""
+    text = str(error)
+    # A list: threads that read on may pass others.
+    return next((InputError(message) for mark, message in list(_passed.items()) if mark in text), None)

@@ -19,10 +19,15 @@ def optimizer_of(options, num_batches, num_steps):
         rate = keras.optimizers.schedules.CosineDecay(
             0.0 if warmup else rate, num_steps - options.warmup_steps, **warmup
         )
-    elif options.schedule == "exponential" or options.warmup_steps:
+    elif options.schedule == "exponential" or options.warmup_steps or options.warmup_epochs:
         factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
         rate = StepDecay(
-            rate, factor, options.decay_after * num_batches, options.decay_every * num_batches, options.warmup_steps
+            rate,
+            factor,
+            options.decay_after * num_batches,
+            options.decay_every * num_batches,
+            options.warmup_steps or options.warmup_epochs,
+            num_batches if options.warmup_epochs else 1,
         )
     optimizer_class = {
         "adam": keras_vattn.FusedAdam,
@@ -31,12 +36,14 @@ def optimizer_of(options, num_batches, num_steps):
         "rmsprop": keras.optimizers.RMSprop,
         "sgd": keras.optimizers.SGD,
     }[options.optimizer]
-    decay = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    own = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    if options.optimizer in ("adam", "adamw"):
+        own["beta_2"] = options.beta_2
     return optimizer_class(
         rate,
         global_clipnorm=options.clip_norm,
         gradient_accumulation_steps=options.accumulate if options.accumulate > 1 else None,
-        **decay,
+        **own,
     )
 
 
@@ -49,21 +56,26 @@ class StepDecay(keras.optimizers.schedules.LearningRateSchedule):
         factor: Factor on it.
         after_steps: Steps before the first period.
         every_steps: Steps of a period.
-        warmup_steps: Steps over which it grows to the first one.
+        warmup: Number of parts in which it grows to the first one.
+        warmup_every: Steps of a part.
     """
 
-    def __init__(self, learning_rate, factor, after_steps, every_steps, warmup_steps=0):
+    def __init__(self, learning_rate, factor, after_steps, every_steps, warmup=0, warmup_every=1):
         self.learning_rate = learning_rate
         self.factor = factor
         self.after_steps = after_steps
         self.every_steps = every_steps
-        self.warmup_steps = warmup_steps
+        self.warmup = warmup
+        self.warmup_every = warmup_every
 
     def __call__(self, step):
         step = keras.ops.cast(step, "float32")
         periods = keras.ops.maximum(keras.ops.floor((step - self.after_steps) / self.every_steps), 0.0)
         rate = self.learning_rate * keras.ops.power(self.factor, periods)
-        return rate * keras.ops.minimum((step + 1.0) / self.warmup_steps, 1.0) if self.warmup_steps else rate
+        if not self.warmup:
+            return rate
+        part = keras.ops.floor(step / self.warmup_every) + 1.0
+        return rate * keras.ops.minimum(part / self.warmup, 1.0)
 
     def get_config(self):
         return dict(vars(self))

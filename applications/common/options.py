@@ -84,6 +84,8 @@ class FitOptions:
     the rest of the epoch."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
+    beta_2: Dropout = 0.999
+    """Decay of the squared gradients of adam and adamw."""
     learning_rate: PositiveFloat = 1e-3
     """Of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
@@ -101,6 +103,8 @@ class FitOptions:
     """Epochs without a better loss on validation that plateau lets pass."""
     warmup_steps: NotNegative = 0
     """Steps over which the learning rate grows from 0."""
+    warmup_epochs: NotNegative = 0
+    """Epochs over which the learning rate grows instead, in equal parts, one an epoch."""
     clip_norm: PositiveFloat | None = 5.0
     """Largest norm of the gradient of all weights; none for no limit."""
     accumulate: Positive = 1
@@ -127,6 +131,10 @@ class FitOptions:
     def check(self):
         if self.warmup_steps and self.schedule == "plateau":
             raise InputError("--warmup-steps: the schedule plateau has no warm-up; choose another --schedule.")
+        if self.warmup_epochs and self.schedule not in ("constant", "exponential"):
+            raise InputError(f"--warmup-epochs: the schedule {self.schedule} has none; choose another --schedule.")
+        if self.warmup_epochs and self.warmup_steps:
+            raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
         if self.jit and self.strategy == "mirrored":
             raise InputError("--jit: TensorFlow does not compile a step of several replicas; leave out one of the two.")
 

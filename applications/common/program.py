@@ -31,7 +31,9 @@ class Program:
         name: Package of the program, for instance "applications.ved". Its module `application` has the
             `APPLICATION`; YAML files in its folder presets/ are the presets of `train`.
         commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
-            options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`).
+            options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
+            commands, such as "features", are the program's own: a method of that name of its `Application` gets the
+            options, and where these have `run`, the folder of a trained run, that is checked.
         may_change: Options of `train` that a resumed run may change, beside those of every program.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
             same.

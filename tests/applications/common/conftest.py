@@ -58,7 +58,7 @@ def without_pictures(monkeypatch):
             pathlib.Path(path).write_bytes(b"a picture")
         return Figure((0.1, 0.1))
 
-    for name in ("training_curves", "alignment_heat_map"):
+    for name in ("training_curves", "alignment_heat_map", "image_attention"):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
 
 

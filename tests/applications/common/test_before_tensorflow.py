@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from program_cases import CASES, ROOT, SPOTLIGHT_FOLDER
+import yaml
+from program_cases import CASES, ROOT, SPOTLIGHT_FOLDER, written
 
 # Calls commands of all programs, one after the other, and says what of this they have imported.
 CALLS = """
@@ -61,12 +62,10 @@ def answered(tmp_path_factory):
     asked = []
     for case in CASES.values():
         folder = tmp_path_factory.mktemp("before")
-        words = case.train(folder / "run")
         # A run that was killed before the end of its first epoch.
         (folder / "run").mkdir()
-        pairs = zip(words[1::2], words[2::2], strict=True)
-        config = "".join(f"{name[2:].replace('-', '_')}: {value}\n" for name, value in pairs)
-        (folder / "run/config.yaml").write_text(config)
+        config = {"out": str(folder / "run"), **case.options, **written(case.data, folder)}
+        (folder / "run/config.yaml").write_text(yaml.safe_dump(config))
         module = f"{case.program.name}.options"
         asked += [(module, *call) for call in calls_of(case, str(folder / "run"), folder)]
     result = subprocess.run(

@@ -1,18 +1,24 @@
 """What stands between the words of a command and its work."""
 
+import dataclasses
 import errno
 import os
 import runpy
 import subprocess
 import sys
+import types
 
 import pytest
+import tensorflow as tf
 from program_cases import ROOT, SPOTLIGHT_FILES, SPOTLIGHT_FOLDER
 
 from applications.common import command_line
 from applications.common.application import Application
 from applications.common.command_line import main
-from applications.common.errors import InputError
+from applications.common.compare import Comparison
+from applications.common.errors import InputError, pass_through
+from applications.common.options import Positive
+from applications.common.program import Program
 
 
 @pytest.mark.parametrize(
@@ -33,6 +39,22 @@ def test_an_expected_error_is_a_line_and_a_status(toy, monkeypatch, capsys, erro
     assert capsys.readouterr() == ("", line)
 
 
+def test_an_error_in_a_graph_is_the_users_if_it_was_passed_through(toy, monkeypatch, capsys, tmp_path):
+    """TensorFlow makes another one of it, among others that have been."""
+    messages = [pass_through(InputError(f"file:{number}: no number")) for number in range(1, 13)]
+    for number in (1, 11, 2, 12):
+
+        def fail(*arguments, text=messages[number - 1]):
+            raise tf.errors.InvalidArgumentError(None, None, f"Graph execution error:\n\nassertion failed: [{text}]")
+
+        monkeypatch.setattr(command_line, "prepare", fail)
+        assert main(toy.program, ["train"]) == 2
+        assert capsys.readouterr() == ("", f"error: file:{number}: no number\n")
+        comparison = types.SimpleNamespace(folder=tmp_path)
+        assert Comparison._here(comparison, "train", "a", fail) == f"train a failed: file:{number}: no number"
+        capsys.readouterr()
+
+
 def test_an_unexpected_error_is_none_of_the_users(toy, monkeypatch):
     def fail(*arguments):
         raise KeyError("a fault of the program")
@@ -40,6 +62,49 @@ def test_an_unexpected_error_is_none_of_the_users(toy, monkeypatch):
     monkeypatch.setattr(command_line, "prepare", fail)
     with pytest.raises(KeyError):
         main(toy.program, ["train"])
+
+
+@dataclasses.dataclass
+class CountOptions:
+    """Count words.
+
+    Another line.
+    """
+
+    words: Positive = 3
+    """How many."""
+
+
+@dataclasses.dataclass
+class CountRunOptions(CountOptions):
+    """Count the words of a run."""
+
+    run: str = "nowhere"
+    """Folder of the run."""
+
+
+def test_a_command_of_the_programs_own(monkeypatch, capsys):
+    """The application has a method of its name; help says the first line of its options' docstring."""
+    calls = []
+    application = types.SimpleNamespace(count_words=calls.append, count_run=calls.append)
+    monkeypatch.setattr(Program, "application", lambda program: application)
+    program = Program("spotlight", {"train": CountOptions, "count-words": CountOptions, "count-run": CountRunOptions})
+    assert main(program, ["count-words", "--words", "5"]) == 0
+    assert calls == [CountOptions(5)]
+    assert main(program, []) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "count" in line] == [
+        "  count-words Count words.",
+        "  count-run  Count the words of a run.",
+    ]
+    for words, error in (
+        (["count-words", "--words", "0"], "--words: must be positive. Received: 0"),
+        (["count-run"], "nowhere is not the folder of a run: it has no config.yaml."),
+        (["count_words"], "Unknown command 'count_words': expected one of train, count-words, count-run."),
+    ):
+        assert main(program, words) == 2
+        assert capsys.readouterr().err == f"error: {error}\n"
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", ["applications.ved", "applications.nmt", "spotlight"])

@@ -12,6 +12,7 @@ from program_cases import read_arrays, read_checkpoint, read_history, read_json,
 from applications.common import training
 from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better
 from applications.common.checkpoint import KeepWeights
+from applications.common.errors import InputError
 from applications.common.optimizers import StepDecay, optimizer_of
 from applications.common.options import FitOptions
 from applications.common.training import load_run
@@ -59,6 +60,8 @@ def test_a_warm_up_and_a_cosine():
     assert warm == pytest.approx([0.1, 0.2, 0.3, *(9 * [0.4])])
     cosine = rates(schedule="cosine", learning_rate=0.4)
     assert cosine == pytest.approx([0.2 * (1 + np.cos(np.pi * step / 12)) for step in range(12)], rel=1e-5)
+    by_epoch = rates(warmup_epochs=4, learning_rate=0.4, num_batches=2)
+    assert by_epoch == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, *(6 * [0.4])])
     both = rates(schedule="cosine", learning_rate=0.4, warmup_steps=4)
     assert both == pytest.approx(
         [0, 0.1, 0.2, 0.3] + [0.2 * (1 + np.cos(np.pi * step / 8)) for step in range(8)], rel=1e-5
@@ -69,8 +72,29 @@ def test_a_warm_up_and_a_cosine():
     assert decayed == pytest.approx([0.1, 0.2, 0.3, 0.4, *(4 * [0.2]), *(4 * [0.1])])
 
 
+def test_the_schedule_of_mcan():
+    """min(2.5e-5 t, 1e-4) in epoch t, and a fifth every two epochs after ten (Fan et al. 2020, B.2.3)."""
+    options = {"schedule": "exponential", "learning_rate_decay": 0.2, "decay_after": 8, "decay_every": 2}
+    found = rates(1, 13, learning_rate=1e-4, warmup_epochs=4, **options)
+    assert found == pytest.approx([2.5e-5, 5e-5, 7.5e-5, *(7 * [1e-4]), 2e-5, 2e-5, 4e-6])
+
+
+def test_the_second_moment():
+    for name in ("adam", "adamw"):
+        assert optimizer_of(FitOptions(optimizer=name, beta_2=0.98), 4, 12).beta_2 == 0.98
+
+
+def test_warm_ups_that_exclude_each_other():
+    for options, message in (
+        ({"warmup_epochs": 1, "schedule": "cosine"}, "--warmup-epochs: the schedule cosine"),
+        ({"warmup_epochs": 1, "warmup_steps": 1}, "exclude each other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            FitOptions(**options).check()
+
+
 def test_a_schedule_is_read_from_its_config():
-    schedule = StepDecay(0.1, 0.5, 3, 2, 4)
+    schedule = StepDecay(0.1, 0.5, 3, 2, 4, 2)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert [float(again(step)) for step in range(9)] == [float(schedule(step)) for step in range(9)]
 
