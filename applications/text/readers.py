@@ -7,6 +7,7 @@ file and, where there is one, the line. Files may end in ``.gz``; a byte-order m
 import csv
 import dataclasses
 import gzip
+import json
 import pathlib
 import sys
 import zlib
@@ -136,6 +137,32 @@ def read_lines(path):
     lines = list(_physical_lines(path, skip_invalid=False))
     _require_rows(lines, path)
     return lines
+
+
+def read_json(path):
+    """What a JSON file holds, plain or ``.gz``, UTF-8.
+
+    Raises:
+        InputError: for a missing or damaged file, bytes that are not UTF-8, and what is not JSON; with the line.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a whole gzip file ({error})") from error
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b"\n", 0, error.start)
+        raise InputError(f"{path}:{line}: bytes that are not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise InputError(
+            f"{path}:{line}: expected JSON, or a table whose name ends in .csv or .tsv ({error})"
+        ) from error
 
 
 def read_standard_input():
