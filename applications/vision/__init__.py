@@ -1,0 +1,1 @@
+"""What programs on images share: images, features of their regions, rendered scenes."""

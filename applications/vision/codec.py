@@ -1,0 +1,156 @@
+"""What the examples of a program are about: images, the features of their regions, and how the ones become the others.
+
+Shapes: N images, B of a batch, R regions, D width of a region's features.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.runs import write_json
+from applications.vision.extractors import Extractor, extract, make_extractor
+from applications.vision.features import extractor_beside
+from applications.vision.images import Images, open_images
+from applications.vision.options import REGIONS
+from applications.vision.regions import MemoryRegions, Regions, open_regions
+
+_CONFIG = "regions.json"
+_EXTRACTOR = "extractor"
+# Numbers of features that are held in memory, 256 MB; of a file with more they are read as they are needed.
+_MOST_IN_MEMORY = 2**26
+# Images whose features the standard deviation is that of.
+_NUM_SCALE = 256
+
+
+@dataclasses.dataclass
+class Sources:
+    """Where regions come from: features of a file, or else images.
+
+    Attributes:
+        images: `Images`, or `None`: then nothing is drawn over them.
+        regions: `Regions`, or `None`: then features are made of the images.
+    """
+
+    images: Images | None
+    regions: Regions | None
+
+    def require(self, ids, skip_missing):
+        """Return which examples have an image, a boolean array; `InputError` for those without, unless they are to be
+        left out."""
+        source = self.images if self.regions is None else self.regions
+        return source.rows_of(ids, skip_missing) >= 0
+
+
+def open_sources(options, embedded=None):
+    """Return the `Sources` that `RegionOptions` name; without any those of embedded `Images`."""
+    images = embedded if options.images is None else open_images(options.images)
+    if options.features is None:
+        return Sources(images, None)
+    path = pathlib.Path(options.features)
+    return Sources(images, open_regions(path / REGIONS if (path / REGIONS).exists() else path))
+
+
+class RegionCodec:
+    """From images to the regions that a model sees, as its run has them.
+
+    Args:
+        width: D of the features, without boxes.
+        max_regions: R.
+        use_boxes: Whether a region's box is appended to its features.
+        scale: Standard deviation of the features of training images.
+        extractor: `Extractor` that made the features, or `None` where it is not known: then only features are taken.
+    """
+
+    def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
+        self.width = width
+        self.max_regions = max_regions
+        self.use_boxes = use_boxes
+        self.scale = scale
+        self.extractor = extractor
+        self._known = {}
+
+    @classmethod
+    def fit(cls, options, sources, words):
+        """Return the codec of `RegionOptions`; a network that learns words is trained here.
+
+        Args:
+            options: `RegionOptions`.
+            sources: `Sources`.
+            words: Dictionary from the ids of training images to lists of str, what is said about them.
+        """
+        if sources.regions is not None:
+            extractor, width, max_regions = (
+                extractor_beside(options.features),
+                sources.regions.width,
+                options.max_regions,
+            )
+        else:
+            extractor = make_extractor(options, sources.images, words)
+            width, max_regions = extractor.width, min(options.max_regions, len(extractor.boxes))
+        codec = cls(width, max_regions, options.use_boxes, extractor=extractor)
+        regions, some = codec.regions_of(sources), list(words)[:_NUM_SCALE]
+        features, _, counts = regions.read(regions.rows_of(some), max_regions)
+        codec.scale = float(np.std(features[np.arange(max_regions) < counts[:, None]]))
+        return codec
+
+    def save(self, folder):
+        """Write the codec into the folder of a run."""
+        if self.extractor is not None:
+            self.extractor.save(folder.path / _EXTRACTOR)
+        config = {name: getattr(self, name) for name in ("width", "max_regions", "use_boxes", "scale")}
+        write_json(folder.file(_CONFIG), config | {"has_extractor": self.extractor is not None})
+
+    @classmethod
+    def load(cls, folder):
+        """Read what `save` wrote."""
+        config = json.loads((folder.path / _CONFIG).read_text(encoding="utf-8"))
+        extractor = Extractor.load(folder.path / _EXTRACTOR) if config.pop("has_extractor") else None
+        return cls(**config, extractor=extractor)
+
+    @property
+    def model_width(self):
+        """Width of what a model sees of a region."""
+        return self.width + 4 * self.use_boxes
+
+    def regions_of(self, sources):
+        """Return the `Regions` of sources, of images those of the extractor; made once, in memory where few."""
+        source = sources.images if sources.regions is None else sources.regions
+        # With the source, whose id is that of no other as long as it is kept.
+        if id(source) not in self._known:
+            self._known[id(source)] = source, self._regions_of(sources)
+        return self._known[id(source)][1]
+
+    def _regions_of(self, sources):
+        regions = sources.regions
+        if regions is None:
+            if self.extractor is None:
+                raise InputError("--images: this run was trained on features, and cannot make them of images.")
+            return extract(self.extractor, sources.images)
+        if regions.width != self.width:
+            raise InputError(f"--features: expected regions of width {self.width}. Received: {regions.width}")
+        num_regions = min(self.max_regions, int(max(regions.counts)))
+        if len(regions) * num_regions * (regions.width + 4) > _MOST_IN_MEMORY:
+            return regions
+        features, boxes, counts = regions.read(np.arange(len(regions)), num_regions)
+        return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
+
+    def inputs(self, features, boxes):
+        """Return what a model sees, (B, R, D) or (B, R, D + 4), in graph."""
+        return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
+
+    def of_images(self, strings):
+        """Return what a model sees of encoded images, (B,) strings, and how many regions they have (B,), in graph."""
+        features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
+        shape = tf.shape(features)
+        boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))
+        return self.inputs(features, boxes), tf.fill([shape[0]], shape[1])
+
+
+def boxes_of(codec, sources, rows):
+    """Return the boxes of images, a list of float32 (R, 4) each."""
+    _, boxes, counts = codec.regions_of(sources).read(np.asarray(rows), codec.max_regions)
+    return [box[:count] for box, count in zip(boxes, counts, strict=True)]

@@ -1,0 +1,235 @@
+"""From pixels to features of regions, in graph, so that an exported model takes images.
+
+Shapes: B images of S pixels a side, G cells a side, R regions, D width of a region's features.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.runs import digest_of, replacing, write_json
+from applications.common.serving import in_graph
+from applications.vision.images import Images, decode_image, resized
+from applications.vision.options import NETWORKS
+from applications.vision.pretrained import load_network, pretrained_network
+from applications.vision.regions import MemoryRegions, Regions
+from applications.vision.word_detectors import train_detectors
+
+CONFIG = "extractor.json"
+# Images or windows that a network sees at once.
+_AT_ONCE = 64
+
+
+class Extractor:
+    """Features of regions of images.
+
+    With regions "grid" a region is a cell of a grid, and its features are those of the cells of the network's last map
+    that it covers, weighed by how much of it they are. With "windows" it is one of G x G overlapping windows of half
+    the image's side, or the whole image; each is seen by the network on its own, and has the mean of its last map.
+
+    Args:
+        name: "pixels", where the features of a cell are its pixels, as values from -1 to 1; "words"; or a network of
+            keras.applications, which says how pixels are scaled.
+        side: Side of what the network sees, in pixels.
+        cells: G, cells or windows a side.
+        regions: "grid" or "windows".
+        network: `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D); `None` for pixels.
+
+    Attributes:
+        image_size: S, side of the images: that of what the network sees, and twice that with windows.
+        boxes: float32 (R, 4), x0, y0, x1, y1 of the regions in [0, 1].
+        width: D.
+        variables: List of the network's variables, which an exported module has to hold.
+
+    Raises:
+        InputError: If the network's last map has fewer cells than the grid.
+    """
+
+    def __init__(self, name, side, cells, regions="grid", network=None):
+        self.name = name
+        self.side = side
+        self.cells = cells
+        self.regions = regions
+        self.network = network
+        self.image_size = 2 * side if regions == "windows" else side
+        self.variables = [] if network is None else network.variables
+        shape = (None, self.image_size, self.image_size, 3)
+        self._traced = in_graph(tf.TensorSpec(shape, tf.uint8))(self.__call__)
+        if regions == "windows":
+            self._starts = [round(index * side / (cells - 1)) for index in range(cells)] if cells > 1 else [side // 2]
+            corners = [(x, y, x + side, y + side) for y in self._starts for x in self._starts]
+            self.boxes = np.array([*corners, (0, 0, 2 * side, 2 * side)], np.float32) / self.image_size
+        else:
+            corners = [(x, y, x + 1, y + 1) for y in range(cells) for x in range(cells)]
+            self.boxes = np.array(corners, np.float32) / cells
+        if network is None:
+            self.width = 3 * (side // cells) ** 2
+            return
+        _, height, width, self.width = network(keras.Input((side, side, 3))).shape
+        if regions == "grid" and min(height, width) < cells:
+            raise InputError(
+                f"--grid: expected {min(height, width)} at most, the cells a side of the last map of {name} for "
+                f"{side} pixels. Received: {cells}"
+            )
+
+    def __call__(self, images):
+        """Return the features of images: uint8 (B, S, S, 3) to float32 (B, R, D)."""
+        images = tf.cast(images, tf.float32)
+        if self.network is None:
+            cells = tf.nn.space_to_depth(images / 127.5 - 1.0, self.side // self.cells)
+        elif self.regions == "grid":
+            cells = _pooled(self._maps(images), self.cells)
+        else:
+            seen = [images[:, y : y + self.side, x : x + self.side] for y in self._starts for x in self._starts]
+            seen.append(tf.nn.avg_pool2d(images, 2, 2, "VALID"))
+            maps = self._maps(tf.reshape(tf.stack(seen, axis=1), (-1, self.side, self.side, 3)))
+            cells = tf.reduce_mean(maps, axis=(1, 2))
+        return tf.reshape(cells, (-1, len(self.boxes), self.width))
+
+    def batches(self, images, rows=None, title="features"):
+        """Yield the features of `Images`, float32 (B, R, D); rows, title and errors as `Images.batches` has them."""
+        at_once = max(1, _AT_ONCE // len(self.boxes)) if self.regions == "windows" else _AT_ONCE
+        for pixels in images.batches(self.image_size, rows, at_once, title):
+            features = self._traced(pixels).numpy()
+            if not np.isfinite(features).all():
+                raise InputError(f"--weights: expected finite features. Received: others, of the network {self.name}")
+            yield features
+
+    def decode(self, strings):
+        """Return the images that strings of bytes hold, resized: (B,) to uint8 (B, S, S, 3)."""
+        # On the CPU wherever the network runs: features are to be those of training.
+        with tf.device("CPU:0"):
+            return tf.map_fn(
+                lambda content: resized(decode_image(content), self.image_size),
+                strings,
+                fn_output_signature=tf.TensorSpec((self.image_size, self.image_size, 3), tf.uint8),
+            )
+
+    def save(self, folder):
+        """Write the extractor into a folder: a file extractor.json, and the network as .keras.
+
+        At any moment `load` reads the old one or the new one.
+        """
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        network = None
+        if self.network is not None:
+            weights = [keras.ops.convert_to_numpy(weight) for weight in self.network.weights]
+            # Named after its weights: an older one stays beside it until extractor.json names the new one.
+            network = f"network-{digest_of(weights)[:12]}.keras"
+            with replacing(folder / network) as temporary:
+                self.network.save(temporary)
+        config = {"name": self.name, "side": self.side, "cells": self.cells, "regions": self.regions}
+        write_json(folder / CONFIG, config | {"network": network})
+        for other in folder.glob("network-*.keras"):
+            if other.name != network:
+                other.unlink()
+
+    @classmethod
+    def load(cls, folder):
+        """Read what `save` wrote; `InputError` if there is no extractor in the folder, or it cannot be read."""
+        path = pathlib.Path(folder, CONFIG)
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            file = config.pop("network")
+            return cls(**config, network=None if file is None else load_network(path.with_name(file)))
+        except InputError:
+            raise
+        except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: expected an extractor of this program. Received: {error}") from error
+
+    def _maps(self, images):
+        """Return the network's last maps, float32 (B, H, W, D)."""
+        if self.name in NETWORKS:
+            images = getattr(keras.applications, NETWORKS[self.name]).preprocess_input(images)
+        return tf.cast(self.network(images, training=False), tf.float32)
+
+
+def make_extractor(options, images=None, words=None):
+    """Return the `Extractor` that options describe; train its network, or read its weights, where it has one.
+
+    Args:
+        options: `ExtractorOptions`.
+        images: `Images` that the network words is trained on.
+        words: Dictionary from ids of images to lists of str, what is said about them: those of the training part.
+    """
+    network = None
+    with _float32():
+        if options.network == "words":
+            rows = np.sort(images.rows_of(list(words)))
+            pixels = np.concatenate(list(images.batches(options.side, rows, title="reading images")))
+            network = train_detectors(pixels, [words[images.ids[row]] for row in rows], options).network
+        elif options.network != "pixels":
+            network = pretrained_network(options)
+    return Extractor(options.network, options.side, options.cells, options.regions, network)
+
+
+def extract(extractor, images, title="features"):
+    """Return the features of `Images`, a `MemoryRegions` with their ids.
+
+    Raises:
+        InputError: If images do not decode; it counts them, and names the first five.
+    """
+    features, end = np.empty((len(images), len(extractor.boxes), extractor.width), np.float32), 0
+    for found in extractor.batches(images, title=title):
+        features[end : end + len(found)] = found
+        end += len(found)
+    counts = np.full(len(images), len(extractor.boxes), np.int32)
+    return MemoryRegions(images.place, images.ids, counts, extractor.width, features, extractor.boxes)
+
+
+@dataclasses.dataclass
+class ExtractedRegions(Regions):
+    """Features that are made when they are read, for reading in order: a few of them are in memory.
+
+    Args:
+        images: `Images`.
+        extractor: `Extractor`.
+    """
+
+    images: Images
+    extractor: Extractor
+
+    def __post_init__(self, place):
+        super().__post_init__(place)
+        self._first, self._features = None, None
+
+    def read_image(self, row, count):
+        first = row - row % _AT_ONCE
+        if first != self._first:
+            rows = range(first, min(first + _AT_ONCE, len(self)))
+            self._first = first
+            self._features = np.concatenate(list(self.extractor.batches(self.images, rows, title=None)))
+        return self._features[row - first, :count], self.extractor.boxes
+
+
+def _pooled(maps, cells):
+    """Return means of maps (B, H, W, D) over the areas of G x G cells, (B, G, G, D)."""
+    if maps.shape[1:3] == (cells, cells):
+        return maps
+    rows, columns = (_area_weights(cells, size) for size in maps.shape[1:3])
+    return tf.einsum("gh,bhwd,kw->bgkd", rows, maps, columns)
+
+
+def _area_weights(cells, size):
+    """Return which share of each of G cells lies in each of `size` intervals, float32 (G, size)."""
+    starts, edges = np.arange(cells)[:, None] * size / cells, np.arange(size)
+    overlap = np.minimum(starts + size / cells, edges + 1) - np.maximum(starts, edges)
+    return (np.maximum(overlap, 0.0) * cells / size).astype(np.float32)
+
+
+@contextlib.contextmanager
+def _float32():
+    """Make layers compute in float32: features are to be the same in half precision."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)

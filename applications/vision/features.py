@@ -1,0 +1,71 @@
+"""The command `features`: images in, a file of the features of their regions and what made it out."""
+
+import pathlib
+
+import numpy as np
+
+from applications.common.errors import InputError
+from applications.text.readers import read_lines
+from applications.text.text import Tokenizer
+from applications.vision.extractors import CONFIG, ExtractedRegions, Extractor, make_extractor
+from applications.vision.images import image_id, rows_by_id
+from applications.vision.options import REGIONS
+from applications.vision.regions import write_regions
+
+_EXTRACTOR = "extractor"
+
+
+def write_features(options, images, words=None):
+    """Write the features of images, and the extractor beside them, into the folder `options.out`.
+
+    Args:
+        options: `FeaturesOptions`.
+        images: `Images`.
+        words: Dictionary from ids of images to lists of str, for the network words.
+    """
+    if words is not None:
+        rows_by_id(options.word_file, images.ids, list(words))
+        print(f"words: about {len(words)} of {len(images)} images", flush=True)
+    images.check()
+    extractor = make_extractor(options.extractor, images, words)
+    out = pathlib.Path(options.out)
+    extractor.save(out / _EXTRACTOR)
+    counts = np.full(len(images), len(extractor.boxes), np.int32)
+    # Last, so that a folder with this file holds everything.
+    write_regions(out / REGIONS, ExtractedRegions(images.place, images.ids, counts, extractor.width, images, extractor))
+    print(
+        f"written: {out / REGIONS}, {len(images)} images of {len(extractor.boxes)} regions of width {extractor.width}"
+    )
+
+
+def read_words(path):
+    """Return what a file says about images: a dictionary from their ids to lists of words, in lower case.
+
+    Args:
+        path: File of lines `image<TAB>words`, plain or .gz; an image may have several of them.
+
+    Raises:
+        InputError: If the file cannot be read, or for a line without an image or words.
+    """
+    names, texts = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        name, _, text = (field.strip() for field in line.partition("\t"))
+        if not name or not text:
+            raise InputError(f"{path}:{number}: expected an image, a tab and words. Received: {line[:40]!r}")
+        names.append(name)
+        texts.append(text)
+    found = {}
+    for name, tokens in zip(names, Tokenizer().token_lists(texts), strict=True):
+        found.setdefault(image_id(name), []).extend(tokens)
+    return found
+
+
+def extractor_beside(path):
+    """Return the `Extractor` that made the features of a path, where the command `features` left it; or `None`.
+
+    Args:
+        path: The folder that the command wrote, or the file of features in it.
+    """
+    path = pathlib.Path(path)
+    folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
+    return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -1,0 +1,159 @@
+"""Options that programs on images share. Nothing here imports Keras."""
+
+import dataclasses
+import pathlib
+from typing import Annotated, Literal
+
+from applications.common.errors import InputError
+from applications.common.options import Bound, File, Positive, Seed, group
+
+# The networks of keras.applications, and the module there that scales the pixels of each.
+NETWORKS = {
+    **dict.fromkeys(("ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge"), "convnext"),
+    **dict.fromkeys(("DenseNet121", "DenseNet169", "DenseNet201"), "densenet"),
+    **dict.fromkeys((f"EfficientNetB{size}" for size in range(8)), "efficientnet"),
+    **dict.fromkeys((f"EfficientNetV2{size}" for size in ("B0", "B1", "B2", "B3", "L", "M", "S")), "efficientnet_v2"),
+    "InceptionResNetV2": "inception_resnet_v2",
+    "InceptionV3": "inception_v3",
+    "MobileNet": "mobilenet",
+    "MobileNetV2": "mobilenet_v2",
+    **dict.fromkeys(("MobileNetV3Large", "MobileNetV3Small"), "mobilenet_v3"),
+    **dict.fromkeys(("NASNetLarge", "NASNetMobile"), "nasnet"),
+    **dict.fromkeys(("ResNet50", "ResNet101", "ResNet152"), "resnet"),
+    **dict.fromkeys(("ResNet50V2", "ResNet101V2", "ResNet152V2"), "resnet_v2"),
+    "VGG16": "vgg16",
+    "VGG19": "vgg19",
+    "Xception": "xception",
+}
+# In the folder that the command `features` writes.
+REGIONS = "regions.h5"
+
+Existing = Annotated[str, Bound("no such file or folder", lambda x: pathlib.Path(x).exists())]
+ImageSource = Annotated[
+    str,
+    Bound(
+        "must be a folder of images or an .npz file",
+        lambda x: pathlib.Path(x).is_dir() or (pathlib.Path(x).is_file() and pathlib.Path(x).suffix == ".npz"),
+    ),
+]
+
+
+@dataclasses.dataclass
+class ExtractorOptions:
+    """From images to features of their regions"""
+
+    network: str = "pixels"
+    """pixels: none, the colours of a grid of cells. words: a small network that is trained here to detect words that
+    are said about the training images. A name of keras.applications, such as MobileNetV2: with weights."""
+    weights: File | None = None
+    """Weights of a network of keras.applications without its top, .weights.h5 or .h5; or a .keras model in its place,
+    whose pixels are scaled as that network's."""
+    regions: Literal["grid", "windows"] = "grid"
+    """grid: the cells of the network's last map. windows: overlapping windows of half the image's side, and the whole
+    image, each seen by the network on its own."""
+    grid: Positive | None = None
+    """Cells or windows a side; none for 6 cells, 3 windows."""
+    image_size: Positive | None = None
+    """Side of what the network sees, in pixels: images of any shape are resized to it; none for 48 of pixels, 96 of
+    words, 224 of the others."""
+    feature_units: Positive = 128
+    """Width of the last map of the network words."""
+    extractor_epochs: Positive = 10
+    """Passes of the network words over the training images."""
+    extractor_seed: Seed = 0
+    """Seed of the network words, apart from the model's, so that seeds are compared on the same features."""
+
+    @property
+    def cells(self):
+        """Cells or windows a side."""
+        return self.grid or {"grid": 6, "windows": 3}[self.regions]
+
+    @property
+    def side(self):
+        """Side of what the network sees, in pixels."""
+        return self.image_size or {"pixels": 48, "words": 96}.get(self.network, 224)
+
+    @property
+    def num_regions(self):
+        """Regions of an image."""
+        return self.cells**2 + (self.regions == "windows")
+
+    def check(self):
+        if self.network not in ("pixels", "words", *NETWORKS):
+            known = ", ".join(["pixels", "words", *NETWORKS])
+            raise InputError(f"--network: expected one of {known}. Received: {self.network}")
+        if self.network in NETWORKS and self.weights is None:
+            raise InputError(f"--weights: {self.network} needs a file of weights; none are downloaded. Received: none")
+        if self.weights is not None:
+            if self.network not in NETWORKS:
+                raise InputError(f"--weights: the network {self.network} reads none. Received: {self.weights}")
+            if pathlib.Path(self.weights).suffix not in (".h5", ".keras"):
+                raise InputError(f"--weights: expected a .weights.h5, .h5 or .keras file. Received: {self.weights}")
+        if self.network == "pixels" and self.regions != "grid":
+            raise InputError(f"--regions: the network pixels has a grid. Received: {self.regions}")
+        if self.network == "pixels" and self.side % self.cells:
+            raise InputError(
+                f"--image-size: expected a multiple of --grid, {self.cells}, for the network pixels. "
+                f"Received: {self.side}"
+            )
+        if self.side < 2 * self.cells and self.regions == "grid" and self.network == "words":
+            raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
+
+
+@dataclasses.dataclass
+class RegionOptions(ExtractorOptions):
+    """Image regions; features of a file, or made here of images"""
+
+    features: Existing | None = None
+    """Region features: a folder of .npz or .npy files, an .h5 file, a .tsv of bottom-up attention, or what the command
+    `features` wrote; the network is not used then."""
+    images: ImageSource | None = None
+    """Folder of images, or an .npz with one array (N, H, W, 3): features are made of them where none are named, and
+    attention is drawn over them."""
+    max_regions: Positive = 36
+    """Regions of an image that are read, the first ones."""
+    use_boxes: bool = False
+    """Append the corners of its box, between 0 and 1, to the features of a region."""
+    skip_missing: bool = False
+    """Leave out examples whose image has no features, and count them, instead of stopping."""
+
+    def check(self):
+        super().check()
+        if self.features is None and self.num_regions > self.max_regions:
+            raise InputError(
+                f"--max-regions: expected {self.num_regions} at least, the regions of an image. "
+                f"Received: {self.max_regions}"
+            )
+
+
+@dataclasses.dataclass
+class FeaturesOptions:
+    """Turn images into region features, a file and what made it, to train on with --features."""
+
+    images: ImageSource
+    """Folder of images, or an .npz with one array (N, H, W, 3)."""
+    out: str = "features"
+    """Folder that is written."""
+    words: File | None = None
+    """What is said about the images, for the network words: an image, a tab and words a line, plain or .gz."""
+    extractor: ExtractorOptions = group(ExtractorOptions)
+
+    @property
+    def word_file(self):
+        """The file that says what is said about the images; a program may have others than words."""
+        return self.words
+
+    def check(self):
+        if self.extractor.network == "words" and self.word_file is None:
+            raise InputError("--words: the network words learns what is said about the images. Received: none")
+        if self.extractor.network != "words" and self.word_file is not None:
+            raise InputError(
+                f"--words: the network {self.extractor.network} learns no words; choose --network words. "
+                f"Received: {self.word_file}"
+            )
+        if pathlib.Path(self.out, REGIONS).exists():
+            raise InputError(
+                f"--out: {self.out} has features already; choose another folder. Received: {REGIONS} in it"
+            )
+        if pathlib.Path(self.out).is_file():
+            raise InputError(f"--out: expected a folder. Received: the file {self.out}")

@@ -1,0 +1,227 @@
+"""What the readers of region features share: `Regions`, those in memory, boxes, damaged files.
+
+Shapes: N images, B of a batch, R regions of an image with padding, n without, D width of a region's features.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import gc
+import struct
+import tokenize
+import zipfile
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError, pass_through
+from applications.vision.images import rows_by_id
+
+# Boxes beyond it are pixels, and may lie so far, of the width of the image, outside it.
+_MOST_SCALED = 2.0
+_TOLERANCE = 0.05
+_UNREADABLE = (
+    *(AttributeError, EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+    *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+# An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. Those that
+# only a cycle holds, an error's for instance, are freed before.
+atexit.register(gc.collect)
+
+
+@dataclasses.dataclass
+class Regions:
+    """Features of the regions of images.
+
+    Args:
+        place: File or folder that they are in.
+        ids: List of N str.
+        counts: int (N,), regions of each image.
+        width: D.
+
+    Raises:
+        InputError: For an id that occurs twice, and an image without regions.
+    """
+
+    place: dataclasses.InitVar[str]
+    ids: list
+    counts: np.ndarray
+    width: int
+
+    def __post_init__(self, place):
+        # No field: what is read is the same wherever it lies.
+        self.place = str(place)
+        if not self.ids:
+            raise InputError(f"{place}: expected features of images. Received: none")
+        empty = np.flatnonzero(self.counts < 1)
+        if empty.size:
+            raise InputError(
+                f"{self.name(empty[0])}: expected a region at least. Received: none, as of {len(empty)} of "
+                f"{len(self)} images"
+            )
+        row_of = {}
+        for row, each in enumerate(self.ids):
+            if row_of.setdefault(each, row) != row:
+                raise InputError(
+                    f"{self.name(row)}: expected every image once. Received: {each} again, after "
+                    f"{self.name(row_of[each])}"
+                )
+
+    def __len__(self):
+        return len(self.ids)
+
+    def name(self, row):
+        """Return the place of an image, for messages."""
+        return f"{self.place}, image {self.ids[row]}"
+
+    def rows_of(self, ids, skip_missing=False):
+        """Return the rows of ids, as `rows_by_id` has them."""
+        return rows_by_id(self.place, self.ids, ids, skip_missing)
+
+    def num_cut(self, max_regions):
+        """Return how many images have more regions than `read` returns."""
+        return int(np.count_nonzero(self.counts > max_regions))
+
+    def read(self, rows, max_regions):
+        """Return the regions of images; may be called by several threads at once.
+
+        Args:
+            rows: int (B,).
+            max_regions: R. Of an image with more regions the first ones are taken.
+
+        Returns:
+            features: float32 (B, R, D), zeros after the last region.
+            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros where they are not known.
+            num_regions: int32 (B,).
+
+        Raises:
+            InputError: If a file can no longer be read, or holds features that are not finite or boxes that are none.
+        """
+        if np.any(np.less(rows, 0)):
+            raise IndexError(f"Rows of images must not be negative. Received: {min(rows)}")
+        num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
+        features = np.zeros((len(rows), max_regions, self.width), np.float32)
+        boxes = np.zeros((len(rows), max_regions, 4), np.float32)
+        for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
+            found, corners = self.read_image(row, count)
+            if found.shape != (count, self.width):
+                raise InputError(
+                    f"{self.name(row)}: expected {count} regions of width {self.width}, as when it was opened. "
+                    f"Received: {found.shape}"
+                )
+            with np.errstate(over="ignore"):
+                features[index, :count] = found
+            if not np.isfinite(features[index]).all():
+                region, _ = np.argwhere(~np.isfinite(features[index]))[0]
+                raise InputError(f"{self.name(row)}: expected finite features. Received: others in region {region}")
+            if corners is not None:
+                boxes[index, :count] = corners[:count]
+        return features, boxes, num_regions
+
+    def read_image(self, row, count):
+        """Return the features of the first regions of an image, (count, D), and its boxes, (n, 4), or `None`."""
+        raise NotImplementedError
+
+    def tensors(self, rows, max_regions):
+        """Return what `read` does, for a tensor of rows, int (B,), in graph.
+
+        An `InputError` becomes the error of the graph, in which `input_error_in` finds it.
+        """
+
+        def read(rows):
+            try:
+                return *self.read(rows, max_regions), b""
+            except InputError as error:
+                nothing = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int32)
+                return *nothing, pass_through(error).encode(errors="replace")
+
+        *found, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
+        # Raised here and not in Python, whose traceback TensorFlow would write for every thread.
+        with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
+            found = [tf.identity(x) for x in found]
+        for x, shape in zip(found, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
+            x.set_shape((rows.shape[0], *shape))
+        return tuple(found)
+
+
+@dataclasses.dataclass
+class MemoryRegions(Regions):
+    """Features that are in memory.
+
+    Args:
+        features: float32 (N, R, D).
+        boxes: float32 (N, R, 4), x0, y0, x1, y1 between 0 and 1; or (R, 4), the same for all images.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray
+
+    def __post_init__(self, place):
+        super().__post_init__(place)
+        num_regions = self.features.shape[1]
+        if self.features.shape != (len(self), num_regions, self.width) or max(self.counts) > num_regions:
+            raise ValueError(
+                f"features must be ({len(self)}, R, {self.width}) with R >= {max(self.counts)}. "
+                f"Received: {self.features.shape}"
+            )
+        if self.boxes.shape not in ((num_regions, 4), (len(self), num_regions, 4)):
+            raise ValueError(f"boxes must be ([{len(self)},] {num_regions}, 4). Received: {self.boxes.shape}")
+
+    def read_image(self, row, count):
+        return self.features[row, :count], self.boxes if self.boxes.ndim == 2 else self.boxes[row]
+
+    def tensors(self, rows, max_regions):
+        num_regions = min(max_regions, self.features.shape[1])
+        # A constant of the graph would be written into it.
+        with tf.init_scope(), tf.device("CPU:0"):
+            counts = tf.constant(np.minimum(self.counts, max_regions), tf.int32)
+            features, boxes = (tf.constant(x[..., :num_regions, :], tf.float32) for x in (self.features, self.boxes))
+        counts = tf.gather(counts, rows)
+        boxes = boxes[None] if self.boxes.ndim == 2 else tf.gather(boxes, rows)
+        mask = tf.sequence_mask(counts, num_regions)[..., None]
+        found = (tf.where(mask, x, 0.0) for x in (tf.gather(features, rows), boxes))
+        return *(tf.pad(x, [[0, 0], [0, max_regions - num_regions], [0, 0]]) for x in found), counts
+
+
+@contextlib.contextmanager
+def reading(place):
+    """Turn what the reading of damaged files raises into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        raise InputError(f"{place}: expected a file that can be read. Received: {error}") from error
+
+
+def corners_of(place, boxes, size=None):
+    """Return boxes, float32 (n, 4), between 0 and 1.
+
+    Args:
+        place: What an error begins with.
+        boxes: (n, 4 or more), x0, y0, x1, y1.
+        size: Width and height of the image in pixels, `None` if they are not known.
+    """
+    boxes = np.array(boxes[:, :4], np.float32)
+    if np.isfinite(boxes).all() and boxes.max() > _MOST_SCALED:
+        width, height = boxes.reshape(-1, 2).max(axis=0) if size is None else size
+        with np.errstate(divide="ignore", invalid="ignore"):
+            boxes /= np.array([width, height, width, height], np.float32)
+    inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
+    if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
+        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 in the image. Received: others")
+    return boxes.clip(0.0, 1.0)
+
+
+def sample_of(path, num_blocks=4, block=1024):
+    """Return the size of a file and a checksum of some of it: what tells it from another without reading it all.
+
+    Of an .npz it includes the checksums of its arrays, which stand at the end.
+    """
+    with open(path, "rb", buffering=0) as file:
+        size, checksum = file.seek(0, 2), 0
+        for start in np.linspace(0, max(size - block, 0), num_blocks).astype(int).tolist():
+            file.seek(start)
+            checksum = zlib.crc32(file.read(block), checksum)
+    return size, checksum

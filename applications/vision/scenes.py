@@ -1,0 +1,359 @@
+"""Rendered scenes, of which captions, questions and the true regions are known: data without a download.
+
+A scene is a grid of 4 x 4 cells, of which 4 to 6 hold one object each, jittered in place and size. An object is a
+colour and a shape, and no two of a scene are the same in both, so that "the red circle" is one object. A scene has four
+colours and four shapes at most, so that some occur several times. Whatever is said of a scene is true, and relations
+have clear margins: what is left of something is columns away from it, and more columns than rows. Every type of
+question, and yes as well as no, can be asked of every scene.
+
+Cells are counted row by row, as the regions of a pixel extractor with a 4 x 4 grid are; `CELL_BOXES` has them as boxes.
+Scene i of a seed, its image, its captions and its questions are the same however many others there are.
+"""
+
+import dataclasses
+import itertools
+import typing
+
+import numpy as np
+
+from applications.common.errors import InputError
+
+GRID = 4
+CELL_BOXES = np.array([(x, y, x + 1, y + 1) for y in range(GRID) for x in range(GRID)], np.float32) / np.float32(GRID)
+COLORS = {
+    "red": (214, 32, 40),
+    "green": (32, 150, 58),
+    "blue": (30, 84, 216),
+    "yellow": (242, 196, 8),
+    "purple": (150, 44, 168),
+    "black": (28, 28, 30),
+}
+SHAPES = ("circle", "square", "triangle", "cross", "star", "ring")
+QUESTION_TYPES = ("color", "shape", "presence", "number", "relation", "one of several")
+NUM_VOTES = 10
+
+_TIPS = [(np.sin(angle), -np.cos(angle)) for angle in 2 * np.pi / 5 * np.arange(5)]
+# Which points of the square from -1 to 1 are in a shape, x to the right and y down.
+_INSIDE = {
+    "circle": lambda x, y: x**2 + y**2 <= 1.0,
+    "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
+    "triangle": lambda x, y: (2.0 * abs(x) <= y + 1.0) & (y <= 0.9),
+    "cross": lambda x, y: np.minimum(abs(x), abs(y)) <= 0.3,
+    # A point of a five-pointed star is beyond one of its five lines at most.
+    "star": lambda x, y: sum((x * right + y * down > 0.309).astype(int) for right, down in _TIPS) <= 1,
+    "ring": lambda x, y: abs(np.hypot(x, y) - 0.8) <= 0.2,
+}
+_PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
+_SAMPLES = 4  # of a pixel, along each side
+_NUM_KINDS = 4
+_ANSWER_TYPES = {"presence": "yes/no", "number": "number"}
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
+_NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
+_CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
+# What the random numbers of a scene are for.
+_OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Object:
+    """An object of a scene.
+
+    Args:
+        color: str, one of `COLORS`.
+        shape: str, one of `SHAPES`.
+        cell: int, row * 4 + column.
+        x, y: floats, its centre, as shares of the image's width and height.
+        radius: float, half the side of the square around it, likewise.
+    """
+
+    color: str
+    shape: str
+    cell: int
+    x: float
+    y: float
+    radius: float
+
+    @property
+    def row(self):
+        return self.cell // GRID
+
+    @property
+    def column(self):
+        return self.cell % GRID
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """Scene `index` of the seed `seed`: its objects, a tuple in the order of their cells."""
+
+    objects: tuple
+    seed: int
+    index: int
+
+
+class Caption(typing.NamedTuple):
+    """A true statement.
+
+    Args:
+        text: str, words with spaces between them.
+        cells: tuple of int, for each word the cell of the object that it is about. An object's words are its colour
+            and its shape; words about none, or about several ("two circles"), have -1.
+    """
+
+    text: str
+    cells: tuple
+
+
+class Question(typing.NamedTuple):
+    """A question and its answers.
+
+    Args:
+        text: str, words and a question mark with spaces between them.
+        votes: list of str, the answers of ten people. They agree, except for the type "one of several" ("what color is
+            one of the circles ?"): there each has drawn one of the right answers, and a calibrated model is unsure.
+        answer_type: "yes/no", "number" or "other".
+        question_type: one of `QUESTION_TYPES`.
+        cell: int, cell of the object whose colour, shape or presence is the answer; -1 where that is none or several.
+    """
+
+    text: str
+    votes: list
+    answer_type: str
+    question_type: str
+    cell: int
+
+
+def scenes(count, seed):
+    """Return scenes 0 to count - 1 of a seed, a list of `Scene`."""
+    return [_scene(seed, index) for index in range(count)]
+
+
+def render(scene, size=64):
+    """Draw a scene.
+
+    Args:
+        scene: `Scene`.
+        size: int, width and height of the image, a multiple of 4. Shapes can be told apart from 48 on.
+
+    Returns:
+        uint8 (size, size, 3).
+
+    Raises:
+        InputError: if `size` is no multiple of 4.
+    """
+    if size < GRID or size % GRID:
+        raise InputError(f"size: expected a multiple of {GRID}, the cells of a row. Received: {size}")
+    generator = _generator(scene.seed, scene.index, _PIXELS)
+    image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
+    side = size // GRID
+    points = (np.arange(side * _SAMPLES, dtype=np.float32) + 0.5) / (side * _SAMPLES)
+    for thing in scene.objects:
+        x = ((points + thing.column) / GRID - thing.x) / thing.radius
+        y = ((points + thing.row) / GRID - thing.y)[:, None] / thing.radius
+        inside = _INSIDE[thing.shape](x, y) & (np.maximum(abs(x), abs(y)) <= 1.0)
+        share = inside.reshape(side, _SAMPLES, side, _SAMPLES).mean(axis=(1, 3), dtype=np.float32)[:, :, None]
+        cell = image[thing.row * side : (thing.row + 1) * side, thing.column * side : (thing.column + 1) * side]
+        cell += share * (np.array(COLORS[thing.color], np.float32) - cell)
+    image += 4.0 * generator.standard_normal(image.shape, np.float32)
+    return np.clip(image.round(), 0, 255).astype(np.uint8)
+
+
+def images_of(scenes, size=64):
+    """Return the images of scenes, uint8 (N, size, size, 3)."""
+    return np.stack([render(scene, size) for scene in scenes])
+
+
+def captions_of(scene, generator, count):
+    """Draw different captions of a scene, of its templates in turn.
+
+    Args:
+        scene: `Scene`.
+        generator: `np.random.Generator`.
+        count: int. A scene has 12 at least.
+
+    Returns:
+        A list of `Caption`.
+
+    Raises:
+        InputError: if there are not so many.
+    """
+    templates = {}
+    for template, caption in _statements(scene):
+        templates.setdefault(template, []).append(caption)
+    shuffled = [_shuffled(generator, captions) for captions in templates.values()]
+    return _first(count, _in_turns(generator, shuffled), "captions")
+
+
+def questions_of(scene, generator, count):
+    """Draw different questions about a scene, of its types in turn, and in a type of its answers in turn.
+
+    So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
+    the scene scores 50% on "presence", 30% on "number", 35% on "one of several", where three votes are enough, and 17%
+    on the others; 28% on all.
+
+    Args:
+        scene: `Scene`.
+        generator: `np.random.Generator`.
+        count: int. A scene has 24 at least.
+
+    Returns:
+        A list of `Question`.
+
+    Raises:
+        InputError: if there are not so many.
+    """
+    types = {}
+    for question in _inquiries(scene):
+        question_type, _, answers, _ = question
+        types.setdefault(question_type, {}).setdefault(tuple(answers), []).append(question)
+    balanced = [
+        list(_in_turns(generator, [_shuffled(generator, questions) for questions in answers.values()]))
+        for answers in types.values()
+    ]
+    found = []
+    for question_type, text, answers, cell in _first(count, _in_turns(generator, balanced), "questions"):
+        votes = [answers[vote] for vote in generator.integers(len(answers), size=NUM_VOTES)]
+        found.append(Question(text, votes, _ANSWER_TYPES.get(question_type, "other"), question_type, cell))
+    return found
+
+
+def caption_columns(scenes, count):
+    """Return `count` captions of each scene as columns: "row", that of the scene, and the fields of `Caption`."""
+    return _columns(scenes, captions_of, _CAPTIONS, count, Caption._fields)
+
+
+def question_columns(scenes, count):
+    """Return `count` questions about each scene as columns: "row", that of the scene, and the fields of `Question`."""
+    return _columns(scenes, questions_of, _QUESTIONS, count, Question._fields)
+
+
+def true_captions(scene):
+    """Return every caption that a scene can have, a dictionary from its text to its cells."""
+    return dict(caption for _, caption in _statements(scene))
+
+
+def _generator(seed, index, purpose):
+    return np.random.default_rng([seed, index, purpose])
+
+
+def _scene(seed, index):
+    generator = _generator(seed, index, _OBJECTS)
+    while True:
+        number = generator.integers(4, 7)
+        colors, shapes = (generator.permutation(list(names))[:_NUM_KINDS].tolist() for names in (COLORS, SHAPES))
+        kinds = generator.choice(_NUM_KINDS**2, number, replace=False)
+        cells = np.sort(generator.choice(GRID**2, number, replace=False))
+        # In cells. A twentieth of the cell stays free on each side.
+        radii = generator.uniform(0.36, 0.44, number)
+        right, down = generator.uniform(-1.0, 1.0, (2, number)) * (0.45 - radii)
+        places = np.stack([cells % GRID + 0.5 + right, cells // GRID + 0.5 + down, radii], axis=1) / GRID
+        objects = [
+            Object(colors[kind // _NUM_KINDS], shapes[kind % _NUM_KINDS], cell, *place)
+            for kind, cell, place in zip(kinds.tolist(), cells.tolist(), places.tolist(), strict=True)
+        ]
+        scene = Scene(tuple(objects), seed, index)
+        asked = {(question_type, answers == ["no"]) for question_type, _, answers, _ in _inquiries(scene)}
+        if len(asked) == len(QUESTION_TYPES) + 1:
+            return scene
+
+
+def _statements(scene):
+    """Yield (template, caption) of every caption."""
+    for first, second in itertools.permutations(scene.objects, 2):
+        relation = _relation(first, second)
+        if relation is not None:
+            yield "related", _caption("a", first, "is", relation, "a", second)
+            yield "there is", _caption("there is a", first, relation, "a", second)
+    for first, second, third in itertools.permutations(scene.objects, 3):
+        if _is_between(first, second, third):
+            yield "between", _caption("a", first, "is between a", second, "and a", third)
+    for shape, things in _alike(scene, "shape", SHAPES).items():
+        for other in scene.objects:
+            if len(things) > 1 and other.shape != shape:
+                yield "counted", _caption("there are", _NUMBERS[len(things)], _PLURALS[shape], "and a", other)
+    for thing in scene.objects:
+        if thing.cell in _CORNERS:
+            yield "corner", _caption("a", thing, "is in the", _CORNERS[thing.cell], "corner")
+
+
+def _inquiries(scene):
+    """Yield (question type, text, right answers, cell) of every question."""
+    for shape, things in _alike(scene, "shape", SHAPES).items():
+        yield from _about(things, "color", shape, _PLURALS[shape])
+    for color, things in _alike(scene, "color", COLORS).items():
+        yield from _about(things, "shape", f"{color} object", f"{color} objects")
+    there = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
+    # Of what is not there, the colour is, and the shape is: neither alone gives the answer away.
+    for color, shape in sorted(itertools.product(*map(set, zip(*there, strict=True)))):
+        cell = there.get((color, shape), -1)
+        yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
+    for thing, other in itertools.permutations(scene.objects, 2):
+        for relation, (down, right) in _NEIGHBOURS.items():
+            if (thing.row, thing.column) == (other.row + down, other.column + right):
+                place = f"directly {relation} the {other.color} {other.shape} ?"
+                yield "relation", f"what color is the object {place}", [thing.color], thing.cell
+                yield "relation", f"what shape is {place}", [thing.shape], thing.cell
+
+
+def _about(things, asked, singular, plural):
+    answers = [getattr(thing, asked) for thing in things]
+    yield "number", f"how many {plural} are there ?", [str(len(things))], -1
+    if len(things) == 1:
+        yield asked, f"what {asked} is the {singular} ?", answers, things[0].cell
+    elif things:
+        yield "one of several", f"what {asked} is one of the {plural} ?", answers, -1
+
+
+def _alike(scene, attribute, values):
+    return {value: [thing for thing in scene.objects if getattr(thing, attribute) == value] for value in values}
+
+
+def _relation(first, second):
+    """How the first object lies to the second; `None` on a diagonal, where two relations would be as true."""
+    down, right = first.row - second.row, first.column - second.column
+    if abs(down) == abs(right):
+        return None
+    if abs(down) > abs(right):
+        return "below" if down > 0 else "above"
+    return "right of" if right > 0 else "left of"
+
+
+def _is_between(first, second, third):
+    rows, columns = ({getattr(thing, name) for thing in (first, second, third)} for name in ("row", "column"))
+    low, high = sorted((second.cell, third.cell))
+    return 1 in (len(rows), len(columns)) and low < first.cell < high
+
+
+def _caption(*parts):
+    words, cells = [], []
+    for part in parts:
+        found = [part.color, part.shape] if isinstance(part, Object) else part.split()
+        words += found
+        cells += [part.cell if isinstance(part, Object) else -1] * len(found)
+    return Caption(" ".join(words), tuple(cells))
+
+
+def _shuffled(generator, items):
+    return [items[index] for index in generator.permutation(len(items))]
+
+
+def _in_turns(generator, groups):
+    """Yield an item of each group, in random order of the groups, and again until all have none left."""
+    for row in itertools.zip_longest(*_shuffled(generator, groups)):
+        yield from (item for item in row if item is not None)
+
+
+def _first(count, items, name):
+    found = list(itertools.islice(items, count))
+    if len(found) < count:
+        raise InputError(f"count: expected {len(found)} at most, the {name} of this scene. Received: {count}")
+    return found
+
+
+def _columns(scenes, draw, purpose, count, names):
+    entries = [
+        (row, *entry)
+        for row, scene in enumerate(scenes)
+        for entry in draw(scene, _generator(scene.seed, scene.index, purpose), count)
+    ]
+    return dict(zip(("row", *names), map(list, zip(*entries, strict=True)), strict=True))

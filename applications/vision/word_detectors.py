@@ -1,0 +1,201 @@
+"""A small network that learns to see what is said about images: detectors of words, by multiple-instance learning.
+
+Fang et al. 2015, "From captions to visual concepts and back": a word is in an image if it is in one of its cells, and
+the probability of that is the noisy-OR, 1 - prod_cells (1 - p(word | cell)). So it learns where a word is, though only
+images are labelled, and what it learns are features of cells.
+
+Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width of a cell's features, V words.
+"""
+
+import collections
+import dataclasses
+import math
+import types
+
+import keras
+import numpy as np
+from keras import ops
+
+from applications.common.batches import array_batches, num_array_batches
+from applications.common.errors import InputError
+
+# A word of fewer images cannot be learned, one of nearly all of them says nothing.
+MIN_IMAGES = 5
+MAX_SHARE = 0.9
+MAX_WORDS = 1000
+BATCH_SIZE = 32
+LEARNING_RATE = 2e-3
+FIRST_FILTERS = 16
+# Below it softplus(x) is exp(x), and expm1(x) is x, to the last bits of a float32.
+_SMALL = -15.0
+
+
+@dataclasses.dataclass
+class Detectors:
+    """Word detectors.
+
+    Attributes:
+        network: `keras.Model` from float32 images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G.
+        cells: `keras.Model` from images to log-odds of the words in each cell, (B, G', G', V).
+        vocabulary: List of V words.
+        average_precision: Dictionary from the words of held-out images to their average precision there.
+        chance: Mean average precision of these words if the images are in random order.
+    """
+
+    network: object
+    cells: object
+    vocabulary: list
+    average_precision: dict
+    chance: float
+
+
+def train_detectors(pixels, words, options):
+    """Train word detectors; print a line an epoch, and how well they do on a tenth of the images that is held out.
+
+    Args:
+        pixels: uint8 (N, S, S, 3), training images.
+        words: List of N lists of str, what is said about each of them.
+        options: `ExtractorOptions`.
+
+    Returns:
+        `Detectors`.
+
+    Raises:
+        InputError: If no word is said about enough images and not about nearly all of them.
+    """
+    vocabulary = vocabulary_of(words)
+    if not vocabulary:
+        raise InputError(
+            f"--network: words needs a word that is said about {MIN_IMAGES} images at least, and not about nearly all. "
+            f"Received: {len(set().union(*words))} words about {len(words)} images"
+        )
+    index = {word: number for number, word in enumerate(vocabulary)}
+    labels = np.zeros((len(words), len(vocabulary)), np.float32)
+    for row, said in enumerate(words):
+        labels[row, [index[word] for word in said if word in index]] = 1.0
+    order = np.random.default_rng(options.extractor_seed).permutation(len(words))
+    held, kept = (np.sort(part) for part in np.split(order, [max(1, len(order) // 10)]))
+    models = build(options, labels[kept].mean(axis=0))
+    models.training.compile(keras.optimizers.Adam(LEARNING_RATE), keras.losses.BinaryCrossentropy(from_logits=True))
+    arrays = pixels[kept], labels[kept]
+    models.training.fit(
+        array_batches(arrays, BATCH_SIZE, options.extractor_seed, first_epoch=0),
+        steps_per_epoch=num_array_batches(arrays, BATCH_SIZE),
+        epochs=options.extractor_epochs,
+        verbose=0,
+        shuffle=False,
+        callbacks=[_Lines(options.extractor_epochs)],
+    )
+    scores = models.training.predict(pixels[held], batch_size=BATCH_SIZE, verbose=0)
+    truth = labels[held] > 0
+    found, guessed = {}, []
+    for column in np.flatnonzero(truth.any(axis=0)):
+        found[vocabulary[column]] = average_precision(truth[:, column], scores[:, column])
+        guessed.append(random_precision(truth[:, column].sum(), len(held)))
+    mean, chance = (float(np.mean(values)) if found else math.nan for values in (list(found.values()), guessed))
+    print(
+        f"words: average precision {mean:.3f}, {chance:.3f} by chance, of {len(found)} of {len(vocabulary)} words on "
+        f"{len(held)} images that are held out",
+        flush=True,
+    )
+    return Detectors(models.network, models.cells, vocabulary, found, chance)
+
+
+def vocabulary_of(words):
+    """Return the words that are learned, the most frequent ones first; equally frequent ones in alphabetical order."""
+    counts = collections.Counter(word for said in words for word in set(said))
+    most = MAX_SHARE * len(words)
+    kept = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
+    return sorted(kept, key=lambda word: (-counts[word], word))[:MAX_WORDS]
+
+
+def build(options, shares):
+    """Return the models of `Detectors`, `network` and `cells`, and `training`: images to log-odds of words (B, V).
+
+    The network halves the images as often as leaves the grid's cells, with twice the filters each time, at most D.
+
+    Args:
+        options: `ExtractorOptions`.
+        shares: float (V,), shares of the images that the words are said about: where the detectors start.
+    """
+    seed = options.extractor_seed
+    halvings = int(math.log2(options.side // options.cells))
+    images = keras.Input((options.side, options.side, 3), name="images")
+    maps = keras.layers.Rescaling(1 / 127.5, -1.0, name="scaled")(images)
+    for number in range(halvings + 1):
+        last = number == halvings
+        maps = keras.layers.Conv2D(
+            options.feature_units if last else min(FIRST_FILTERS * 2**number, options.feature_units),
+            # What a cell has is not what its neighbours have.
+            1 if last else 3,
+            # The largest maps are most of the work.
+            strides=2 if number == 0 and not last else 1,
+            padding="same",
+            use_bias=False,
+            kernel_initializer=keras.initializers.HeNormal(seed + number),
+            name=f"convolution_{number}",
+        )(maps)
+        maps = keras.layers.BatchNormalization(momentum=0.9, name=f"normalization_{number}")(maps)
+        maps = keras.layers.ReLU(name="map" if last else f"relu_{number}")(maps)
+        if 0 < number < halvings:
+            maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
+    num_cells = maps.shape[1] * maps.shape[2]
+    # The noisy-OR of all cells is then the share.
+    of_cell = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / num_cells
+    bias = np.log(np.expm1(of_cell))
+    logits = keras.layers.Dense(
+        len(shares),
+        kernel_initializer=keras.initializers.GlorotUniform(seed + halvings + 1),
+        bias_initializer=lambda shape, dtype=None: ops.convert_to_tensor(bias, dtype),
+        name="words",
+    )(maps)
+    return types.SimpleNamespace(
+        network=keras.Model(images, maps),
+        cells=keras.Model(images, logits),
+        training=keras.Model(images, noisy_or(logits)),
+    )
+
+
+def noisy_or(logits):
+    """Return the log-odds that a word is in one cell at least: log-odds in each cell (B, G, G, V) to (B, V).
+
+    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
+    log(exp(s) - 1). All of it is in log space: nothing under- or overflows for large logits.
+    """
+    safe = ops.maximum(logits, _SMALL)
+    log_softplus = ops.where(logits < _SMALL, logits, ops.log(ops.softplus(safe)))
+    log_sum = ops.logsumexp(log_softplus, axis=(1, 2))
+    total = ops.sum(ops.softplus(logits), axis=(1, 2))
+    safe = ops.maximum(total, math.exp(_SMALL))
+    return ops.where(log_sum < _SMALL, log_sum, safe + ops.log(-ops.expm1(-safe)))
+
+
+def average_precision(truth, scores):
+    """Return the mean over the true ones of the precision among all that score as high at least.
+
+    Args:
+        truth: bool (N,), of which one is true at least.
+        scores: float (N,).
+    """
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(truth[order])
+    # Of equal scores none comes first: all of them are taken together.
+    last = np.searchsorted(-scores[order], -scores[order], side="right") - 1
+    return float(np.mean((hits[last] / (last + 1))[truth[order]]))
+
+
+def random_precision(num_true, num):
+    """Return the mean average precision of so many in random order, of which so many are true."""
+    ranks = np.arange(1, num + 1)
+    return float(np.mean((1 + (ranks - 1) * (num_true - 1) / max(num - 1, 1)) / ranks))
+
+
+class _Lines(keras.callbacks.Callback):
+    """Prints a line an epoch."""
+
+    def __init__(self, num_epochs):
+        super().__init__()
+        self._num_epochs = num_epochs
+
+    def on_epoch_end(self, epoch, logs=None):
+        print(f"words: epoch {epoch + 1}/{self._num_epochs}, loss {logs['loss']:.4f}", flush=True)

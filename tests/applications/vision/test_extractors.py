@@ -1,0 +1,423 @@
+"""From pixels to features of regions: what they are of, and that they are the same wherever they are made."""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import sklearn.metrics
+import tensorflow as tf
+from files import fails, write
+
+from applications.common.serving import in_graph, save_module
+from applications.vision import extractors, word_detectors
+from applications.vision.extractors import Extractor, extract, make_extractor
+from applications.vision.features import extractor_beside, read_words, write_features
+from applications.vision.images import Images, open_images
+from applications.vision.options import ExtractorOptions, FeaturesOptions
+from applications.vision.regions import open_regions
+
+COLOURS = {
+    "red": (220, 30, 30),
+    "green": (20, 200, 40),
+    "blue": (30, 40, 220),
+    "yellow": (230, 220, 20),
+    "black": (5, 5, 5),
+}
+CELLS, SIDE = 3, 24
+
+
+def squares(count, seed=0):
+    """Return images with two squares of other colours, each in a cell of its own, with their colours and cells."""
+    generator = np.random.default_rng(seed)
+    pixels = generator.integers(100, 140, (count, SIDE, SIDE, 3)).astype(np.uint8)
+    places = []
+    for image in pixels:
+        names = generator.permutation(list(COLOURS))[:2].tolist()
+        cells = [divmod(int(cell), CELLS) for cell in generator.permutation(CELLS**2)[:2]]
+        for name, (row, column) in zip(names, cells, strict=True):
+            image[8 * row + 1 : 8 * row + 7, 8 * column + 1 : 8 * column + 7] = COLOURS[name]
+        places.append(dict(zip(names, cells, strict=True)))
+    return pixels, places
+
+
+PIXELS, PLACES = squares(150)
+IMAGES = Images("squares", [f"i{row}" for row in range(len(PIXELS))], pixels=PIXELS)
+WORDS = {f"i{row}": ["a", "square", *places] for row, places in enumerate(PLACES)}
+OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS, feature_units=12, extractor_epochs=12)
+
+
+def trained():
+    """Return word detectors, and what their training says."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        detectors = word_detectors.train_detectors(PIXELS, list(WORDS.values()), OPTIONS)
+    return detectors, said.getvalue().splitlines()
+
+
+@pytest.fixture(scope="module")
+def once():
+    return trained()
+
+
+@pytest.fixture
+def detectors(once):
+    return once[0]
+
+
+@pytest.fixture(scope="module")
+def extractor(once):
+    return Extractor("words", SIDE, CELLS, network=once[0].network)
+
+
+def same_model(network=None):
+    """Return a network whose map is its pixels, or a part of them."""
+    images = keras.Input((6, 6, 3))
+    return keras.Model(images, keras.layers.AveragePooling2D(network or 1)(images))
+
+
+def test_pixels_are_those_of_the_cells():
+    images = np.arange(2 * 6 * 6 * 3, dtype=np.uint8).reshape(2, 6, 6, 3)
+    extractor = make_extractor(ExtractorOptions(image_size=6, grid=3))
+    features = extractor(images).numpy()
+    assert (features.shape, extractor.width, features.dtype) == ((2, 9, 12), 12, np.float32)
+    for region, (row, column) in enumerate(itertools.product(range(3), repeat=2)):
+        cell = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        np.testing.assert_allclose(features[:, region], cell.reshape(2, 12) / 127.5 - 1.0, atol=1e-6)
+        np.testing.assert_allclose(3 * extractor.boxes[region], [column, row, column + 1, row + 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("size, cells", [(6, 6), (6, 3), (6, 4), (6, 1), (3, 2)])
+def test_a_cell_has_the_mean_of_the_map_over_its_area(size, cells):
+    images = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), dtype=np.uint8)
+    network = same_model(6 // size)
+    maps = keras.ops.convert_to_numpy(network(images.astype(np.float32)))
+    # Every cell of the map drawn as so many equal ones, of which every cell of the grid has a whole number.
+    fine = maps.repeat(cells, axis=1).repeat(cells, axis=2).reshape(2, cells, size, cells, size, 3)
+    features = Extractor("words", 6, cells, network=network)(images)
+    np.testing.assert_allclose(features, fine.mean(axis=(2, 4)).reshape(2, cells**2, 3), rtol=1e-5)
+    fails(lambda: Extractor("words", 6, size + 1, network=network), f"--grid: expected {size} at most", f" {size + 1}")
+
+
+@pytest.mark.parametrize("cells, starts", [(3, (0, 3, 6)), (2, (0, 6)), (1, (3,))])
+def test_windows_are_seen_on_their_own(cells, starts):
+    images = np.random.default_rng(0).integers(0, 256, (2, 12, 12, 3), dtype=np.uint8)
+    extractor = Extractor("words", 6, cells, "windows", same_model())
+    features = extractor(images).numpy()
+    assert (extractor.image_size, features.shape) == (12, (2, cells**2 + 1, 3))
+    for region, (y, x) in enumerate(itertools.product(starts, repeat=2)):
+        np.testing.assert_allclose(features[:, region], images[:, y : y + 6, x : x + 6].mean(axis=(1, 2)), rtol=1e-5)
+        np.testing.assert_allclose(extractor.boxes[region] * 12, [x, y, x + 6, y + 6], atol=1e-5)
+    np.testing.assert_allclose(features[:, -1], images.mean(axis=(1, 2)), rtol=1e-5)
+    assert extractor.boxes[-1].tolist() == [0, 0, 1, 1]
+
+
+def test_words_are_learned_and_found_where_they_are(detectors):
+    assert detectors.vocabulary == sorted(COLOURS, key=lambda word: (-sum(word in x for x in PLACES), word))
+    assert detectors.average_precision.keys() == COLOURS.keys()
+    assert min(detectors.average_precision.values()) > 0.95
+    # Two of five colours are in an image; a random order of few images is better than their share.
+    assert 0.4 < detectors.chance < 0.6
+    others, places = squares(60, seed=1)
+    log_odds = keras.ops.convert_to_numpy(detectors.cells(others.astype(np.float32)))
+    best = log_odds.reshape(len(others), CELLS**2, -1).argmax(axis=1)
+    found = [
+        divmod(int(best[row, detectors.vocabulary.index(word)]), CELLS) == cell
+        for row, cells in enumerate(places)
+        for word, cell in cells.items()
+    ]
+    assert np.mean(found) > 0.9
+
+
+def test_training_says_how_it_goes_and_repeats_itself(once):
+    (first, lines), (again, repeated) = once, trained()
+    assert [line.partition(", loss ")[0] for line in lines[:-1]] == [f"words: epoch {n}/12" for n in range(1, 13)]
+    assert lines[-1] == (
+        f"words: average precision {np.mean(list(first.average_precision.values())):.3f}, {first.chance:.3f} by "
+        "chance, of 5 of 5 words on 15 images that are held out"
+    )
+    assert repeated == lines
+    same, repeated = (each.network.get_weights() for each in (first, again))
+    assert all(np.array_equal(x, y) for x, y in zip(same, repeated, strict=True))
+
+
+def test_the_first_weights_depend_on_the_seed_and_say_how_frequent_words_are():
+    shares = np.array([0.02, 0.4, 1.0, 0.0], np.float32)
+    models = [word_detectors.build(dataclasses.replace(OPTIONS, extractor_seed=seed), shares) for seed in (0, 0, 1)]
+    kernels = [each.network.get_weights()[0] for each in models]
+    assert np.array_equal(kernels[0], kernels[1]) and not np.array_equal(kernels[0], kernels[2])
+    cells = models[0].cells.layers[-1]
+    cells.kernel.assign(cells.kernel * 0.0)
+    found = keras.ops.sigmoid(models[0].training(PIXELS[:1].astype(np.float32)))[0]
+    np.testing.assert_allclose(found, shares, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "side, cells, expected", [(24, 3, 3), (25, 3, 3), (40, 3, 5), (6, 3, 3), (30, 4, 7), (13, 2, 3)]
+)
+def test_the_last_map_has_the_cells_of_the_grid_at_least(side, cells, expected):
+    options = dataclasses.replace(OPTIONS, image_size=side, grid=cells)
+    network = word_detectors.build(options, np.array([0.5])).network
+    assert network.output_shape == (None, expected, expected, 12)
+
+
+def test_words_of_few_images_or_of_most_are_not_learned():
+    counts = {"most": 19, "many": 18, ".": 9, "b": 10, "half": 10, "a": 10, "five": 5, "four": 4}
+    words = [[word for word, count in counts.items() for _ in range(2) if row < count] for row in range(20)]
+    assert word_detectors.vocabulary_of(words) == ["many", "a", "b", "half", "five"]
+    fails(
+        lambda: word_detectors.train_detectors(PIXELS[:8], [["a", "b"]] * 8, OPTIONS),
+        "--network: words needs a word that is said about 5 images at least, and not about nearly all. ",
+        "Received: 2 words about 8 images",
+    )
+
+
+def test_a_handful_of_images_is_enough_to_train(capsys):
+    options = dataclasses.replace(OPTIONS, extractor_epochs=1)
+    words = [["a"], ["a"], ["a"], ["a"], ["a"], []]
+    assert word_detectors.train_detectors(PIXELS[:6], words, options).vocabulary == ["a"]
+    assert capsys.readouterr().out.endswith(" of 1 of 1 words on 1 images that are held out\n")
+
+
+def test_the_noisy_or_is_that_of_the_probabilities():
+    logits = np.random.default_rng(0).normal(-2.0, 3.0, (4, 3, 3, 5))
+    present = 1.0 - np.prod(1.0 / (1.0 + np.exp(logits)), axis=(1, 2))
+    expected = np.log(present) - np.log1p(-present)
+    found = word_detectors.noisy_or(tf.constant(logits, tf.float32))
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4)
+
+
+def test_the_noisy_or_holds_out_large_log_odds():
+    logits = tf.constant([[[[-1e4, 1e4, -90.0, 0.0, -14.9, -15.1]]], [[[1e4, -1e4, 80.0, 20.0, -15.1, -14.9]]]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        found = word_detectors.noisy_or(tf.tile(logits, (1, 2, 2, 1)))
+    # Four cells of equal log-odds: four times the odds where they are small, and the sum where they are large.
+    small, large = np.log(4.0), 4.0
+    expected = [[-1e4 + small, 1e4 * large, -90 + small, np.log(15.0), -14.9 + small, -15.1 + small]]
+    np.testing.assert_allclose(found[:1], expected, rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(found, logits)[0, 0, 0], [1, 4, 1, 4 * 8 / 15, 1, 1], rtol=1e-5)
+
+
+def test_average_precision():
+    generator = np.random.default_rng(0)
+    for digits in (1, 6):
+        truth, scores = generator.random(40) < 0.3, generator.random(40).round(digits)
+        expected = sklearn.metrics.average_precision_score(truth, scores)
+        assert word_detectors.average_precision(truth, scores) == pytest.approx(expected)
+    orders = [np.isin(np.arange(5), true) for true in itertools.combinations(range(5), 2)]
+    mean = np.mean([word_detectors.average_precision(truth, -np.arange(5)) for truth in orders])
+    assert word_detectors.random_precision(2, 5) == pytest.approx(mean)
+    assert word_detectors.random_precision(1, 1) == 1.0
+
+
+def test_what_the_network_words_is_trained_on(monkeypatch):
+    """Images of which there are words; in float32, whatever the program's own network computes in."""
+    seen = []
+
+    def train(*arguments):
+        seen.append((*arguments, keras.config.dtype_policy().name))
+        return word_detectors.Detectors(same_model(), None, [], {}, 0.0)
+
+    monkeypatch.setattr(extractors, "train_detectors", train)
+    options = ExtractorOptions(network="words", image_size=6, grid=2)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        make_extractor(options, IMAGES, {"i7": ["seven"], "i2": ["two"]})
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    finally:
+        keras.config.set_dtype_policy("float32")
+    ((pixels, words, found, policy),) = seen
+    assert (words, found, policy) == ([["two"], ["seven"]], options, "float32")
+    np.testing.assert_array_equal(pixels, np.concatenate(list(IMAGES.batches(6, [2, 7], title=None))))
+    fails(lambda: make_extractor(options, IMAGES, {"other": ["a"]}), "squares: expected an image of every id")
+
+
+def test_extract_has_the_features_of_all_images(extractor):
+    regions = extract(extractor, IMAGES)
+    assert (regions.ids, regions.width, regions.place) == (IMAGES.ids, 12, "squares")
+    features, boxes, counts = regions.read(np.array([149, 3]), 9)
+    np.testing.assert_allclose(features, extractor(PIXELS[[149, 3]]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(boxes, [extractor.boxes] * 2)
+    assert counts.tolist() == [9, 9]
+
+
+def test_images_that_do_not_decode_are_counted(tmp_path, extractor):
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.png").write_bytes(b"text")
+    (tmp_path / "c.png").write_bytes(tf.io.encode_png(PIXELS[0]).numpy())
+    images = open_images(tmp_path)
+    fails(lambda: extract(extractor, images), "Received: 2 of 3 that do not, a.png, b.png")
+    options = FeaturesOptions(images=str(tmp_path), out=str(tmp_path / "out"))
+    fails(lambda: write_features(options, images), "Received: 2 of 3 that do not, a.png, b.png")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_loaded_has_equal_features(tmp_path, extractor):
+    for name, each in {"words": extractor, "pixels": Extractor("pixels", SIDE, CELLS)}.items():
+        each.save(tmp_path / name)
+        each.save(tmp_path / name)
+        loaded = Extractor.load(tmp_path / name)
+        np.testing.assert_array_equal(loaded(PIXELS[:7]), each(PIXELS[:7]))
+        np.testing.assert_array_equal(loaded.boxes, each.boxes)
+        assert len(list((tmp_path / name).iterdir())) == 1 + (name == "words")
+
+
+def test_the_old_one_is_read_until_the_new_one_is_whole(tmp_path, extractor, monkeypatch):
+    extractor.save(tmp_path)
+    other = keras.models.clone_model(extractor.network)
+    new = Extractor("words", SIDE, CELLS, network=other)
+
+    def fail(*arguments):
+        raise OSError("No space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extractors, "write_json", fail)
+        with pytest.raises(OSError, match="No space left"):
+            new.save(tmp_path)
+    np.testing.assert_array_equal(Extractor.load(tmp_path)(PIXELS[:2]), extractor(PIXELS[:2]))
+    new.save(tmp_path)
+    np.testing.assert_array_equal(Extractor.load(tmp_path)(PIXELS[:2]), new(PIXELS[:2]))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_is_no_extractor(tmp_path, extractor):
+    fails(lambda: Extractor.load(tmp_path), f"{tmp_path / 'extractor.json'}: expected an extractor")
+    extractor.save(tmp_path)
+    path = tmp_path / "extractor.json"
+    config = json.loads(path.read_text())
+    for text in ("{", "[]", "{}", json.dumps(config | {"depth": 3})):
+        path.write_text(text)
+        fails(lambda: Extractor.load(tmp_path), f"{path}: expected an extractor of this program. Received: ")
+    path.write_text(json.dumps(config))
+    (tmp_path / config["network"]).write_bytes(b"text")
+    fails(lambda: Extractor.load(tmp_path), f"{tmp_path / config['network']}: expected a .keras model. Received: ")
+
+
+def test_an_exported_module_takes_encoded_images(tmp_path, extractor):
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = [variable.value for variable in extractor.variables]
+
+        @in_graph(tf.TensorSpec([None], tf.string))
+        def features(self, strings):
+            return {"features": extractor(extractor.decode(strings))}
+
+    (tmp_path / "images").mkdir()
+    large = PIXELS[:3].repeat(3, axis=1).repeat(2, axis=2)
+    for row, image in enumerate((PIXELS[0], large[1], large[2])):
+        (tmp_path / f"images/{row}.png").write_bytes(tf.io.encode_png(image).numpy())
+    module = Module()
+    save_module(module, ["features"], tmp_path / "served")
+    loaded = tf.saved_model.load(str(tmp_path / "served")).signatures["features"]
+    strings = [path.read_bytes() for path in sorted((tmp_path / "images").iterdir())]
+    found = loaded(strings=tf.constant(strings))["features"]
+    np.testing.assert_allclose(found, extract(extractor, open_images(tmp_path / "images")).features, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["VGG16", "ResNet50V2", "EfficientNetB0", "words"])
+def test_pixels_are_scaled_as_the_network_wants_them(name):
+    images = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), dtype=np.uint8)
+    expected = {
+        "VGG16": images[..., ::-1] - np.array([103.939, 116.779, 123.68]),
+        "ResNet50V2": images / 127.5 - 1.0,
+    }.get(name, images)
+    found = Extractor(name, 6, 6, network=same_model())(images)
+    np.testing.assert_allclose(found, expected.reshape(2, 36, 3), rtol=1e-5, atol=1e-4)
+
+
+def test_a_network_of_keras_applications_with_weights_of_a_file(tmp_path):
+    network = keras.applications.MobileNetV2(include_top=False, weights=None, input_shape=(32, 32, 3))
+    options = ExtractorOptions(network="MobileNetV2", weights=str(tmp_path / "a.weights.h5"), image_size=32, grid=1)
+    network.save_weights(options.weights)
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    scaled = keras.applications.mobilenet_v2.preprocess_input(images.astype(np.float32))
+    expected = keras.ops.convert_to_numpy(network(scaled)).reshape(2, 1, 1280)
+    np.testing.assert_allclose(make_extractor(options)(images), expected, rtol=1e-4, atol=1e-6)
+    small = dataclasses.replace(options, image_size=16)
+    fails(lambda: make_extractor(small), "--image-size: MobileNetV2 cannot be built. Received: ")
+
+
+def test_weights_of_another_network_or_of_none(tmp_path, monkeypatch):
+    def network(filters=4, **options):
+        return keras.Sequential([keras.Input((6, 6, 3)), keras.layers.Conv2D(filters, 3, name="only")])
+
+    monkeypatch.setattr(keras.applications, "VGG16", network)
+    options = ExtractorOptions(network="VGG16", weights=str(tmp_path / "a.weights.h5"), image_size=6, grid=2)
+    expected = f"--weights: {options.weights}: expected the weights of VGG16 without its top. Received: "
+    network().save_weights(options.weights)
+    assert make_extractor(options).width == 4
+    for other in (network(5), keras.Sequential([keras.Input((6, 6, 3)), keras.layers.Rescaling(2.0)])):
+        other.save_weights(options.weights)
+        fails(lambda: make_extractor(options), expected)
+    write(tmp_path / "a.weights.h5", "text")
+    fails(lambda: make_extractor(options), expected)
+
+
+def test_a_model_of_ones_own_is_one_from_images_to_maps(tmp_path):
+    options = ExtractorOptions(network="EfficientNetB0", weights=str(tmp_path / "a.keras"), image_size=6, grid=2)
+    images = keras.Input((6, 6, 3))
+    wrong = {
+        "expected a network without its top, whose outputs are maps. Received: ": keras.layers.Flatten()(images),
+        "whose outputs are maps. Received: [": [images, keras.layers.Rescaling(2.0)(images)],
+    }
+    for received, outputs in wrong.items():
+        keras.Model(images, outputs).save(options.weights)
+        fails(lambda: make_extractor(options), f"--weights: {options.weights}: ", received)
+    same_model(2).save(options.weights)
+    assert make_extractor(options).width == 3
+    other = dataclasses.replace(options, image_size=8)
+    fails(lambda: make_extractor(other), f"{options.weights}: expected a network of images (8, 8, 3). Received: ")
+    write(tmp_path / "a.keras", "text")
+    fails(lambda: make_extractor(options), f"{options.weights}: expected a .keras model. Received: ")
+
+
+def test_features_that_are_not_finite_are_an_error():
+    network = same_model()
+    network = keras.Model(network.inputs, keras.layers.Rescaling(np.inf)(network.output))
+    extractor = Extractor("words", 6, 2, network=network)
+    fails(lambda: extract(extractor, IMAGES), "--weights: expected finite features. Received: others")
+
+
+def test_the_command_writes_features_and_their_extractor(tmp_path, capsys, detectors, monkeypatch):
+    monkeypatch.setattr(extractors, "train_detectors", lambda *arguments: detectors)
+    images = Images("squares", IMAGES.ids[:140], pixels=PIXELS[:140])
+    options = FeaturesOptions(
+        images="squares",
+        out=str(tmp_path / "out"),
+        words=str(tmp_path / "words.tsv.gz"),
+        extractor=OPTIONS,
+    )
+    said = {each: words for each, words in WORDS.items() if each in images.ids[10:]}
+    write(tmp_path / "words.tsv.gz", "".join(f"{each}.png\t{' '.join(words)}\n" for each, words in said.items()))
+    write_features(options, images, read_words(options.words))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "words: about 130 of 140 images"
+    assert lines[-1] == f"written: {tmp_path / 'out' / 'regions.h5'}, 140 images of 9 regions of width 12"
+    written = open_regions(tmp_path / "out/regions.h5")
+    assert written.ids == images.ids
+    for path in ("out", "out/regions.h5"):
+        beside = extractor_beside(tmp_path / path)
+        np.testing.assert_allclose(
+            written.read(np.arange(140), 9)[0], extract(beside, images).features, rtol=1e-4, atol=1e-6
+        )
+    np.testing.assert_allclose(written.read([0], 9)[1][0], beside.boxes, atol=1e-6)
+    shutil.rmtree(tmp_path / "out/extractor")
+    assert extractor_beside(tmp_path / "out") is None
+    fails(
+        lambda: write_features(options, images, {"i0": ["a"], "i149": ["b"]}),
+        f"{options.words}: expected an image of every id. Received: 1 of 2 ids without one, i149",
+    )
+
+
+def test_words_of_a_file(tmp_path):
+    path = write(tmp_path / "words.tsv", "COCO_val2014_000000000139.jpg\tA red\tshape.\nother\ta\n139\tBlue\n")
+    assert read_words(path) == {"139": ["a", "red", "shape", ".", "blue"], "other": ["a"]}
+    for number, text in enumerate(("x\ta\nb", "x\ta\n\n", "x\ta\ny\t \n", "x\ta\n\tred\n")):
+        path = write(tmp_path / f"{number}.tsv", text)
+        fails(lambda path=path: read_words(path), f"{path}:2: expected an image, a tab and words. Received: ")

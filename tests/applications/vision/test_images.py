@@ -1,0 +1,203 @@
+"""Images of every kind that a folder may hold: what is read is what was written, and what is none is named."""
+
+import os
+import pickle
+import shutil
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from files import fails, write
+
+from applications.common.runs import digest_of
+from applications.vision.images import decode_image, image_id, open_images, resized
+
+generator = np.random.default_rng(0)
+PIXELS = generator.integers(0, 256, (6, 5, 3), dtype=np.uint8)
+# Two pictures with palettes; the first one is red, green / blue, yellow.
+GIF = (
+    b"GIF87a\x02\x00\x02\x00\x81\x00\x00\xff\xff\x00\x00\xff\x00\xff\x00\x00\x00\x00\xff,\x00\x00\x00\x00\x02\x00\x02"
+    b"\x00\x00\x08\x07\x00\x05\x04\x18\x00  \x00!\xf9\x04\x01\x00\x00\x04\x00,\x00\x00\x00\x00\x02\x00\x02\x00\x81"
+    b"\xff\xff\x00\x00\xff\xff\xff\x00\xff\x00\x00\xff\x08\x07\x00\x03\x08\x000  \x00;"
+)
+
+
+def png(pixels):
+    return tf.io.encode_png(pixels).numpy()
+
+
+def bmp(pixels, bits=24):
+    """Return a BMP, its rows from below, filled up to four bytes; with 8 bits the indices of a palette."""
+    height, width = pixels.shape[:2]
+    colours = pixels[::-1, :, ::-1] if bits == 24 else pixels[::-1, :, :1]
+    rows = b"".join(row.tobytes() + bytes(-row.nbytes % 4) for row in colours)
+    palette = bytes(range(256)) * 4 if bits == 8 else b""
+    start = 54 + len(palette)
+    head = struct.pack("<2sIII", b"BM", start + len(rows), 0, start)
+    head += struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, 0, len(rows), 0, 0, 0, 0)
+    return head + palette + rows
+
+
+ALPHA = generator.integers(0, 256, (6, 5, 1), dtype=np.uint8)
+GREY = PIXELS[..., :1]
+KINDS = {
+    "rgb.png": (png(PIXELS), PIXELS),
+    "grey.PNG": (png(GREY), np.repeat(GREY, 3, axis=-1)),
+    "rgba.png": (png(np.concatenate([PIXELS, ALPHA], axis=-1)), PIXELS),
+    "grey_alpha.png": (png(np.concatenate([GREY, ALPHA], axis=-1)), np.repeat(GREY, 3, axis=-1)),
+    "deep.png": (png(PIXELS.astype(np.uint16) * 256 + 77), PIXELS),
+    "deep_grey.png": (png(GREY.astype(np.uint16) * 256 + 77), np.repeat(GREY, 3, axis=-1)),
+    "small.gif": (GIF, np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 0]]])),
+    "old.bmp": (bmp(PIXELS), PIXELS),
+    "photo.jpeg": (tf.io.encode_jpeg(np.full((9, 7, 3), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
+    "grey.jpg": (tf.io.encode_jpeg(np.full((9, 7, 1), 90, np.uint8)).numpy(), np.full((9, 7, 3), 90)),
+    # The name does not say what a file is.
+    "named.jpg": (png(PIXELS), PIXELS),
+}
+BROKEN = {
+    "cut.jpg": KINDS["photo.jpeg"][0][:-40],
+    "half.png": KINDS["rgb.png"][0][:-30],
+    "empty.png": b"",
+    "indices.bmp": bmp(GREY, bits=8),
+    "text.gif": b"no image",
+    "zeros.jpg": bytes(100),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_files(tmp_path, name):
+    content, expected = KINDS[name]
+    (tmp_path / name).write_bytes(content)
+    images = open_images(tmp_path)
+    found = images.read(0)
+    assert (images.ids, found.dtype) == ([name.partition(".")[0]], np.uint8)
+    np.testing.assert_array_equal(found, expected)
+    # In the graph of an exported model, too.
+    decode = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+    np.testing.assert_array_equal(decode(content), expected)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_does_not_decode_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(BROKEN[name])
+    images = open_images(tmp_path)
+    reason = "a BMP with a palette" if name == "indices.bmp" else ""
+    fails(lambda: images.read(0), f"{tmp_path / name}: expected an image that decodes. Received: {reason}")
+    fails(images.check, f"{tmp_path / name}: expected an image that decodes. Received: {reason}")
+
+
+def test_all_that_do_not_decode_are_counted_after_the_last_batch(tmp_path):
+    for name, content in BROKEN.items():
+        (tmp_path / name).write_bytes(content)
+    write(tmp_path / "fine.png", KINDS["rgb.png"][0])
+    batches = open_images(tmp_path).batches(4, batch_size=5, title=None)
+    assert [next(batches).shape, next(batches).shape] == [(5, 4, 4, 3), (2, 4, 4, 3)]
+    fails(
+        lambda: next(batches),
+        f"{tmp_path}: expected images that decode. Received: 6 of 7 that do not, cut.jpg, empty.png, half.png, "
+        "indices.bmp, text.gif, ...",
+    )
+
+
+def test_batches_are_images_of_one_size_in_order(tmp_path):
+    for number, shape in enumerate([(8, 8), (3, 20), (11, 2), (8, 8), (1, 1)]):
+        (tmp_path / f"{number}.png").write_bytes(png(np.full((*shape, 3), 40 * number, np.uint8)))
+    images = open_images(tmp_path)
+    batches = list(images.batches(8, batch_size=2, title=None))
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    expected = np.broadcast_to(np.arange(5)[:, None, None, None] * 40, (5, 8, 8, 3))
+    np.testing.assert_array_equal(np.concatenate(batches), expected)
+    chosen = np.concatenate(list(images.batches(8, rows=np.array([4, 1]), title=None)))
+    np.testing.assert_array_equal(chosen, expected[[4, 1]])
+
+
+def test_resizing_keeps_what_fits_and_averages_what_is_made_smaller():
+    np.testing.assert_array_equal(resized(PIXELS[:5], 5), PIXELS[:5])
+    stripes = np.where(np.arange(64) % 4, 0, 200).astype(np.uint8)[None, :, None].repeat(64, 0).repeat(3, -1)
+    # Without antialiasing none of them would be seen.
+    assert np.abs(resized(stripes, 16).numpy()[:, 1:-1].astype(int) - 50).max() <= 5
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        (139, "139"),
+        (np.int64(139), "139"),
+        ("000000000139", "139"),
+        ("COCO_train2014_000000000139", "139"),
+        ("a/b.c/COCO_test-dev2015_000000000139.jpg", "COCO_test-dev2015_000000000139"),
+        ("val/COCO_val2014_000000123456.jpg.npz", "123456"),
+        ("0.png", "0"),
+        ("synpic54610.jpg", "synpic54610"),
+        ("figure.1.2.JPEG", "figure.1.2"),
+        ("figure.1.2", "figure.1.2"),
+        ("12a.gif", "12a"),
+        ("-3", "-3"),
+    ],
+)
+def test_ids(name, expected):
+    assert image_id(name) == expected
+
+
+def test_a_folder_is_searched_through(tmp_path):
+    for name in ("b/000000000002.jpg", "a/z.PNG", "COCO_val2014_000000000010.png", "b/.hidden.png", "read.me"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(KINDS["rgb.png"][0])
+    images = open_images(tmp_path)
+    assert images.ids == ["10", "z", "2"]
+    assert (len(images), images.name(2)) == (3, str(tmp_path / "b/000000000002.jpg"))
+    np.testing.assert_array_equal(images.rows_of(["2", "10", "2"]), [2, 0, 2])
+    assert images.rows_of([]).dtype == np.int64
+    missing = ["x1", "2", "x2", "x3", "x1", "x4", "x5", "x6"]
+    fails(
+        lambda: images.rows_of(missing),
+        f"{tmp_path}: expected an image of every id. Received: 6 of 7 ids without one, x1, x2, x3, x4, x5, ...",
+    )
+    np.testing.assert_array_equal(images.rows_of(missing, skip_missing=True), [-1, 2, -1, -1, -1, -1, -1, -1])
+    (tmp_path / "2.gif").write_bytes(GIF)
+    fails(lambda: open_images(tmp_path), f"one image of the id 2. Received: 2.gif and {os.path.join('b', '0000')}")
+
+
+def test_images_are_the_same_wherever_they_lie(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/a.png").write_bytes(KINDS["rgb.png"][0])
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    first, second = (open_images(tmp_path / name) for name in ("one", "two"))
+    assert digest_of(first) == digest_of(second)
+    shutil.copy(tmp_path / "two/a.png", tmp_path / "two/b.png")
+    assert digest_of(first) != digest_of(open_images(tmp_path / "two"))
+
+
+def test_an_array(tmp_path):
+    np.savez(tmp_path / "images.npz", any_name=np.stack([PIXELS, 255 - PIXELS]))
+    images = open_images(tmp_path / "images.npz")
+    assert (images.ids, images.name(1)) == (["0", "1"], f"{tmp_path / 'images.npz'}:1")
+    np.testing.assert_array_equal(images.read(1), 255 - PIXELS)
+    (found,) = images.batches(3, title=None)
+    np.testing.assert_array_equal(found[0], resized(PIXELS, 3))
+    images.check()
+
+
+def test_what_is_no_source_of_images(tmp_path):
+    fails(lambda: open_images(tmp_path), f"{tmp_path}: expected files that end in .jpg, .jpeg, .png, .bmp, .gif. Rec")
+    path = tmp_path / "images.npz"
+    fails(lambda: open_images(path), f"{path}: expected a folder of images or an .npz file. Received: nothing")
+    wrong = {
+        "float32 (1, 6, 5, 3)": {"x": PIXELS[None] / np.float32(255)},
+        "uint8 (6, 5, 3)": {"x": PIXELS},
+        "uint8 (2, 6, 5, 1)": {"x": np.stack([GREY, GREY])},
+        "uint8 (0, 6, 5, 3)": {"x": PIXELS[None][:0]},
+    }
+    for received, arrays in wrong.items():
+        np.savez(path, **arrays)
+        fails(lambda: open_images(path), f"{path}: expected a uint8 array (N, H, W, 3). Received: {received}")
+    np.savez(path, x=PIXELS[None], y=PIXELS[None])
+    fails(lambda: open_images(path), f"{path}: expected an .npz of one array. Received: x, y")
+    np.savez_compressed(path, x=np.zeros((3, 9, 9, 3), np.uint8))
+    whole = path.read_bytes()
+    for content in (whole[:-30], whole[:60] + bytes(20) + whole[80:], b"text", b"", pickle.dumps([1])):
+        path.write_bytes(content)
+        fails(lambda: open_images(path), f"{path}: expected an .npz of one array. Received: ")
+    np.savez(path, x=np.array([{}], dtype=object))
+    fails(lambda: open_images(path), "allow_pickle=False")

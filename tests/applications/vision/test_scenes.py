@@ -1,0 +1,373 @@
+import collections
+import itertools
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from files import fails
+
+from applications.vision import scenes as module
+from applications.vision.scenes import COLORS, QUESTION_TYPES, SHAPES, Object, Scene
+
+CAPTION_WORDS = "a above and are below between bottom corner four in is left of right the there three top two"
+QUESTION_WORDS = "? a above are below color directly how is left many object objects of one right shape the there what"
+PLURALS = "circles squares triangles crosses stars rings"
+THING = "(?:(?:{}) (?:{}))".format("|".join(COLORS), "|".join(SHAPES))
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return module.scenes(400, seed=0)
+
+
+@pytest.fixture(scope="module")
+def captions(scenes):
+    """Of each scene, every caption with its cells."""
+    return [module.true_captions(scene) for scene in scenes]
+
+
+@pytest.fixture(scope="module")
+def questions(scenes):
+    """Of each scene, six."""
+    columns = module.question_columns(scenes, 6)
+    return [module.Question(*row) for row in zip(*(columns[name] for name in module.Question._fields), strict=True)]
+
+
+def by_name(scene):
+    return {f"{thing.color} {thing.shape}": thing for thing in scene.objects}
+
+
+def scene_of(*objects):
+    """A scene of objects such as ("red", "circle", row, column)."""
+    return Scene(
+        tuple(
+            Object(color, shape, 4 * row + column, (column + 0.5) / 4, (row + 0.5) / 4, 0.1)
+            for color, shape, row, column in objects
+        ),
+        seed=0,
+        index=0,
+    )
+
+
+# A red circle, a blue square beside it, a red square below that, and a green star on a diagonal of the circle.
+BY_HAND = scene_of(("red", "circle", 0, 0), ("blue", "square", 0, 1), ("red", "square", 1, 1), ("green", "star", 3, 3))
+
+
+def test_objects_lie_in_cells_of_their_own(scenes):
+    for scene in scenes:
+        assert 4 <= len(scene.objects) <= 6
+        cells = [thing.cell for thing in scene.objects]
+        assert cells == sorted(set(cells))
+        assert len(by_name(scene)) == len(scene.objects)
+        for thing in scene.objects:
+            x0, y0, x1, y1 = module.CELL_BOXES[thing.cell]
+            assert x0 < thing.x - thing.radius < thing.x + thing.radius < x1
+            assert y0 < thing.y - thing.radius < thing.y + thing.radius < y1
+    things = [thing for scene in scenes for thing in scene.objects]
+    for attribute, expected in (("color", COLORS), ("shape", SHAPES), ("cell", range(16))):
+        counts = collections.Counter(getattr(thing, attribute) for thing in things)
+        assert set(counts) == set(expected)
+        # Six standard errors of equal shares.
+        assert max(abs(count - len(things) / len(counts)) for count in counts.values()) < 6 * len(things) ** 0.5 / 2
+
+
+def test_boxes_are_the_cells_row_by_row():
+    assert module.CELL_BOXES.shape == (16, 4)
+    np.testing.assert_array_equal(
+        module.CELL_BOXES[[0, 1, 7, 15]] * 4, [(0, 0, 1, 1), (1, 0, 2, 1), (3, 1, 4, 2), (3, 3, 4, 4)]
+    )
+    things = [(thing.row, thing.column) for thing in BY_HAND.objects]
+    assert things == [(0, 0), (0, 1), (1, 1), (3, 3)]
+
+
+def test_an_image_has_the_colors_of_its_objects_where_they_are(scenes):
+    for scene, image in zip(scenes[:20], module.images_of(scenes[:20]), strict=True):
+        assert image.shape == (64, 64, 3) and image.dtype == np.uint8
+        cells = image.reshape(4, 16, 4, 16, 3).swapaxes(1, 2).reshape(16, 256, 3).astype(int)
+        things = {thing.cell: thing for thing in scene.objects}
+        for cell, pixels in enumerate(cells):
+            if cell not in things:
+                assert pixels.min() > 200 and 2 < pixels.std() < 6
+                continue
+            distances = {color: abs(pixels - np.array(value)).max(axis=1) for color, value in COLORS.items()}
+            near = {color: int((distance < 20).sum()) for color, distance in distances.items()}
+            assert near.pop(things[cell].color) > 15
+            assert not any(near.values())
+
+
+def test_colors_are_far_apart():
+    for first, second in itertools.combinations([*COLORS.values(), (235, 235, 235)], 2):
+        assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 70
+
+
+def outlines(scenes, size):
+    """Cells with an object, as shares of ink (N, side * side), and their shapes."""
+    cells, shapes = [], []
+    for scene in scenes:
+        image = module.render(scene, size).astype(np.float32)
+        background = np.median(image)
+        for thing in scene.objects:
+            side = size // 4
+            rows, columns = (slice(at * side, (at + 1) * side) for at in (thing.row, thing.column))
+            ink = abs(image[rows, columns] - background).max(axis=2)
+            cells.append((ink / ink.max()).ravel())
+            shapes.append(thing.shape)
+    return np.array(cells), np.array(shapes)
+
+
+def test_shapes_can_be_told_apart_at_12_pixels(scenes):
+    cells, shapes = outlines(scenes, 48)
+    known, asked = slice(0, 1000), slice(1000, None)
+    # Squared distances, but for a term that is the same for all known ones.
+    distances = (cells[known] ** 2).sum(axis=1) - 2.0 * cells[asked] @ cells[known].T
+    nearest = shapes[known][distances.argmin(axis=1)]
+    assert np.mean(nearest == shapes[asked]) > 0.98
+
+
+def test_edges_are_smooth():
+    scene = scene_of(("black", "circle", 0, 0))
+    cell = module.render(scene, 256)[:64, :64].astype(float).mean(axis=2)
+    between = (cell > 60) & (cell < 190)
+    # About a pixel for each of the circumference.
+    assert 0.5 < between.sum() / (2 * np.pi * 0.1 * 256) < 1.5
+    covered = ((235 - cell) / (235 - 28)).sum()
+    assert covered == pytest.approx(np.pi * (0.1 * 256) ** 2, rel=0.05)
+
+
+def test_a_size_has_whole_cells():
+    fails(lambda: module.render(BY_HAND, 62), "size: expected a multiple of 4", "Received: 62")
+    fails(lambda: module.render(BY_HAND, 0), "Received: 0")
+
+
+def test_a_scene_is_the_same_however_many_there_are(scenes):
+    few = module.scenes(3, seed=0)
+    assert few == scenes[:3]
+    np.testing.assert_array_equal(module.render(few[2]), module.images_of(scenes[:5])[2])
+    for columns_of in (module.caption_columns, module.question_columns):
+        some, more = columns_of(few, 4), columns_of(scenes[:9], 4)
+        assert some["row"] == [0] * 4 + [1] * 4 + [2] * 4
+        assert all(values == more[name][:12] for name, values in some.items())
+    other = module.scenes(3, seed=1)
+    assert all(scene.objects != another.objects for scene, another in zip(few, other, strict=True))
+    assert len({module.render(scene).tobytes() for scene in [*few, *other]}) == 6
+
+
+def test_same_data_whatever_the_hash_seed():
+    program = (
+        "import hashlib\nfrom applications.vision import scenes as s\nfew = s.scenes(20, 5)\n"
+        "data = few, s.images_of(few[:2]).tolist(), s.caption_columns(few, 5), s.question_columns(few, 5)\n"
+        "print(hashlib.sha256(repr(data).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1 and len(digests.pop()) == 65
+
+
+def is_true(text, scene):
+    """Whether a caption is true, told from where the objects were drawn."""
+    things = by_name(scene)
+    if match := re.fullmatch(f"(?:there is )?a ({THING})(?: is)? (left of|right of|above|below) a ({THING})", text):
+        first, second = things[match[1]], things[match[3]]
+        right, down = first.x - second.x, first.y - second.y
+        along, across = {
+            "left of": (-right, down),
+            "right of": (right, down),
+            "above": (-down, right),
+            "below": (down, right),
+        }[match[2]]
+        return along > first.radius + second.radius and along - abs(across) > 0.15
+    if match := re.fullmatch(f"a ({THING}) is between a ({THING}) and a ({THING})", text):
+        points = [(things[name].x, things[name].y) for name in match.groups()]
+        for (a, first), (b, second), (c, third) in (points, [point[::-1] for point in points]):
+            if max(first, second, third) - min(first, second, third) < 0.05:
+                return b + 0.15 < a < c - 0.15 or c + 0.15 < a < b - 0.15
+    if match := re.fullmatch(f"there are (two|three|four) (\\w+)s and a ({THING})", text):
+        shape = match[2].removesuffix("e") if match[2] == "crosse" else match[2]
+        count = sum(thing.shape == shape for thing in scene.objects)
+        return count == ["two", "three", "four"].index(match[1]) + 2 and things[match[3]].shape != shape
+    match = re.fullmatch(f"a ({THING}) is in the (top|bottom) (left|right) corner", text)
+    thing = things[match[1]]
+    return (thing.y < 0.25 if match[2] == "top" else thing.y > 0.75) and (
+        thing.x < 0.25 if match[3] == "left" else thing.x > 0.75
+    )
+
+
+def test_captions_are_true_and_their_words_have_the_cells_of_objects(scenes, captions):
+    for scene, known in zip(scenes, captions, strict=True):
+        things = by_name(scene)
+        for text, cells in known.items():
+            assert is_true(text, scene), text
+            words = text.split()
+            expected = [-1] * len(words)
+            for place, pair in enumerate(itertools.pairwise(words)):
+                if " ".join(pair) in things:
+                    expected[place : place + 2] = [things[" ".join(pair)].cell] * 2
+            assert list(cells) == expected, text
+
+
+def test_captions_by_hand():
+    related = [
+        "a red circle is left of a blue square",
+        "a blue square is right of a red circle",
+        "a blue square is above a red square",
+        "a red square is below a blue square",
+        "a blue square is above a green star",
+        "a green star is below a blue square",
+    ]
+    expected = [
+        *related,
+        *(f"there is {text.replace(' is ', ' ')}" for text in related),
+        "there are two squares and a red circle",
+        "there are two squares and a green star",
+        "a red circle is in the top left corner",
+        "a green star is in the bottom right corner",
+    ]
+    known = module.true_captions(BY_HAND)
+    assert sorted(known) == sorted(expected)
+    assert known["there is a blue square above a green star"] == (-1, -1, -1, 1, 1, -1, -1, 15, 15)
+    assert known["there are two squares and a green star"] == (-1, -1, -1, -1, -1, -1, 15, 15)
+    row = scene_of(("red", "ring", 2, 0), ("blue", "ring", 2, 1), ("green", "ring", 2, 3), ("red", "star", 0, 1))
+    between = [text for text in module.true_captions(row) if "between" in text]
+    assert sorted(between) == [
+        f"a blue ring is between a {pair} ring" for pair in ("green ring and a red", "red ring and a green")
+    ]
+
+
+def test_captions_use_known_words(captions):
+    words = {word for known in captions for text in known for word in text.split()}
+    assert words == {*CAPTION_WORDS.split(), *PLURALS.split(), *COLORS, *SHAPES}
+
+
+def test_captions_are_drawn_from_templates_in_turn(scenes, captions):
+    columns = module.caption_columns(scenes, 5)
+    drawn = collections.defaultdict(list)
+    for row, text, cells in zip(columns["row"], columns["text"], columns["cells"], strict=True):
+        assert captions[row][text] == cells
+        drawn[row].append(text)
+    assert all(len(set(texts)) == 5 for texts in drawn.values())
+    openings = [[" ".join(text.split()[:2]) for text in texts] for texts in drawn.values()]
+    assert all("there is" in texts for texts in openings)
+    # A fifth to a third each, where it is one of three to five templates.
+    first = collections.Counter(texts[0] for texts in openings)
+    assert all(0.15 < first[words] / len(openings) < 0.4 for words in ("there is", "there are"))
+    fails(
+        lambda: module.captions_of(BY_HAND, np.random.default_rng(0), 17), "count: expected 16 at most", "Received: 17"
+    )
+
+
+def answers(text, scene):
+    """Right answers of a question and the cell that they are read from, told from where the objects were drawn."""
+    things = scene.objects
+    if match := re.fullmatch("how many (.+) are there \\?", text):
+        return {str(len(chosen(match[1], things)))}, -1
+    if match := re.fullmatch("is there a (\\w+) (\\w+) \\?", text):
+        found = [thing for thing in things if (thing.color, thing.shape) == match.groups()]
+        return {"yes" if found else "no"}, found[0].cell if found else -1
+    if match := re.fullmatch(f"what (color|shape) is (?:the object )?directly (.+) the ({THING}) \\?", text):
+        other = by_name(scene)[match[3]]
+        right, down = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}[match[2]]
+        # A quarter of the image away, but for their jitter.
+        found = [
+            thing for thing in things if abs(thing.x - other.x - right / 4) + abs(thing.y - other.y - down / 4) < 0.1
+        ]
+    else:
+        match = re.fullmatch("what (color|shape) is (?:the|one of the) (.+) \\?", text)
+        found = chosen(match[2], things)
+        assert (len(found) > 1) == ("one of" in text)
+    return {getattr(thing, match[1]) for thing in found}, found[0].cell if len(found) == 1 else -1
+
+
+def chosen(words, things):
+    """The things that "red objects" or "circles" are, of one or several."""
+    if " object" in words:
+        return [thing for thing in things if thing.color == words.split()[0]]
+    return [thing for thing in things if words in (thing.shape, f"{thing.shape}s", f"{thing.shape}es")]
+
+
+def test_questions_are_answered_as_the_image_says(scenes):
+    columns = module.question_columns(scenes, 24)
+    for row, *entry in zip(*columns.values(), strict=True):
+        question = module.Question(*entry)
+        right, cell = answers(question.text, scenes[row])
+        assert len(question.votes) == 10
+        assert set(question.votes) <= right, question
+        assert question.cell == cell, question
+        assert (len(right) > 1) == (question.question_type == "one of several")
+        assert question.answer_type == {"presence": "yes/no", "number": "number"}.get(question.question_type, "other")
+    assert {word for text in columns["text"] for word in text.split()} == {
+        *QUESTION_WORDS.split(),
+        *PLURALS.split(),
+        *COLORS,
+        *SHAPES,
+    }
+
+
+def test_questions_by_hand():
+    drawn = {question.text: question for question in module.questions_of(BY_HAND, np.random.default_rng(0), 35)}
+    assert len(drawn) == 35
+    expected = {
+        "what color is the circle ?": ("color", {"red"}, 0),
+        "what shape is the blue object ?": ("shape", {"square"}, 1),
+        "what color is one of the squares ?": ("one of several", {"blue", "red"}, -1),
+        "how many red objects are there ?": ("number", {"2"}, -1),
+        "how many rings are there ?": ("number", {"0"}, -1),
+        "is there a red square ?": ("presence", {"yes"}, 5),
+        "is there a blue star ?": ("presence", {"no"}, -1),
+        "what color is the object directly above the red square ?": ("relation", {"blue"}, 1),
+        "what shape is directly left of the blue square ?": ("relation", {"circle"}, 0),
+    }
+    for text, (question_type, votes, cell) in expected.items():
+        question = drawn[text]
+        assert (question.question_type, set(question.votes), question.cell) == (question_type, votes, cell)
+    # The star touches nothing, and nothing yellow is asked for.
+    assert not any("directly" in text and "star" in text for text in drawn)
+    assert not any("is there" in text and "yellow" in text for text in drawn)
+    fails(lambda: module.questions_of(BY_HAND, np.random.default_rng(0), 36), "count: expected 35 at most", "questions")
+
+
+def share_of(answer, questions):
+    return np.mean([question.votes[0] == answer for question in questions])
+
+
+def test_questions_are_balanced(questions, scenes):
+    by_type = {name: [entry for entry in questions if entry.question_type == name] for name in QUESTION_TYPES}
+    assert {len(entries) for entries in by_type.values()} == {len(scenes)}
+    deviation = 0.5 / len(scenes) ** 0.5
+    assert abs(share_of("yes", by_type["presence"]) - 0.5) < 4 * deviation
+    assert max(share_of(str(number), by_type["number"]) for number in range(5)) < 0.3 + 4 * deviation
+    for name in ("color", "shape"):
+        shares = [share_of(answer, by_type[name]) for answer in (COLORS if name == "color" else SHAPES)]
+        assert sum(shares) == pytest.approx(1.0) and max(abs(share - 1 / 6) for share in shares) < 4 * deviation
+    asked = np.mean([question.text.startswith("what color") for question in by_type["relation"]])
+    assert abs(asked - 0.5) < 4 * deviation
+
+
+def test_questions_of_a_scene_have_answers_in_turn(scenes):
+    presence = [
+        [
+            question.votes[0]
+            for question in module.questions_of(scene, np.random.default_rng(0), 12)
+            if question.question_type == "presence"
+        ]
+        for scene in scenes[:50]
+    ]
+    assert all(sorted(votes[:2]) == ["no", "yes"] for votes in presence)
+
+
+def test_votes_on_one_of_several_are_even(questions):
+    votes = [question.votes for question in questions if len(set(question.votes)) == 2]
+    assert len(votes) > 250
+    share = np.mean([[vote == min(entry) for vote in entry] for entry in votes])
+    assert abs(share - 0.5) < 4 * 0.5 / (10 * len(votes)) ** 0.5
+    assert all(len(entry) == module.NUM_VOTES for entry in votes)
