@@ -1,0 +1,1 @@
+"""Visual question answering with latent and Bayesian attention."""

@@ -1,0 +1,100 @@
+"""Answers of several people: their normal form, the VQA metric, and the vocabulary of answers.
+
+The normal form and the metric are those of the official evaluation of VQA v2, https://visualqa.org/evaluation.html, the
+vocabulary that of Teney et al. 2018, section 3.
+"""
+
+import collections
+import re
+
+import numpy as np
+
+from applications.common.errors import InputError
+
+# What the official form knows as contractions; a word that lacks one of its apostrophes gets it back.
+_CONTRACTIONS = """
+    ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
+    he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
+    o'clock oughtn't 'ow's'at shan't she'd've should've shouldn't shouldn't've somebody'd've somebody'll somebody's
+    someone'd someone'd've someone'll someone's something'd something'd've something'll that's there'd there'd've
+    there're there's they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't what'll what're what's
+    what've when's where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't would've
+    wouldn't wouldn't've y'all y'all'll y'all'd've you'd you'd've you'll you're you've
+"""
+_WITH_APOSTROPHES = {
+    word[:place] + word[place + 1 :]: word
+    for word in _CONTRACTIONS.split()
+    for place, character in enumerate(word)
+    if character == "'"
+} | {"somebody'd": "somebodyd"}
+_NUMBERS = {"none": "0"} | {
+    word: str(number)
+    for number, word in enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    )
+}
+_ARTICLES = ("a", "an", "the")
+_PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
+_COMMA_OF_NUMBER = re.compile(r"\d,\d")
+# A full stop that no digit follows.
+_FULL_STOP = re.compile(r"\.(?!\d)")
+
+
+def normalize_answer(answer):
+    """Return an answer as the official evaluation compares it: lower case, numbers as digits, no articles, no
+    punctuation but that inside of words and numbers."""
+    text = " ".join(answer.split())
+    cleaned = text
+    for mark in _PUNCTUATION:
+        beside_space = f"{mark} " in text or f" {mark}" in text
+        cleaned = cleaned.replace(mark, "" if beside_space or _COMMA_OF_NUMBER.search(text) else " ")
+    words = _FULL_STOP.sub("", cleaned).lower().split()
+    words = [_NUMBERS.get(word, word) for word in words]
+    return " ".join(_WITH_APOSTROPHES.get(word, word) for word in words if word not in _ARTICLES)
+
+
+def vqa_accuracy(answer, votes):
+    """Return min(number of people who gave the answer / 3, 1), the accuracy of Antol et al. 2015."""
+    return min(votes.count(answer) / 3.0, 1.0)
+
+
+def vqa_accuracy_of_others(answer, votes):
+    """Return the mean of `vqa_accuracy` over all subsets that leave one person out, the official form: each person is
+    judged by the other nine."""
+    count = votes.count(answer)
+    of_these, of_others = min((count - 1) / 3.0, 1.0), min(count / 3.0, 1.0)
+    return (count * max(of_these, 0.0) + (len(votes) - count) * of_others) / len(votes)
+
+
+def answer_vocabulary(most_common, min_count, max_answers):
+    """Return the answers that a model knows, the most frequent ones first, equally frequent ones in alphabetical order.
+
+    Args:
+        most_common: The answer that most people gave, of each training question.
+        min_count: Rarer answers are left out; 9 gives the 3,129 answers of VQA v2's training and validation questions.
+        max_answers: The most answers.
+    """
+    counts = collections.Counter(most_common)
+    known = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
+    if len(known) < 2:
+        raise InputError(
+            f"--min-answer-count: fewer than 2 answers are given {min_count} times in training. Received: "
+            f"{len(counts)} different answers"
+        )
+    return [answer for _, answer in known[:max_answers]]
+
+
+def vote_counts(votes, vocabulary):
+    """Return how many people gave each answer of the vocabulary, float32 (N, V)."""
+    ids = {answer: index for index, answer in enumerate(vocabulary)}
+    counts = np.zeros((len(votes), len(vocabulary)), np.float32)
+    for row, given in enumerate(votes):
+        for answer in given:
+            if answer in ids:
+                counts[row, ids[answer]] += 1.0
+    return counts
+
+
+def majority(votes):
+    """Return the answer that most people gave, the first of equals in the order they were given."""
+    return collections.Counter(votes).most_common(1)[0][0]

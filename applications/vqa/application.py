@@ -1,0 +1,215 @@
+"""Visual question answering as a program."""
+
+import keras
+import numpy as np
+
+import keras_vattn
+from applications.common.application import Application
+from applications.common.errors import InputError
+from applications.common.runs import write_json
+from applications.text.embeddings import load_embeddings
+from applications.text.pairs import evenly
+from applications.text.readers import read_input
+from applications.vision.codec import boxes_of
+from applications.vision.features import read_words, write_features
+from applications.vision.images import image_id, open_images
+from applications.vqa import data, model, tables
+from applications.vqa.evaluation import evaluate, predicted
+from applications.vqa.generation import Answerer, answer_lines
+from applications.vqa.options import PROGRAM
+from applications.vqa.questions import read_questions
+
+NUM_CARDS = 6
+# What a run says of the questions that are drawn.
+CARDS = "cards.json"
+BATCH = 32
+
+
+class Vqa(Application):
+    """Question answering about images, of Deng et al. 2018 and Fan et al. 2020."""
+
+    program = PROGRAM
+    columns = tables.COLUMNS
+    curves = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
+    layouts = {"deng": tables.deng, "fan": tables.fan}
+    example = "0\twhat color is the circle ?"
+
+    def read(self, options):
+        return data.load(options)
+
+    def codec(self, options, parts):
+        return data.Codec.fit(options, parts["train"])
+
+    def load_codec(self, options, folder):
+        return data.Codec.load(folder)
+
+    def encode(self, options, codec, part, training=False):
+        return data.EncodedPart.of(options, codec, part)
+
+    def build(self, options, codec):
+        regions = codec.regions
+        return model.build(options, len(codec.vocabulary), len(codec.answers), regions.max_regions, regions.model_width)
+
+    def initialize(self, run):
+        given = run.options.questions
+        if given.embeddings is None:
+            return
+        width, vocabulary = run.options.network.word_width, run.codec.vocabulary
+        matrix, found = load_embeddings(given.embeddings, vocabulary, width, None, given.split_seed)
+        print(f"embeddings: {found} of {len(vocabulary)} words found", flush=True)
+        run.models.embedding.set_weights([matrix])
+
+    def compile(self, run):
+        return {"loss": keras_vattn.NegativeBound()}
+
+    def batches(self, run, part, first_epoch=None):
+        return part.batches(run.options, first_epoch)
+
+    def num_batches(self, run, part):
+        return part.num_batches(run.options.fit.batch_size)
+
+    def score(self, row):
+        # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
+        return row["val_nll"]
+
+    def callbacks(self, run):
+        return [AnswerValidation(run)]
+
+    def read_other(self, options, evaluation):
+        if evaluation.questions is None:
+            return None
+        questions = read_questions(evaluation.questions, evaluation.annotations, evaluation.skip_invalid)
+        named = evaluation.features, evaluation.images
+        sources = data.other_sources(options, *named, None) or data.sources_of(options)
+        return data.Part(data.with_images(questions, sources, options), sources)
+
+    def evaluate(self, run, part, evaluation=None):
+        if evaluation is None:
+            report, outputs = evaluate(run, part)
+        else:
+            report, outputs = evaluate(run, part, evaluation.num_draws, evaluation.feature_noise)
+        return report, outputs | {"part": part}
+
+    def files(self, outputs):
+        questions = outputs["part"].questions
+        columns = (questions.ids, questions.texts, outputs["answers"], questions.answers)
+        return {"answers": ["\t".join(row) for row in zip(*columns, strict=True)]}
+
+    def heading(self, record):
+        report = record["report"]
+        return (
+            f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
+        )
+
+    def report(self, run, part, record, outputs):
+        splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
+        if run.options.questions.test_from_validation is not None:
+            write_json(run.folder.file("split.json"), splits)
+        cards = self._cards(run, part, outputs)
+        write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
+        draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
+        lines = [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
+        deviation = tables.deviation(record)
+        return [*([] if deviation is None else [f"sd of the attention weights: {deviation}"]), *lines]
+
+    def _cards(self, run, part, outputs):
+        """Return what is drawn of some questions: Figure 2 of Fan et al. 2020."""
+        p_values, found = outputs["p_values"], []
+        chosen = evenly(len(part) if p_values is None else len(p_values), NUM_CARDS)
+        boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
+        for index, box in zip(chosen, boxes, strict=True):
+            votes = part.questions.votes[index]
+            people = {answer: votes.count(answer) for answer in sorted(set(votes), key=votes.count, reverse=True)}
+            found.append(
+                {
+                    "image": part.questions.images[index],
+                    "question": part.questions.texts[index],
+                    "people": ", ".join(f"{answer} {count}" for answer, count in list(people.items())[:3]),
+                    "answer": outputs["answers"][index],
+                    "right": votes.count(outputs["answers"][index]) > 0,
+                    "probability": float(outputs["probabilities"][index]),
+                    "p": None if p_values is None else float(p_values[index]),
+                    "weights": outputs["weights"][index][: len(box)].tolist(),
+                    "boxes": box.tolist(),
+                }
+            )
+        return found
+
+    def generate(self, run, options):
+        answerer, regions = Answerer(run), run.codec.regions
+        sources = data.sources_of(run.options)
+        lines = [line.partition("\t") for line in read_input(options)]
+        for number, (image, tab, question) in enumerate(lines, start=1):
+            if not tab or not question.strip():
+                place = f"{options.input or 'standard input'}:{number}"
+                raise InputError(f"{place}: expected an image, a tab and a question. Received: {image[:40]!r}")
+        known = regions.regions_of(sources)
+        rows = known.rows_of([image_id(image.strip()) for image, _, _ in lines])
+        for start in range(0, len(lines), BATCH):
+            found = known.read(rows[start : start + BATCH], regions.max_regions)
+            questions = [question for _, _, question in lines[start : start + BATCH]]
+            yield from answer_lines(answerer.predict_features(*found, questions), options.num_answers)
+
+    def endpoints(self, run, options=None):
+        answerer = Answerer(run)
+        return answerer, answerer.names
+
+    def features(self, options):
+        """The command `features`."""
+        words = None
+        if options.questions is not None:
+            words = data.words_of(read_questions(options.questions, options.annotations))
+        elif options.words is not None:
+            words = read_words(options.words)
+        write_features(options, open_images(options.images), words)
+
+    def compared(self, comparison):
+        known = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.planned if run.seed == 0}
+        first = comparison.planned[0].options
+        part = self.read(first)
+        draw_cards(known, part.get("test", part["valid"]), comparison.folder / "cards.png")
+        return []
+
+
+def draw_cards(known, part, path):
+    """Draw where models looked, with their answers: a row for each question, a panel for each model.
+
+    Args:
+        known: Dictionary from the name of a model to its cards, of the same questions.
+        part: The part that they are of.
+        path: The PNG.
+    """
+    first = next(iter(known.values()))
+    # Without images there is nothing to draw on, without boxes no place to draw at.
+    if part.sources.images is None or not np.any([card["boxes"] for card in first]):
+        return
+    images, weights, boxes, titles = [], [], [], []
+    rows = part.sources.images.rows_of([card["image"] for card in first])
+    for index, row in enumerate(rows):
+        image = part.sources.images.read(row)
+        for name, cards in known.items():
+            card = cards[index]
+            p = "" if card["p"] is None else f", p = {card['p']:.3f}"
+            images.append(image)
+            weights.append(card["weights"])
+            boxes.append(card["boxes"])
+            said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
+            titles.append(f"{card['question']}\npeople: {card['people']}\n{said}")
+    keras_vattn.plots.image_attention(
+        images, weights, boxes, titles, panels_per_row=len(known) if len(known) > 1 else 3, path=path
+    )
+
+
+class AnswerValidation(keras.callbacks.Callback):
+    """Adds the negative log-likelihood and the VQA accuracy of the exact predictions on validation to the log."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+
+    def on_epoch_end(self, epoch, logs=None):
+        report, _ = predicted(self.run, self.run.data["valid"], title=None)
+        logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
+
+
+APPLICATION = Vqa()

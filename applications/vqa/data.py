@@ -1,0 +1,275 @@
+"""Reads questions and what they are about, cuts parts, fits the vocabularies, and makes batches."""
+
+import dataclasses
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.runs import CODEC, write_json
+from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
+from applications.vision import scenes
+from applications.vision.codec import RegionCodec, Sources, open_sources
+from applications.vision.images import Images
+from applications.vision.regions import with_regions
+from applications.vqa.answers import answer_vocabulary, vote_counts
+from applications.vqa.questions import Questions, read_questions, split_by_image
+
+# Seed of the embedded scenes, the same for all runs.
+SCENES_SEED = 0
+
+
+@dataclasses.dataclass
+class Part:
+    """Questions and the images that they are about, as they were read.
+
+    Attributes:
+        questions: `Questions`.
+        sources: `Sources`.
+        tags: Dictionary from the ids of images to what is in them, for the network words; `None` where the answers are
+            all that is known.
+    """
+
+    questions: Questions
+    sources: Sources
+    tags: dict | None = None
+
+    @property
+    def words(self):
+        """What is said about the images of the questions, a dictionary from their ids to words."""
+        if self.tags is None:
+            return words_of(self.questions)
+        return {image: self.tags[image] for image in dict.fromkeys(self.questions.images)}
+
+
+def load(options):
+    """Return the parts that the options describe: files, or questions about rendered scenes."""
+    given = options.questions
+    images, tags = None, None
+    if given.train_questions is None:
+        found, images, tags = embedded(given)
+    else:
+        found = {}
+        for part in ("train", "valid", "test"):
+            path = getattr(given, f"{part}_questions")
+            if path is not None:
+                found[part] = read_questions(path, getattr(given, f"{part}_annotations"), given.skip_invalid)
+    sources = open_sources(options.regions, images)
+    of_test = other_sources(options, given.test_features, given.test_images, sources)
+    found = {
+        part: with_images(questions, of_test if part == "test" else sources, options)
+        for part, questions in found.items()
+    }
+    if "valid" not in found:
+        found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, given.split_seed)
+    if given.test_from_validation is not None:
+        found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, given.split_seed + 1)
+    return {
+        part: Part(found[part], of_test if part == "test" else sources, tags)
+        for part in ("train", "valid", "test")
+        if part in found
+    }
+
+
+def embedded(options):
+    """Return questions about rendered scenes, 80 % for training, the `Images`, and the words for what is in them."""
+    rendered = scenes.scenes(options.num_scenes, SCENES_SEED)
+    columns = scenes.question_columns(rendered, options.questions_per_scene)
+    images = Images("scenes", [str(row) for row in range(len(rendered))], pixels=scenes.images_of(rendered))
+    found = Questions(
+        [str(row) for row in range(len(columns["row"]))],
+        [str(row) for row in columns["row"]],
+        columns["text"],
+        columns["votes"],
+        columns["answer_type"],
+        [int(cell) for cell in columns["cell"]],
+    )
+    rest, test = split_by_image(found, 0.1, options.split_seed + 2)
+    train, valid = split_by_image(rest, 1 / 9, options.split_seed)
+    tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
+    return {"train": train, "valid": valid, "test": test}, images, tags
+
+
+def region_options(options):
+    """Return the `RegionOptions` of a run: of rendered scenes the regions are their cells."""
+    regions = options.regions
+    if options.questions.train_questions is not None:
+        return regions
+    own = {"grid": regions.grid or scenes.GRID, "image_size": regions.image_size or scenes.GRID * 16}
+    return dataclasses.replace(regions, **own)
+
+
+def sources_of(options):
+    """Return the `Sources` of a run."""
+    embeds = options.questions.train_questions is None
+    return open_sources(options.regions, embedded(options.questions)[1] if embeds else None)
+
+
+def other_sources(options, features, images, usual):
+    """Return the `Sources` of other features or images, or the usual ones where none are named."""
+    if features is None and images is None:
+        return usual
+    return open_sources(dataclasses.replace(options.regions, features=features, images=images))
+
+
+def with_images(questions, sources, options):
+    """Return the questions whose images are there; `InputError` for others, unless they are to be left out."""
+    kept = np.flatnonzero(sources.require(questions.images, options.regions.skip_missing))
+    if len(kept) == len(questions):
+        return questions
+    if not len(kept):
+        raise InputError("--skip-missing: no question has an image.")
+    dropped = len(questions) - len(kept)
+    return dataclasses.replace(questions.rows(kept), skipped=questions.skipped + dropped)
+
+
+@dataclasses.dataclass
+class Codec:
+    """What turns questions and images into tensors, and answers into words."""
+
+    words: TextEncoder
+    vocabulary: Vocabulary
+    answers: list
+    regions: RegionCodec
+
+    @classmethod
+    def fit(cls, options, part):
+        """Return the codec of the training part; a network that learns words is trained on its answers."""
+        given, questions = options.questions, part.questions
+        tokens = Tokenizer().token_lists(questions.texts)
+        vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6, given.min_word_count)
+        answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
+        regions = RegionCodec.fit(region_options(options), part.sources, part.words)
+        return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, answers, regions)
+
+    def save(self, folder):
+        write_json(
+            folder.file(CODEC), {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :], "answers": self.answers}
+        )
+        self.regions.save(folder)
+
+    @classmethod
+    def load(cls, folder):
+        found = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+        vocabulary = Vocabulary(found["words"])
+        regions = RegionCodec.load(folder)
+        return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, found["answers"], regions)
+
+
+def words_of(questions):
+    """Return what the answers say about images, a dictionary from their ids to words: not yes or no."""
+    found = {}
+    for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
+        if kind != "yes/no":
+            found.setdefault(image, []).extend(answer.split())
+    return found
+
+
+@dataclasses.dataclass
+class EncodedPart:
+    """A part as the model sees it.
+
+    Attributes:
+        questions: `Questions`, all of them.
+        sources: `Sources`.
+        codec: `Codec`.
+        rows: Rows of the images in the regions, int64 (N,).
+        words: Ids of the questions, int32 (N, L).
+        votes: How many people gave each known answer, float32 (N, V).
+        usable: Which questions have a known answer, boolean (N,).
+        report: Counts, for the log.
+    """
+
+    questions: Questions
+    sources: Sources
+    codec: Codec
+    rows: np.ndarray
+    words: np.ndarray
+    votes: np.ndarray
+    report: dict
+
+    @classmethod
+    def of(cls, options, codec, part):
+        """Encode a part; a control changes which image a question is about."""
+        questions = part.questions
+        regions = codec.regions.regions_of(part.sources)
+        rows = regions.rows_of(questions.images)
+        if options.questions.control == "shuffled_images":
+            rows = np.random.default_rng(options.questions.split_seed).permutation(rows)
+        arrays, counts = codec.words.encode_numpy(questions.texts, options.questions.max_question_length)
+        words = np.zeros((len(arrays), options.questions.max_question_length), np.int32)
+        for row, ids in enumerate(arrays):
+            words[row, : len(ids)] = ids
+        votes = vote_counts(questions.votes, codec.answers)
+        report = {
+            "questions": len(questions),
+            "images": len(set(questions.images)),
+            "skipped": questions.skipped,
+            "questions_cut": counts.num_truncated,
+            "unknown_words": counts.num_unknown,
+            "without_a_known_answer": int((votes.sum(axis=1) == 0).sum()),
+            "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
+        }
+        if not np.any(votes):
+            raise InputError("No question has an answer that the model knows; see --min-answer-count.")
+        return cls(questions, part.sources, codec, rows, words, votes, report)
+
+    def __len__(self):
+        return len(self.rows)
+
+    @property
+    def usable(self):
+        return self.votes.sum(axis=1) > 0
+
+    def num_batches(self, batch_size):
+        """Return how many batches an epoch of training has: of the questions with a known answer."""
+        return -(-int(self.usable.sum()) // batch_size)
+
+    def batches(self, options, first_epoch=None, answered=True):
+        """Return batches of (inputs, targets), as `Application.batches` has them; without answers all questions in
+        their order, (inputs,)."""
+        batch_size = options.fit.batch_size
+        kept = np.flatnonzero(self.usable) if answered else np.arange(len(self))
+        with tf.device("CPU:0"):
+            image, question = tf.constant(self.rows[kept]), tf.constant(self.words[kept])
+            votes = tf.constant(self.votes[kept])
+        scores, seed = options.questions.labels == "soft", options.run.seed
+
+        def of_epoch(epoch):
+            order = tf.range(len(kept))
+            noise = tf.random.stateless_uniform([len(kept)], tf.stack([seed, 2 * epoch + 1]))
+            order = tf.random.experimental.stateless_shuffle(order, tf.stack([seed, 2 * epoch]))
+            return tf.data.Dataset.from_tensor_slices((order, noise)).batch(batch_size)
+
+        def of_rows(rows, noise):
+            inputs = {"image": tf.gather(image, rows), "question": tf.gather(question, rows)}
+            if not answered:
+                return (inputs,)
+            given = tf.gather(votes, rows)
+            if scores:
+                inputs["answer"] = tf.minimum(given / 3.0, 1.0)
+                return inputs, inputs["answer"]
+            # The answer of one of the people.
+            shares = tf.cumsum(given, axis=1) / tf.reduce_sum(given, axis=1, keepdims=True)
+            last = tf.argmax(tf.where(given > 0, tf.range(given.shape[1]), -1), axis=1, output_type=tf.int32)
+            drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
+            inputs["answer"] = tf.minimum(drawn, last)
+            return inputs, inputs["answer"]
+
+        if first_epoch is None:
+            # The same answers in every epoch: for a loss that epochs are compared by.
+            noise = tf.random.stateless_uniform([len(kept)], [seed, -1])
+            dataset = tf.data.Dataset.from_tensor_slices((tf.range(len(kept)), noise)).batch(batch_size)
+        else:
+            dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
+        dataset = with_regions(
+            dataset.map(of_rows), self.codec.regions.regions_of(self.sources), self.codec.regions.max_regions
+        )
+        blind = options.questions.control == "question_only"
+        return dataset.map(lambda *batch: (self._seen(batch[0], blind), *batch[1:])).prefetch(2)
+
+    def _seen(self, inputs, blind):
+        regions = self.codec.regions.inputs(inputs.pop("regions"), inputs.pop("boxes"))
+        del inputs["image"]
+        return inputs | {"regions": tf.zeros_like(regions) if blind else regions}

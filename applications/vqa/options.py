@@ -1,0 +1,341 @@
+"""Options of visual question answering, and its models. The presets stand in presets/."""
+
+import dataclasses
+from typing import Literal
+
+from applications.common.errors import InputError
+from applications.common.options import (
+    CompareOptions,
+    Dropout,
+    EvaluateOptions,
+    ExportOptions,
+    File,
+    FitOptions,
+    Fraction,
+    GenerateOptions,
+    NotNegative,
+    NotNegativeFloat,
+    Positive,
+    PositiveFloat,
+    RunOptions,
+    Seed,
+    group,
+)
+from applications.common.program import Program
+from applications.vision.options import Existing, FeaturesOptions, ImageSource, RegionOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of the papers' tables.
+
+    Attributes:
+        title: Name of the model in the paper.
+        architectures: Those that have the model.
+        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown.
+        distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
+        prior: "fixed", "contextual" or `None`.
+        value: What is maximised, and
+        expectation: how its expectation is taken, in the words of Deng et al. 2018, Table 1.
+        published: Values of `AlignmentOptions` that the paper has for the model.
+    """
+
+    title: str
+    architectures: tuple = ("mcan",)
+    objective: str | None = None
+    distribution: str | None = None
+    prior: str | None = None
+    value: str = "E_q[log p] - KL"
+    expectation: str = "Sample"
+    published: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def needs_posterior(self):
+        return self.objective is not None and self.objective.startswith("elbo")
+
+
+_UPDOWN = ("updown",)
+# Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's.
+MODELS = {
+    "soft": Model("Soft Attention", ("updown", "mcan"), "soft", value="log p(y | E[z])", expectation="-"),
+    "marginal": Model("Marginal Likelihood", _UPDOWN, "marginal", value="log E[p]", expectation="Enum"),
+    "hard_enum": Model("Hard Attention", _UPDOWN, "hard/enumerate", value="E_p[log p]", expectation="Enum"),
+    "hard_sample": Model("Hard Attention", _UPDOWN, "hard/sample", value="E_p[log p]"),
+    "variational_enum": Model("Variational Attention", _UPDOWN, "elbo/enumerate", expectation="Enum"),
+    "variational_sample": Model("Variational Attention", _UPDOWN, "elbo/sample"),
+    "no_kl": Model("BAM, no KL", distribution="weibull", value="E_q[log p]", published={"weibull_k": 1000.0}),
+    "lf": Model(
+        "BAM-LF",
+        distribution="lognormal",
+        prior="fixed",
+        published={"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2},
+    ),
+    "lc": Model(
+        "BAM-LC",
+        distribution="lognormal",
+        prior="contextual",
+        published={"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2},
+    ),
+    "wf": Model(
+        "BAM-WF",
+        distribution="weibull",
+        prior="fixed",
+        published={"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2},
+    ),
+    "wc": Model(
+        "BAM-WC",
+        distribution="weibull",
+        prior="contextual",
+        published={"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1},
+    ),
+}
+
+
+@dataclasses.dataclass
+class QuestionOptions:
+    """Questions; without files, embedded ones about rendered scenes"""
+
+    train_questions: File | None = None
+    """Training questions: VQA v2's JSON, easy-VQA's, VQA-RAD's, or a CSV or TSV with the columns image, question and
+    answer; plain or .gz."""
+    train_annotations: File | None = None
+    """Annotations of VQA v2's training questions, ten answers each."""
+    valid_questions: File | None = None
+    """Validation questions; without them a share of the training images is held out."""
+    valid_annotations: File | None = None
+    """Their annotations."""
+    test_questions: File | None = None
+    """Test questions, touched once at the end of training and by `evaluate`."""
+    test_annotations: File | None = None
+    """Their annotations."""
+    test_features: Existing | None = None
+    """Region features of the test questions, where they are not among those of the others."""
+    test_images: ImageSource | None = None
+    """Images of the test questions, where they are not among those of the others."""
+    valid_fraction: Fraction = 0.1
+    """Share of the training images that is held out where there are no validation questions."""
+    test_from_validation: Fraction | None = None
+    """Share of the validation images whose questions become the test questions: 0.5 is the split of Deng et al. 2018,
+    who need the answers. The ids of the questions are written to split.json."""
+    split_seed: Seed = 0
+    """Seed of both cuts, apart from the model's, so that seeds are compared on the same questions."""
+    skip_invalid: bool = False
+    """Leave out questions without a word or an answer, and count them, instead of stopping."""
+    min_answer_count: Positive = 1
+    """An answer is known if most people gave it to that many training questions; 9 gives VQA v2's 3,129 answers."""
+    max_answers: Positive = 3129
+    """The most answers that are known."""
+    min_word_count: Positive = 1
+    """A word of the questions is known if it occurs that often."""
+    max_question_length: Positive = 14
+    """Words of a question that are read."""
+    embeddings: File | None = None
+    """Pretrained word vectors of the width word_width: GloVe text, word2vec .bin or .npz."""
+    labels: Literal["drawn", "soft"] = "drawn"
+    """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
+    scores min(n / 3, 1) and binary cross-entropy."""
+    control: Literal["none", "question_only", "shuffled_images"] = "none"
+    """question_only: all regions are zeros. shuffled_images: every question is about another question's image."""
+    num_scenes: Positive = 2000
+    """How many embedded scenes."""
+    questions_per_scene: Positive = 6
+    """How many questions about each."""
+
+    def check(self):
+        for part in ("train", "valid", "test"):
+            given = getattr(self, f"{part}_questions")
+            if getattr(self, f"{part}_annotations") is not None and given is None:
+                raise InputError(f"--{part}-annotations is given without --{part}-questions.")
+            if part != "train" and given is not None and self.train_questions is None:
+                raise InputError(f"--{part}-questions is given without --train-questions.")
+        if self.test_questions is None and (self.test_features or self.test_images):
+            raise InputError("--test-features and --test-images are those of --test-questions, which are not given.")
+        if self.test_from_validation is not None and self.test_questions is not None:
+            raise InputError("--test-from-validation: the test questions are those of --test-questions.")
+
+
+@dataclasses.dataclass
+class NetworkOptions:
+    """Network"""
+
+    architecture: Literal["of_model", "updown", "mcan"] = "of_model"
+    """updown: Anderson et al. 2018 as Deng et al. 2018 have it. mcan: Yu et al. 2019. of_model: the one that the model
+    has, updown of soft."""
+    word_width: Positive = 64
+    """Width of the word vectors."""
+    units: Positive = 128
+    """Width of the question, the score and the hidden layer of updown; of the heads together in mcan."""
+    answer_width: Positive = 32
+    """Width of the answers that the inference network of updown sees."""
+    fused_units: Positive = 256
+    """Width of what mcan reads the answer off."""
+    num_layers: Positive = 2
+    """Layers of mcan."""
+    num_heads: Positive = 4
+    """Heads of mcan."""
+    dropout: Dropout | None = None
+    """Rate; none for 0.5 before the answers of updown, 0.1 everywhere in mcan."""
+
+
+@dataclasses.dataclass
+class AlignmentOptions:
+    """Attention; none for the value that the paper has for the model"""
+
+    baseline: Literal["soft", "moving_average", "none"] = "soft"
+    """What is subtracted from the value of a draw, in models with a score function."""
+    weibull_k: PositiveFloat | None = None
+    """Shape of the Weibull weights; the larger, the less they vary."""
+    lognormal_sigma: PositiveFloat | None = None
+    """Standard deviation of the logarithm of lognormal weights."""
+    prior_alpha: PositiveFloat | None = None
+    """Shape of the fixed Gamma prior of Weibull weights."""
+    prior_beta: PositiveFloat | None = None
+    """Rate of the Gamma prior of Weibull weights."""
+    prior_sigma: PositiveFloat | None = None
+    """Standard deviation of the prior of lognormal weights."""
+    prior_hidden_units: Positive = 20
+    """Width of the network that reads a contextual prior off the keys."""
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL."""
+    kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
+    """mean: divided by all pairs of a query and a key, as in the code whose values the models of Fan et al. 2020 have.
+    query_mean: by the queries. sum: the ELBO of an example, with which a contextual prior of these values pulls the
+    keys towards each other."""
+    annealing_rate: NotNegativeFloat | None = None
+    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
+
+    def value(self, name, model):
+        """Return the value of an option for a `Model`: the given one, the published one, or `None`."""
+        given = getattr(self, name)
+        return model.published.get(name) if given is None else given
+
+
+@dataclasses.dataclass
+class ReportOptions:
+    """Reports"""
+
+    num_draws: NotNegative = 20
+    """Draws behind the uncertainty metrics; 0 for none of them. Only figures of equal numbers compare."""
+    max_uncertain: Positive = 2000
+    """Questions that the uncertainty metrics are computed on, the first ones."""
+    significance: Fraction = 0.05
+    """p below which PAvPU takes a prediction for certain."""
+    feature_noise: NotNegativeFloat = 0.0
+    """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none. It is
+    meant for features of standard deviation 1; see --noise-scale."""
+    noise_scale: bool = True
+    """Multiply the noise by the standard deviation that the features have in training."""
+
+
+@dataclasses.dataclass
+class Options:
+    """Train a model that answers questions about images; without data options, about rendered scenes."""
+
+    model: Literal[tuple(MODELS)] = "variational_enum"
+    """One of the models of Deng et al. 2018 or Fan et al. 2020."""
+    run: RunOptions = group(RunOptions, out="runs/vqa")
+    questions: QuestionOptions = group(QuestionOptions)
+    regions: RegionOptions = group(RegionOptions, network="words", feature_units=64)
+    network: NetworkOptions = group(NetworkOptions)
+    alignment: AlignmentOptions = group(AlignmentOptions)
+    fit: FitOptions = group(FitOptions, batch_size=64, epochs=20, learning_rate=2e-3, schedule="plateau")
+    reports: ReportOptions = group(ReportOptions)
+
+    @property
+    def architecture(self):
+        """The architecture of the network."""
+        given = self.network.architecture
+        return MODELS[self.model].architectures[0] if given == "of_model" else given
+
+    @property
+    def dropout(self):
+        """The rate of dropout."""
+        return {"updown": 0.5, "mcan": 0.1}[self.architecture] if self.network.dropout is None else self.network.dropout
+
+    def check(self):
+        model = MODELS[self.model]
+        if self.architecture not in model.architectures:
+            raise InputError(f"--architecture: the model {self.model} is one of {', '.join(model.architectures)}.")
+        network = self.network
+        if self.architecture == "mcan" and network.units % network.num_heads:
+            raise InputError(
+                f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"
+            )
+        if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
+            raise InputError("--labels: soft labels are those of the architecture mcan.")
+        named = self.regions.features is not None or self.regions.images is not None
+        if (self.questions.train_questions is not None) != named:
+            raise InputError("--train-questions and --features or --images belong together; one of them is missing.")
+
+
+@dataclasses.dataclass
+class EvaluateVqa(EvaluateOptions):
+    """Report on a part of the data of a run, or on other questions."""
+
+    questions: File | None = None
+    """Other questions, in a layout of --train-questions."""
+    annotations: File | None = None
+    """Their annotations."""
+    features: Existing | None = None
+    """Region features of these, where they are not among the run's."""
+    images: ImageSource | None = None
+    """Images of these, where they are not among the run's."""
+    skip_invalid: bool = False
+    """Count invalid questions of this file instead of stopping."""
+    num_draws: NotNegative | None = None
+    """Draws behind the uncertainty metrics instead of the run's."""
+    feature_noise: NotNegativeFloat | None = None
+    """Variance of the noise instead of the run's."""
+
+    def check(self):
+        for name in ("annotations", "features", "images"):
+            if getattr(self, name) is not None and self.questions is None:
+                raise InputError(f"--{name} is given without --questions.")
+
+
+@dataclasses.dataclass
+class PredictVqa(GenerateOptions):
+    """Answer questions about images: lines of an image's id, a tab and a question."""
+
+    num_answers: Positive = 3
+    """Answers of a line, the most probable ones, with their probabilities."""
+
+
+@dataclasses.dataclass
+class CompareVqa(CompareOptions):
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str = "runs/vqa_compare"
+    models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")
+    baseline: str = "soft"
+    layout: tuple[Literal["deng", "fan"], ...] = ()
+    """Also the tables of Deng et al. 2018, of Fan et al. 2020."""
+
+
+@dataclasses.dataclass
+class FeaturesVqa(FeaturesOptions):
+    """Turn images into region features, a file and what made it, to train on with --features."""
+
+    questions: File | None = None
+    """Training questions whose answers are the words of the network words, instead of --words."""
+    annotations: File | None = None
+    """Their annotations."""
+
+    @property
+    def word_file(self):
+        return self.questions or self.words
+
+
+PROGRAM = Program(
+    "applications.vqa",
+    {
+        "train": Options,
+        "evaluate": EvaluateVqa,
+        "predict": PredictVqa,
+        "compare": CompareVqa,
+        "export": ExportOptions,
+        "features": FeaturesVqa,
+    },
+    may_change=("num_draws", "max_uncertain", "significance", "feature_noise", "noise_scale"),
+    codec_options=("max_question_length", "min_answer_count", "max_answers", "use_boxes", "max_regions"),
+)

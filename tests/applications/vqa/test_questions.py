@@ -1,0 +1,98 @@
+"""Files of questions in their layouts, and what is wrong with others."""
+
+import gzip
+import json
+
+import pytest
+
+from applications.common.errors import InputError
+from applications.vqa.questions import read_questions, split_by_image
+
+VOTES = ["Yes"] * 7 + ["no"] * 3
+OFFICIAL = {"questions": [{"question_id": 7, "image_id": 42, "question": "Is it ?"}]}
+ANNOTATIONS = {
+    "annotations": [
+        {"question_id": 7, "image_id": 42, "answer_type": "yes/no", "answers": [{"answer": vote} for vote in VOTES]}
+    ]
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        text = content if isinstance(content, str) else json.dumps(content)
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return str(path)
+
+    return write
+
+
+def test_the_official_layout(write):
+    found = read_questions(write("q.json.gz", OFFICIAL), write("a.json", ANNOTATIONS))
+    assert (found.ids, found.images, found.texts, found.types) == (["7"], ["42"], ["Is it ?"], ["yes/no"])
+    assert found.votes == [["yes"] * 7 + ["no"] * 3] and found.answers == ["yes"]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("easy.json", [["what  is it ?", "A circle", 3], ["how many ?", "two", 3]]),
+        (
+            "rad.json",
+            [
+                {"image_name": "3.jpg", "question": "what is it ?", "answer": "circle"},
+                {"image_name": "COCO_val2014_000000000003.jpg", "question": "how many ?", "answer": 2},
+            ],
+        ),
+        ("table.csv", "question,answer,image\nwhat is it ?,circle,3\nhow many ?,2,3\n"),
+        ("table.tsv", "image\tquestion\tanswer\n003.png\twhat is it ?\tthe circle\n3\thow many ?\t2\n"),
+    ],
+)
+def test_one_answer_stands_for_ten(write, name, content):
+    found = read_questions(write(name, content))
+    assert (found.ids, found.images, found.texts) == (["1", "2"], ["3", "3"], ["what is it ?", "how many ?"])
+    assert found.votes == [["circle"] * 10, ["2"] * 10] and found.types == ["other", "number"]
+
+
+def test_what_is_empty_is_counted_where_it_is_asked_for(write):
+    path = write("easy.json", [["what ?", "a", 1], ["", "yes", 1], ["is it ?", "yes", 1]])
+    with pytest.raises(InputError, match=r"easy.json: question 1: its answer is empty"):
+        read_questions(path)
+    found = read_questions(path, skip_invalid=True)
+    assert (found.texts, found.skipped) == (["is it ?"], 2)
+
+
+@pytest.mark.parametrize(
+    "questions, annotations, message",
+    [
+        (OFFICIAL, None, "need their annotations"),
+        (OFFICIAL, {"annotations": []}, r"^[^ ]*a.json: 1 questions of .*q.json have no annotation, 7$"),
+        (OFFICIAL, {"annotations": ANNOTATIONS["annotations"] * 2}, "the question 7 is annotated twice"),
+        (OFFICIAL, {"annotations": [{"question_id": 7}]}, r'expected \{"annotations"'),
+        (
+            {"questions": [{**OFFICIAL["questions"][0], "image_id": 41}]},
+            ANNOTATIONS,
+            "question 7 is about image 42, not as in",
+        ),
+        ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "1 questions have the id of another one"),
+        ([["what ?", "red", 1]], ANNOTATIONS, "annotations belong to questions of the official layout"),
+        ([["what ?", "red"]], None, "expected the official"),
+        ({"a": 1}, None, "expected the official"),
+        ([], None, "there is no question in the file"),
+        ("{", None, r"q.json:1: expected JSON"),
+    ],
+)
+def test_files_that_are_none(write, questions, annotations, message):
+    with pytest.raises(InputError, match=message):
+        read_questions(write("q.json", questions), None if annotations is None else write("a.json", annotations))
+
+
+def test_an_image_is_on_one_side_of_a_cut(write):
+    found = read_questions(write("easy.json", [["what ?", "red", row // 3] for row in range(30)]))
+    rest, held = split_by_image(found, 0.3, 0)
+    assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
+    assert sorted(rest.ids + held.ids, key=int) == found.ids
+    assert split_by_image(found, 0.3, 0)[1] == held != split_by_image(found, 0.3, 1)[1]
+    with pytest.raises(InputError, match="leaves a part empty"):
+        split_by_image(found, 0.01, 0)

@@ -1,0 +1,122 @@
+"""Batches: answers drawn by votes, epochs that a resumed run repeats, controls; what an example without an image is."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from application_cases import changed
+from vqa_cases import options_of, run_of
+
+from applications.common.errors import InputError
+from applications.vqa import data
+from applications.vqa.options import QuestionOptions
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("run"))
+
+
+def drawn_answers(part, options, epochs):
+    """The answers of all questions in so many epochs, by the ids of the questions and their words."""
+    found = {}
+    batches = iter(part.batches(options, first_epoch=0))
+    for _ in range(epochs * part.num_batches(options.fit.batch_size)):
+        inputs, target = next(batches)
+        np.testing.assert_array_equal(inputs["answer"], target)
+        for words, regions, answer in zip(inputs["question"].numpy(), inputs["regions"].numpy(), target.numpy()):
+            found.setdefault((words.tobytes(), regions.tobytes()), []).append(answer)
+    return found
+
+
+def test_answers_are_drawn_in_proportion_to_votes(run):
+    """Within 4 standard errors over 400 epochs; an answer that nobody gave, or nobody knows, is never drawn."""
+    part = dataclasses.replace(run.data["valid"])
+    chosen = [0, 1, 3]
+    votes = np.zeros((3, len(part.codec.answers)), np.float32)
+    votes[0, [1, 4]], votes[1, 0], votes[2, [0, 5]] = (7, 3), 10, (1, 1)
+    part.questions, part.votes = part.questions.rows(chosen), votes
+    part.rows, part.words = part.rows[chosen], part.words[chosen]
+    found = drawn_answers(part, run.options, 400)
+    assert len(found) == 3
+    shares = sorted((np.bincount(answers, minlength=6) / 400 for answers in found.values()), key=max)
+    for share, expected in zip(shares, ([0.5, 0, 0, 0, 0, 0.5], [0, 0.7, 0, 0, 0.3, 0], [1, 0, 0, 0, 0, 0])):
+        expected = np.array(expected)
+        assert (np.abs(share - expected) <= 4 * np.sqrt(expected * (1 - expected) / 400)).all()
+
+
+def test_an_epoch_depends_on_its_number_alone(run):
+    part, count = run.data["train"], run.data["train"].num_batches(run.options.fit.batch_size)
+    assert count == 4
+    whole = [batch for _, batch in zip(range(2 * count), part.batches(run.options, first_epoch=0))]
+    second = [batch for _, batch in zip(range(count), part.batches(run.options, first_epoch=1))]
+    for one, other in zip(whole[count:], second):
+        for name in one[0]:
+            np.testing.assert_array_equal(one[0][name], other[0][name])
+    assert any(np.any(one[1] != other[1]) for one, other in zip(whole[:count], second))
+    words = np.concatenate([inputs["question"] for inputs, _ in whole[:count]])
+    assert sorted(map(bytes, words)) == sorted(map(bytes, part.words))
+
+
+def test_questions_without_a_known_answer_are_counted_and_not_trained_on(run):
+    part = dataclasses.replace(run.data["valid"], votes=run.data["valid"].votes.copy())
+    part.votes[::2] = 0
+    assert part.usable.sum() == len(part) // 2
+    rows = [len(target) for _, target in part.batches(run.options)]
+    assert sum(rows) == len(part) // 2
+    assert sum(len(inputs["question"]) for (inputs,) in part.batches(run.options, answered=False)) == len(part)
+    with pytest.raises(InputError, match="No question has an answer that the model knows"):
+        codec = dataclasses.replace(run.codec, answers=["nothing", "of this"])
+        data.EncodedPart.of(run.options, codec, data.Part(part.questions, part.sources))
+
+
+def test_the_controls(tmp_path, run):
+    blind = run_of(tmp_path, control="question_only")
+    assert not np.any(next(iter(blind.data["test"].batches(blind.options)))[0]["regions"])
+    shuffled = run_of(tmp_path, control="shuffled_images").data["test"]
+    plain = run.data["test"].rows
+    assert sorted(shuffled.rows) == sorted(plain) and np.any(shuffled.rows != plain)
+
+
+def test_a_question_about_no_image(tmp_path):
+    options = options_of(tmp_path)
+    path = tmp_path / "train_questions.tsv"
+    path.write_text(path.read_text() + "77\twhat color is it ?\tred\n")
+    with pytest.raises(InputError, match=r"1 of \d+ ids without one, 77"):
+        data.load(options)
+    parts = data.load(changed(options, skip_missing=True))
+    assert "77" not in parts["train"].questions.images + parts["valid"].questions.images
+    assert parts["train"].questions.skipped == 1
+
+
+def test_test_questions_out_of_validation(tmp_path):
+    (options := options_of(tmp_path, test_from_validation=0.5)).questions.test_questions = None
+    parts = data.load(options)
+    assert set(parts) == {"train", "valid", "test"}
+    images = [set(part.questions.images) for part in parts.values()]
+    assert not images[1] & images[2] and abs(len(images[1]) - len(images[2])) <= 1
+
+
+def test_the_embedded_scenes():
+    found, images, tags = data.embedded(QuestionOptions(num_scenes=30, questions_per_scene=6))
+    assert {part: len(questions) for part, questions in found.items()} == {"train": 144, "valid": 18, "test": 18}
+    assert images.pixels.shape == (30, 64, 64, 3) and set(tags) == set(images.ids)
+    questions = found["train"]
+    assert all(len(votes) == 10 for votes in questions.votes) and set(questions.types) == {"yes/no", "number", "other"}
+    assert all(-1 <= cell < 16 for cell in questions.cells)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"valid_annotations": "a.json"}, "--valid-annotations is given without --valid-questions"),
+        ({"valid_questions": "q.json"}, "--valid-questions is given without --train-questions"),
+        (
+            {"train_questions": "q", "test_questions": "q", "test_from_validation": 0.5},
+            "--test-from-validation: the test questions are those of --test-questions",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_each_other(values, message):
+    with pytest.raises(InputError, match=message):
+        QuestionOptions(**values).check()

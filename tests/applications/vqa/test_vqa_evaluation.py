@@ -1,0 +1,120 @@
+"""Figures of a part against a computation by hand, and the draws behind the uncertainty metrics."""
+
+import numpy as np
+import pytest
+from vqa_cases import run_of
+
+import keras_vattn
+from applications.vqa.answers import vqa_accuracy
+from applications.vqa.evaluation import evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
+from keras_vattn import metrics
+
+MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 1, "fused_units": 6}
+
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("run"), num_draws=4)
+
+
+def test_the_figures_of_predictions(run):
+    part = run.data["test"]
+    report, outputs = predicted(run, part)
+    log_probabilities = np.concatenate(
+        [run.models.prediction(inputs)["log_probabilities"] for (inputs,) in part.batches(run.options, answered=False)]
+    )
+    shares = part.votes / part.votes.sum(axis=1, keepdims=True)
+    assert report["nll"] == pytest.approx(-np.sum(shares * log_probabilities, axis=1).mean(), rel=1e-5)
+    best = [run.codec.answers[index] for index in log_probabilities.argmax(axis=1)]
+    assert outputs["answers"] == best
+    right = np.array([vqa_accuracy(*row) for row in zip(best, part.questions.votes)])
+    assert report["accuracy"]["all"] == pytest.approx(right.mean())
+    types = np.array(part.questions.types)
+    for name in ("yes/no", "number", "other"):
+        assert report["accuracy"][name] == pytest.approx(right[types == name].mean())
+    weights = outputs["weights"]
+    assert report["entropy"] == pytest.approx(-np.sum(weights * np.log(weights), axis=1).mean(), rel=1e-4)
+
+
+def test_unknown_answers_are_wrong_and_have_no_likelihood(run):
+    part = run.data["test"]
+    votes = part.votes.copy()
+    part.votes[:3] = 0
+    try:
+        report, _ = predicted(run, part)
+        assert report["num_nll"] == len(part) - 3 and np.isfinite(report["nll"])
+    finally:
+        part.votes[:] = votes
+
+
+def test_noise_on_the_features_alone(run):
+    """Of the variance that is asked for, times that of the features; the same in every report."""
+    part = run.data["train"]
+    plain, noisy, again = (
+        np.concatenate([inputs["regions"] for (inputs,) in seen(run, part, variance)]) for variance in (0.0, 5.0, 5.0)
+    )
+    np.testing.assert_array_equal(noisy, again)
+    difference = (noisy - plain) / run.codec.regions.scale
+    assert difference.std() == pytest.approx(np.sqrt(5.0), rel=0.02) and abs(difference.mean()) < 0.05
+    assert run.codec.regions.scale == pytest.approx(plain.std(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "model, own, kinds",
+    [
+        ("soft", {}, {"dropout"}),
+        ("marginal", {}, {"dropout", "attention", "both"}),
+        ("wc", MCAN, {"dropout", "attention", "both"}),
+        ("wc", {**MCAN, "dropout": 0.0}, {"attention"}),
+    ],
+)
+def test_what_draws(model, own, kinds, tmp_path):
+    run = run_of(tmp_path, model=model, num_draws=4, **own)
+    found, p_values = uncertainty(run, run.data["test"], 4)
+    assert set(found) == kinds and len(p_values) == len(run.data["test"])
+    for figures in found.values():
+        assert set(figures["pavpu"]) == {"all", "yes/no", "number", "other"}
+        assert figures["num_draws"] == 4 and np.isfinite([figures["nll"], figures["brier"], figures["ece"]]).all()
+    if len(kinds) == 3:
+        assert found["dropout"] != found["both"] != found["attention"]
+    if model == "marginal":
+        # One region is drawn: that is more than what dropout does.
+        assert found["attention"]["mutual_information"] > 0
+    assert uncertainty(run, run.data["test"], 4)[0] == found
+    assert uncertainty(run, run.data["test"], 0) == ({}, None)
+
+
+def test_pavpu_counts_votes(run):
+    """As the library's metric has it, of draws that are made alike."""
+    part = run.data["test"]
+    found, _ = uncertainty(run, part, 4)
+    batches = part.batches(run.options, answered=False)
+    draws = keras_vattn.posterior_predictive(run.models.drawn, batches, 4, seed=0)
+    accuracies = np.minimum(part.votes / 3.0, 1.0)
+    expected = metrics.pavpu(np.exp(draws["log_probabilities"]), accuracies=accuracies).pavpu
+    assert found["attention"]["pavpu"]["all"] == pytest.approx(expected)
+
+
+def test_gradients_and_deviations(tmp_path):
+    """A model without a KL has no gradient of one; the larger k, the less weights vary."""
+    deviations = []
+    for k in (5.0, 1e4):
+        run = run_of(tmp_path, model="wc", weibull_k=k, **MCAN)
+        deviations.append(weights_deviation(run, run.data["test"]))
+        norms = gradient_norms(run, run.data["test"])
+        assert norms["likelihood"] > 0 and norms["kl"] > 0
+    assert deviations[0] > 0.02 and deviations[1] < 1e-3
+    run = run_of(tmp_path, model="soft")
+    assert gradient_norms(run, run.data["test"])["kl"] == 0.0
+    assert weights_deviation(run, run.data["test"]) is None
+
+
+def test_the_noisy_columns(run):
+    report, outputs = evaluate(run, run.data["test"], feature_noise=5.0)
+    assert report["noisy"]["variance"] == 5.0 and set(report["noisy"]["uncertainty"]) == set(report["uncertainty"])
+    assert report["noisy"]["nll"] != report["nll"]
+    assert "noisy" not in evaluate(run, run.data["test"])[0]
+    assert len(outputs["p_values"]) == len(run.data["test"])

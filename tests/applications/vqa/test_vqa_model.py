@@ -1,0 +1,125 @@
+"""The networks against their equations: the posterior, the prediction, masks, what a contextual prior adds."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from vqa_cases import options_of, run_of
+
+from applications.common.errors import InputError
+from applications.vqa.options import MODELS
+
+BOTH = [(name, architecture) for name, model in MODELS.items() for architecture in model.architectures]
+MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 2, "fused_units": 6}
+
+
+def batch_of(run):
+    return next(iter(run.data["train"].batches(run.options, first_epoch=0)))[0]
+
+
+def asked(inputs):
+    """Inputs without the answer."""
+    return {name: x for name, x in inputs.items() if name != "answer"}
+
+
+def relu(x):
+    return np.maximum(x, 0.0)
+
+
+def test_the_posterior_and_the_bound(tmp_path):
+    """q ∝ exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q * ReLU(V2 h_y)))), bound = E_q log p(y | z) and KL(q || p)."""
+    run = run_of(tmp_path, model="variational_enum")
+    model, inputs = run.models.training, batch_of(run)
+    weights = {weight.path: weight.numpy() for weight in model.weights}
+    named = lambda name: model.get_layer(name)  # noqa: E731
+    x, question = inputs["regions"].numpy(), inputs["question"]
+    query = named("question_encoder")(run.models.embedding(question), mask=question != 0).numpy()
+    answer = weights["posterior_answers/embeddings"][inputs["answer"]]
+    one = x * relu(answer @ weights["posterior_regions_gate/kernel"])[:, None]
+    other = query * relu(answer @ weights["posterior_question_gate/kernel"])
+    hidden = np.tanh(
+        one @ weights["posterior_regions/kernel"] + (other @ weights["posterior_question/kernel"])[:, None]
+    )
+    log_q = tf.nn.log_softmax((hidden @ weights["posterior_score/kernel"])[..., 0]).numpy()
+    logits = named("score")(query[:, None], x).numpy()[:, 0]
+    log_p = tf.nn.log_softmax(logits).numpy()
+    of_question = query @ weights["question_projection/kernel"] + weights["question_projection/bias"]
+    states = relu(x @ weights["region_projection/kernel"] + of_question[:, None])
+    words = tf.nn.log_softmax(states @ weights["answers/kernel"] + weights["answers/bias"]).numpy()
+    of_answer = np.take_along_axis(words, inputs["answer"].numpy()[:, None, None], axis=-1)[..., 0]
+    np.testing.assert_allclose(model(inputs), np.sum(np.exp(log_q) * of_answer, axis=1), rtol=1e-4)
+    divergence = np.sum(np.exp(log_q) * (log_q - log_p), axis=1).mean()
+    np.testing.assert_allclose(sum(model.losses), divergence, rtol=1e-4)
+    found = run.models.prediction(asked(inputs))
+    np.testing.assert_allclose(found["weights"], np.exp(log_p), rtol=1e-4)
+    marginal = np.log(np.sum(np.exp(log_p)[..., None] * np.exp(words), axis=1))
+    np.testing.assert_allclose(found["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
+
+
+def test_the_parameters_of_the_inference_network_are_its_own(tmp_path):
+    with_posterior, without = (run_of(tmp_path, model=model).models for model in ("variational_sample", "marginal"))
+    assert without.parameters == {"generative": with_posterior.parameters["generative"], "inference": 0}
+    units, width, answers, answer_width = 8, 48, 6, 3
+    gates = answer_width * (width + units)
+    expected = answers * answer_width + gates + width * units + units * units + units
+    assert with_posterior.parameters["inference"] == expected
+
+
+@pytest.mark.parametrize("model, architecture", BOTH)
+def test_every_model_is_a_distribution_over_answers_that_padding_does_not_change(model, architecture, tmp_path):
+    own = MCAN if architecture == "mcan" else {}
+    run = run_of(tmp_path, model=model, **own)
+    inputs = {name: x[:3] for name, x in batch_of(run).items()}
+    inputs["num_regions"] = tf.constant([4, 2, 1])
+    expected = run.models.prediction(asked(inputs))
+    np.testing.assert_allclose(np.exp(expected["log_probabilities"]).sum(axis=1), 1.0, rtol=1e-4)
+    np.testing.assert_array_equal(np.asarray(expected["weights"]) > 0, np.arange(4) < np.array([[4], [2], [1]]))
+    there = tf.sequence_mask(inputs["num_regions"], 4)[..., None]
+    other = {**inputs, "regions": tf.where(there, inputs["regions"], 1e3)}
+    for name, x in run.models.prediction(asked(other)).items():
+        np.testing.assert_allclose(x, expected[name], rtol=1e-4, atol=1e-5)
+    assert run.models.training(inputs).shape == (3,)
+    assert (run.models.drawn is None) == (model == "soft")
+
+
+@pytest.mark.parametrize("objective", ["soft", "marginal"])
+def test_the_bound_of_soft_and_marginal_is_the_prediction(objective, tmp_path):
+    run = run_of(tmp_path, model=objective)
+    inputs = batch_of(run)
+    predicted = run.models.prediction(asked(inputs))["log_probabilities"]
+    of_answer = np.take_along_axis(np.asarray(predicted), inputs["answer"].numpy()[:, None], axis=1)[:, 0]
+    np.testing.assert_allclose(run.models.training(inputs), of_answer, rtol=1e-4)
+
+
+def test_what_a_contextual_prior_adds(tmp_path):
+    """d_k d_mid + 2 d_mid for each attention: the bias of its last layer would be dropped by the softmax."""
+    soft, wc = (run_of(tmp_path, model=model, prior_hidden_units=5, **MCAN).models for model in ("soft", "wc"))
+    num_attentions, width = 3 * MCAN["num_layers"], 8 // MCAN["num_heads"]
+    added = wc.parameters["generative"] - soft.parameters["generative"]
+    assert added == num_attentions * (width * 5 + 2 * 5)
+    assert len(wc.weights.outputs) == num_attentions
+
+
+def test_soft_labels_are_scored_one_by_one(tmp_path):
+    run = run_of(tmp_path, model="soft", labels="soft", **MCAN)
+    inputs = batch_of(run)
+    np.testing.assert_array_equal(np.asarray(inputs["answer"]).max(axis=1), 1.0)
+    # p is proportional to sigmoid(logits), which the layer in front of the answers gives.
+    fused = keras.Model(run.models.training.inputs, run.models.training.get_layer("fused").output)(inputs)
+    logits = run.models.training.get_layer("answers")(fused).numpy()
+    chances, scores = 1 / (1 + np.exp(-logits)), inputs["answer"].numpy()
+    expected = np.sum(scores * np.log(chances) + (1 - scores) * np.log(1 - chances), axis=1)
+    np.testing.assert_allclose(run.models.training(inputs), expected, rtol=1e-4)
+    predicted = np.exp(run.models.prediction(asked(inputs))["log_probabilities"])
+    np.testing.assert_allclose(predicted, chances / chances.sum(axis=1, keepdims=True), rtol=1e-4)
+
+
+def test_options_that_do_not_fit_each_other(tmp_path):
+    for values, message in (
+        ({"model": "wc", "architecture": "updown"}, "--architecture: the model wc is one of mcan"),
+        ({"model": "marginal", "architecture": "mcan"}, "--architecture: the model marginal is one of updown"),
+        ({"model": "marginal", "labels": "soft"}, "--labels: soft labels are those of the architecture mcan"),
+        ({"model": "soft", "architecture": "mcan", "num_heads": 3}, "--units: expected a multiple of --num-heads, 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            options_of(tmp_path, **values).check()

@@ -1,0 +1,60 @@
+"""The papers' layouts."""
+
+from application_cases import Compared, changed, tables_of
+
+from applications.vqa import tables
+from applications.vqa.application import APPLICATION
+from applications.vqa.options import CompareVqa
+
+
+def record_of(nll, accuracy, pavpu, deviation=None, noisy=None):
+    def figures(value, certain):
+        return {
+            "accuracy": dict.fromkeys(("all", "yes/no", "number", "other"), value),
+            "uncertainty": {
+                "dropout": {"pavpu": {"all": 0.1}},
+                "both": {"num_draws": 20, "significance": 0.05, "pavpu": {"all": certain, "number": certain}},
+            },
+        }
+
+    report = {"nll": nll, "entropy": 0.5, "weights_sd": deviation, **figures(accuracy, pavpu)}
+    report["gradients"] = {"likelihood": 1.0, "kl": 0.0}
+    report["noisy"] = figures(accuracy - 0.1, pavpu - 0.1)
+    return {"report": report, "step_seconds": 0.1, "parameters": {"generative": 10**6, "inference": 0}}
+
+
+def compared(folder, models):
+    options = changed(CompareVqa(out=str(folder)), models=tuple(models), baseline=models[0], seeds=2)
+    records = {
+        name: [record_of(1.0 + index, 0.5, 0.6), record_of(2.0 + index, 0.7, 0.6)] for index, name in enumerate(models)
+    }
+    return Compared(APPLICATION, options, records)
+
+
+def test_the_tables_of_deng(tmp_path):
+    found = tables_of("\n\n".join(tables.deng(compared(tmp_path, ["soft", "marginal", "wc"]))))
+    table = found["Table 1 of Deng et al. 2018, VQA"]
+    assert [row["model"] for row in table] == ["Soft Attention", "Marginal Likelihood"]
+    assert [row["E"] for row in table] == ["-", "Enum"] and table[1]["NLL (nats)"].startswith("2.500")
+    assert table[0]["Eval (%)"].startswith("60.00")
+    assert found["Table 3 of Deng et al. 2018, right"][0]["entropy of p (nats)"].startswith("0.500")
+    assert tables.deng(compared(tmp_path / "none", ["wc", "wf"])) == []
+
+
+def test_the_tables_of_fan(tmp_path):
+    found = tables_of("\n\n".join(tables.fan(compared(tmp_path, ["soft:architecture=mcan", "wc"]))))
+    table = found["Table 2 of Fan et al. 2020; 20 draws, p < 0.05"]
+    assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
+    assert table[1]["accuracy original, all (%)"].startswith("60.00")
+    assert table[1]["accuracy noisy, all (%)"].startswith("50.00")
+    assert table[1]["PAvPU noisy, all (%)"].startswith("50.00")
+    uncertain = found["Table 7, uncertainty of Fan et al. 2020; 20 draws, p < 0.05"]
+    assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
+    # What no model has is no column.
+    assert "PAvPU original, other (%)" not in uncertain[0]
+
+
+def test_weights_that_hardly_vary_are_called_so():
+    assert tables.deviation(record_of(1, 1, 1, 5e-4)) == "5.0e-04, effectively deterministic"
+    assert tables.deviation(record_of(1, 1, 1, 0.02)) == "0.0200"
+    assert tables.deviation(record_of(1, 1, 1)) is None
