@@ -14,9 +14,11 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.common.command_line import main
 from applications.nmt.options import PROGRAM as NMT
 from applications.ved.options import PROGRAM as VED
+from applications.vqa.options import PROGRAM as VQA
 
 ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = ROOT / "docs" / "new_application.md"
@@ -54,7 +56,7 @@ class Case:
         program: `Program`.
         options: Options of `train` beside the data.
         steps: Of an epoch.
-        data: Dictionary from the options that name files to the text of these.
+        data: Dictionary from the options that name files to the text of these, or the bytes of an .npz.
         evaluated: The same of `evaluate`.
         lines: Inputs of `generate` or `predict`.
         unreadable: Text of one that cannot be read, and what the error says.
@@ -133,9 +135,10 @@ class Case:
 def written(data, folder):
     """Write the files that options name; return these with the files' paths."""
     values = {}
-    for name, text in data.items():
-        path = folder / f"{name}{'.tsv' if name.endswith('table') else '.txt'}"
-        path.write_text(text, encoding="utf-8")
+    for name, content in data.items():
+        kind = ".tsv" if name.endswith(("table", "questions", "captions")) else ".txt"
+        path = folder / f"{name}{'.npz' if isinstance(content, bytes) else kind}"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
         values[name] = str(path)
     return values
 
@@ -210,6 +213,39 @@ def files_of(folder):
 
 def table_of(pairs):
     return "".join(f"{source}\t{target}\n" for source, target in (("source", "target"), *pairs))
+
+
+COLORS = {"red": (220, 20, 20), "green": (20, 180, 20), "blue": (20, 20, 220)}
+
+
+def color_of(row):
+    return list(COLORS)[row % 3]
+
+
+def colored_images(count):
+    """Images (count, 8, 8, 3) with a quarter in a colour: which quarter and which colour the row says."""
+    images = np.full((count, 8, 8, 3), 230, np.uint8)
+    for row, image in enumerate(images):
+        x, y = 4 * (row % 2), 4 * (row // 2 % 2)
+        image[y : y + 4, x : x + 4] = COLORS[color_of(row)]
+    return images
+
+
+def array_of(array):
+    """The bytes of an .npz of one array."""
+    file = io.BytesIO()
+    np.savez(file, array)
+    return file.getvalue()
+
+
+def question_table(rows):
+    """Questions about `colored_images`, a table."""
+    lines = ["image\tquestion\tanswer"]
+    for row in rows:
+        color = color_of(row)
+        lines += [f"{row}\twhat color is it ?\t{color}", f"{row}\tis it red ?\t{'yes' if color == 'red' else 'no'}"]
+        lines += [f"{row}\tis it {color} ?\tyes", f"{row}\thow many {color} things are there ?\tone"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def numbers(rows, seed=0):
@@ -293,4 +329,80 @@ NMT_CASE = Case(
     outputs=("hypotheses", "references"),
     quality=("val_perplexity", "val_bleu"),
 )
-CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE)}
+VQA_CASE = Case(
+    program=VQA,
+    options={
+        "network": "pixels",
+        "grid": 2,
+        "image_size": 8,
+        "word_width": 4,
+        "units": 8,
+        "answer_width": 3,
+        "valid_fraction": 0.2,
+        "batch_size": 12,
+        "num_draws": 3,
+        "epochs": 2,
+    },
+    steps=4,
+    data={
+        "train_questions": question_table(range(15)),
+        "test_questions": question_table(range(15, 20)),
+        "images": array_of(colored_images(20)),
+    },
+    evaluated={"questions": question_table(range(3, 9))},
+    lines=("0\twhat color is it ?", "17\tis it red ?", "3\tand this ?"),
+    unreadable=(b"0\tfine ?\n\xff\n", "standard input:2: the line is not UTF-8"),
+    other_codec=("max_question_length", 3),
+    other_start="soft",
+    answers=("codec.json", "regions.json", "extractor", "answers.txt", "cards.json", "cards.png"),
+    outputs=("answers",),
+    quality=("val_nll", "val_accuracy"),
+)
+
+
+def caption_table(rows):
+    """Captions of `colored_images`, a table."""
+    lines = ["image\tcaption"]
+    for row in rows:
+        place = f"{('top', 'bottom')[row // 2 % 2]} {('left', 'right')[row % 2]}"
+        lines += [f"{row}\ta {color_of(row)} square", f"{row}\tThere is a {color_of(row)} square {place} ."]
+    return "".join(f"{line}\n" for line in lines)
+
+
+CAPTIONING_CASE = Case(
+    program=CAPTIONING,
+    options={
+        "model": "bam_wc",
+        "network": "pixels",
+        "grid": 2,
+        "image_size": 8,
+        "max_length": 5,
+        "word_width": 4,
+        "units": 8,
+        "attention_units": 5,
+        "prior_hidden_units": 3,
+        "valid_fraction": 0.2,
+        "batch_size": 8,
+        "num_beams": 2,
+        "num_draws": 2,
+        "num_decoded": 2,
+        "java": False,
+        "schedule": "constant",
+        "epochs": 2,
+    },
+    steps=3,
+    data={
+        "train_captions": caption_table(range(15)),
+        "test_captions": caption_table(range(15, 20)),
+        "images": array_of(colored_images(20)),
+    },
+    evaluated={"captions": caption_table(range(3, 9))},
+    lines=("0", "17", "3"),
+    unreadable=(b"0\nnowhere\n", "standard input:2: expected the id of an image of"),
+    other_codec=("max_length", 3),
+    other_start="soft",
+    answers=("codec.json", "regions.json", "extractor", "captions.txt", "samples.txt", "pictures", "pictures.json"),
+    outputs=("captions",),
+    quality=("perplexity", "val_perplexity", "val_cider"),
+)
+CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE)}

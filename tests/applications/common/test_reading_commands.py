@@ -170,12 +170,23 @@ def test_export_spares_what_is_no_export(case, trained, tmp_path):
 # Knows TensorFlow and its operations on text, and neither Keras models nor this project.
 SERVED = """
 import json, sys
+import numpy as np
 import tensorflow as tf, tensorflow_text
 
 answers = {}
-for name, (path, lines) in json.loads(sys.argv[1]).items():
+for name, (path, lines, images) in json.loads(sys.argv[1]).items():
     model = tf.saved_model.load(path)
-    if hasattr(model, "generate"):
+    if images is not None:
+        pixels = np.load(images)["arr_0"]
+        ids, *texts = zip(*(line.split("\\t") for line in lines))
+        pngs = tf.stack([tf.io.encode_png(pixels[int(row)]) for row in ids])
+    if images is not None and hasattr(model, "generate"):
+        answers[name] = [line.decode() for line in model.generate(pngs)["captions"].numpy()]
+    elif images is not None:
+        found = model.predict(pngs, tf.constant(texts[0]))
+        rows = zip(found["answers"].numpy(), found["probabilities"].numpy())
+        answers[name] = ["\\t".join(f"{x.decode()} {p:.3f}" for x, p in list(zip(*row))[:3]) for row in rows]
+    elif hasattr(model, "generate"):
         answers[name] = [line.decode() for line in model.generate(tf.constant(lines)).numpy()]
     else:
         steps = tf.reshape(tf.strings.to_number([line.split() for line in lines]), (len(lines), 6, 4))
@@ -186,7 +197,11 @@ print("RESULT" + json.dumps([answers, project]))
 
 
 def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
-    asked = {name: (str(run_of(case).path / "saved_model"), case.lines) for name, case in CASES.items()}
+    asked = {}
+    for name, case in CASES.items():
+        path = run_of(case).path
+        images = path.parent / "images.npz" if "images" in case.data else None
+        asked[name] = (str(path / "saved_model"), case.lines, images and str(images))
     result = subprocess.run(
         [sys.executable, "-c", SERVED, json.dumps(asked)],
         capture_output=True,

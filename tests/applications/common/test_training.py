@@ -75,8 +75,8 @@ def test_the_record_of_a_run(case, trained):
     assert all(isinstance(count, int) and count > 0 for count in record["parameters"].values())
     rows = read_history(trained)
     assert record["history"] == rows[record["epoch"] - 1]
-    losses = [row["val_loss"] for row in rows]
-    assert record["epoch"] == (int(np.argmin(losses)) + 1 if config["keep"] == "best" else 2)
+    scores = [case.program.application().score(row) for row in rows]
+    assert record["epoch"] == (int(np.argmin(scores)) + 1 if config["keep"] == "best" else 2)
     values = [column.value(record) for column in case.program.application().columns]
     numbers = [value for value in values if isinstance(value, int | float)]
     assert len(numbers) >= 2 and np.isfinite(numbers).all()

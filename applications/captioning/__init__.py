@@ -1,0 +1,1 @@
+"""Image captioning with an attention decoder over regions; `python -m applications.captioning`."""

@@ -1,0 +1,254 @@
+"""Image captioning as a program."""
+
+import pathlib
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_vattn
+from applications.captioning import data, model, tables
+from applications.captioning.captions import read_parts
+from applications.captioning.evaluation import BATCH, caption, evaluate, looks
+from applications.captioning.generation import Captioner
+from applications.captioning.metrics import caption_metrics
+from applications.captioning.options import PROGRAM
+from applications.common.application import Application
+from applications.common.errors import InputError
+from applications.common.runs import write_json
+from applications.text.pairs import evenly, write_samples
+from applications.text.readers import read_input
+from applications.text.text import PAD
+from applications.vision.codec import boxes_of
+from applications.vision.extractors import extract
+from applications.vision.features import read_words, write_features
+from applications.vision.images import Images, image_id, open_images
+
+NUM_PICTURES = 3
+# What a run says of the images that are drawn.
+PICTURED = "pictures.json"
+
+
+class Captioning(Application):
+    """Image captioning, of Fan et al. 2020."""
+
+    program = PROGRAM
+    columns = tables.COLUMNS
+    curves = {
+        "perplexity": "perplexity, training",
+        "val_perplexity": "perplexity, validation",
+        "val_cider": "CIDEr, validation, greedy",
+    }
+    layouts = {"fan": tables.fan}
+    example = "0"
+
+    def read(self, options):
+        return data.load(options)
+
+    def codec(self, options, parts):
+        return data.Codec.fit(options, parts["train"])
+
+    def load_codec(self, options, folder):
+        return data.Codec.load(folder)
+
+    def encode(self, options, codec, part, training=False):
+        return data.EncodedPart.of(options, codec, part)
+
+    def build(self, options, codec):
+        regions = codec.regions
+        return model.build(options, len(codec.vocabulary), regions.max_regions, regions.model_width)
+
+    def compile(self, run):
+        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD), "metrics": [WordPerplexity()]}
+
+    def batches(self, run, part, first_epoch=None):
+        return part.batches(run.options, first_epoch)
+
+    def num_batches(self, run, part):
+        return part.num_batches(run.options.fit.batch_size)
+
+    def score(self, row):
+        # Without the KL, which with a tiny beta is all of the loss.
+        return row["val_perplexity"]
+
+    def callbacks(self, run):
+        return [CaptionValidation(run)]
+
+    def read_other(self, options, evaluation):
+        if evaluation.captions is None:
+            return None
+        captions = read_parts({"test": evaluation.captions}, evaluation.skip_invalid)["test"]
+        return data.with_images(captions, data.sources_of(options), options)
+
+    def evaluate(self, run, part, evaluation=None):
+        if evaluation is None:
+            return evaluate(run, part)
+        return evaluate(run, part, evaluation.num_beams, evaluation.num_draws)
+
+    def files(self, outputs):
+        ids = outputs["part"].captions.ids
+        return {"captions": ["\t".join(row) for row in zip(ids, outputs["hypotheses"], strict=True)]}
+
+    def heading(self, record):
+        report = record["report"]
+        found = f"{report['num_images']} {record['split']} images with {report['num_captions']} captions; "
+        found += f"tokens of the metrics: {report['captions']['tokenizer']}"
+        draws = report["likelihood"].get("num_draws")
+        return found + (f"; predictive PPL of {draws} draws" if draws else "")
+
+    def report(self, run, part, record, outputs):
+        pictured = pictures_of(run, part)
+        write_json(run.folder.file(PICTURED), {"model": run.options.model, "pictures": pictured})
+        for picture in pictured:
+            draw_caption(picture, part, run.folder.file(f"pictures/{picture['image']}.png"))
+        rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, strict=True)
+        samples = [
+            [("image", image), ("caption", text), *(("reference", reference) for reference in references)]
+            for image, text, references in rows
+        ]
+        return write_samples(run.folder.file("samples.txt"), samples)
+
+    def generate(self, run, options):
+        lines = [line.strip() for line in read_input(options)]
+        captioner, most = Captioner(run, options.num_beams), run.codec.regions.max_regions
+        captions = [None] * len(lines)
+        # What is named is looked at before the first caption.
+        groups = list(regions_of(run, lines, options.input or "standard input"))
+        for regions, rows, numbers in groups:
+            for start in range(0, len(rows), BATCH):
+                found = captioner.generate_features(*regions.read(rows[start : start + BATCH], most))["captions"]
+                for number, text in zip(numbers[start : start + BATCH], found.numpy(), strict=True):
+                    captions[number] = text.decode()
+        yield from captions
+
+    def endpoints(self, run, options=None):
+        captioner = Captioner(run, options and options.num_beams)
+        return captioner, captioner.names
+
+    def features(self, options):
+        """The command `features`."""
+        words = None
+        if options.captions is not None:
+            words = data.words_of_images(read_parts({"train": options.captions}, options.skip_invalid)["train"])
+        elif options.words is not None:
+            words = read_words(options.words)
+        write_features(options, open_images(options.images), words)
+
+    def compared(self, comparison):
+        known = {run.name: comparison.read(run, PICTURED)["pictures"] for run in comparison.planned if run.seed == 0}
+        parts = self.read(comparison.planned[0].options)
+        draw_references(known, parts.get("test", parts["valid"]), comparison.folder)
+        return []
+
+
+def regions_of(run, lines, place):
+    """Yield the `Regions` that lines name, the rows of their images in these, and the numbers of the lines: first of
+    files of images, then of ids."""
+    files = [number for number, line in enumerate(lines) if pathlib.Path(line).is_file()]
+    ids = [number for number in range(len(lines)) if number not in set(files)]
+    if files:
+        extractor = run.codec.regions.extractor
+        if extractor is None:
+            raise InputError(
+                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
+                f"Received: {lines[files[0]]}"
+            )
+        images = Images(".", [str(number) for number in files], files=[lines[number] for number in files])
+        yield extract(extractor, images), np.arange(len(files)), files
+    if ids:
+        known = run.codec.regions.regions_of(data.sources_of(run.options))
+        rows = known.rows_of([image_id(lines[number]) for number in ids], skip_missing=True)
+        for row, number in zip(rows, ids, strict=True):
+            if row < 0:
+                raise InputError(
+                    f"{place}:{number + 1}: expected the id of an image of {known.place}, or a file. "
+                    f"Received: {lines[number]!r}"
+                )
+        yield known, rows, ids
+
+
+def pictures_of(run, part):
+    """Return what is drawn of some images: where the model looks for the words of its own caption, and of the first
+    reference."""
+    chosen = evenly(len(part), NUM_PICTURES)
+    references = [part.captions.captions[index] for index in chosen]
+    own, of_reference = looks(run, part, chosen), looks(run, part, chosen, [row[0] for row in references])
+    boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
+    columns = zip(chosen, references, own, of_reference, boxes, strict=True)
+    return [
+        {
+            "image": part.captions.ids[index],
+            "references": texts,
+            "caption": caption,
+            "reference": reference,
+            "boxes": box,
+        }
+        for index, texts, caption, reference, box in columns
+    ]
+
+
+def draw_caption(picture, part, path):
+    """Draw where a model looks for each word of its caption; of BAM a draw from the prior above one from the posterior,
+    Figure 1 of Fan et al. 2020."""
+    looked = picture["caption"]
+    kinds = [kind for kind in ("prior", "posterior") if kind in looked]
+    rows = [looked[kind] for kind in kinds or ("weights",)]
+    title = " ".join(looked["words"]) + ("; a draw for each word" if kinds else "")
+    _draw(picture, part, looked["words"], rows, kinds or None, title, path)
+
+
+def draw_references(known, part, folder):
+    """Draw where models look for the words of the same references, a row for each model, a PNG for each image.
+
+    Args:
+        known: Dictionary from the name of a model to its pictures, of the same images.
+        part: The part that they are of.
+        folder: `pathlib.Path`.
+    """
+    for index, picture in enumerate(next(iter(known.values()))):
+        words = picture["reference"]["words"]
+        rows = [pictures[index]["reference"]["weights"] for pictures in known.values()]
+        path = folder / f"attention_{picture['image']}.png"
+        _draw(picture, part, words, rows, list(known), f"reference: {' '.join(words)}", path)
+
+
+def _draw(picture, part, words, rows, labels, title, path):
+    # Without images there is nothing to draw on, without boxes no place to draw at, and perhaps no word.
+    if part.sources.images is None or not np.any(picture["boxes"]) or not words:
+        return
+    image = part.sources.images.read(part.sources.images.rows_of([picture["image"]])[0])
+    weights = [row for of_row in rows for row in of_row]
+    keras_vattn.plots.image_attention(image, weights, picture["boxes"], words, labels, title, path=path)
+
+
+@keras.saving.register_keras_serializable(package="applications.captioning")
+class WordPerplexity(keras_vattn.Perplexity):
+    """Perplexity of a model whose output is the log-likelihood of its words, `y_true`; without KL."""
+
+    def __init__(self, name="perplexity", **options):
+        super().__init__(name=name, **options)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        counted = ops.not_equal(y_true, PAD)
+        self.update_log_likelihood(ops.where(counted, y_pred, 0.0), ops.cast(counted, "int32"))
+
+
+class CaptionValidation(keras.callbacks.Callback):
+    """Adds the CIDEr of captions of the first images of validation, decoded greedily, to the log."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        self.part = run.data["valid"]
+        self.chosen = np.arange(min(len(self.part), run.options.reports.num_decoded))
+        self.captioner = Captioner(run, num_beams=1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        hypotheses = caption(self.captioner, self.part, self.chosen, title=None)
+        references = [self.part.captions.captions[index] for index in self.chosen]
+        logs["val_cider"] = caption_metrics(hypotheses, references, java=False)["cider"]
+
+
+APPLICATION = Captioning()

@@ -1,0 +1,211 @@
+"""Captioning with a trained model, as an exportable module: images or features in, captions out.
+
+Shapes: B images, R regions, D width of their features, T words of a caption with its end, S draws.
+"""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops, tree
+
+import keras_vattn
+from applications.captioning.model import region_mask
+from applications.captioning.options import MODELS
+from applications.common.serving import Untracked, in_graph
+from applications.text.text import END, PAD, START, UNKNOWN
+from keras_vattn import decoding
+
+# A caption is asked for: no padding, no second start, not the token for unknown words.
+_FORBIDDEN = (PAD, START, UNKNOWN)
+_STRINGS = tf.TensorSpec([None], tf.string)
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_INTEGER = tf.TensorSpec([], tf.int32)
+
+
+class Captioner(tf.Module):
+    """What is exported. `generate` and `sample` take encoded images, where the features that the model was trained on
+    can be made of them, and features otherwise; the functions on ids are what `evaluate` calls.
+
+    Args:
+        run: `Run`.
+        num_beams: Beams, or `None` for the run's; 1 for greedy decoding.
+    """
+
+    def __init__(self, run, num_beams=None):
+        super().__init__(name="captioner")
+        models, codec = run.models, run.codec
+        self.text_encoder = codec.words
+        self.variables_of_model = [variable.value for variable in models.training.variables]
+        extractor = codec.regions.extractor
+        self.variables_of_extractor = [] if extractor is None else [variable.value for variable in extractor.variables]
+        self._models, self._regions = Untracked(models), Untracked(codec.regions)
+        self._max_length = run.options.captions.max_length
+        self._num_beams = num_beams or run.options.search.num_beams
+        self._length_penalty = run.options.search.length_penalty
+        self._draws = MODELS[run.options.model].alignment is not None
+        features = tf.TensorSpec([None, None, codec.regions.width], tf.float32)
+        signature = (features, tf.TensorSpec([None, None, 4], tf.float32), tf.TensorSpec([None], tf.int32))
+        self.generate_features = in_graph(*signature)(self._generate_features)
+        self.sample_features = in_graph(*signature, _INTEGER, _INTEGER)(self._sample_features)
+        if extractor is None:
+            self.generate, self.sample = self.generate_features, self.sample_features
+        else:
+            self.generate = in_graph(_STRINGS)(self._generate_images)
+            self.sample = in_graph(_STRINGS, _INTEGER, _INTEGER)(self._sample_images)
+        seen = tf.TensorSpec([None, codec.regions.max_regions, codec.regions.model_width], tf.float32)
+        forced = seen, tf.TensorSpec([None], tf.int32), _IDS, _IDS
+        # What is not exported.
+        self._traced = Untracked(
+            {
+                "search": in_graph(*forced[:2])(self._search),
+                "read": in_graph(*forced)(self._read),
+                "read_drawn": in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn),
+            }
+        )
+
+    def search(self, regions, num_regions):
+        """Return the best caption of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
+        (B, T, R)."""
+        return self._traced.value["search"](regions, num_regions)
+
+    def read(self, regions, num_regions, target_input, target):
+        """Return what the model says of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in
+        nats of the words of `target`, 0 at padding; and "weights" (B, T, R), those that predict a word. Of a region
+        that is summed over also "posterior" (B, T, R), p(region | word)."""
+        return self._traced.value["read"](regions, num_regions, target_input, target)
+
+    def read_drawn(self, regions, num_regions, target_input, target, seed):
+        """Return what `read` does, given a draw of an attention that is drawn."""
+        return self._traced.value["read_drawn"](regions, num_regions, target_input, target, seed)
+
+    @property
+    def names(self):
+        """Names of the endpoints, the default one first."""
+        if self._regions.value.extractor is None:
+            return ("generate", "sample")
+        return ("generate", "sample", "generate_features", "sample_features")
+
+    def _generate_images(self, images):
+        return self._captions(*self._seen(*self._regions.value.of_images(images)))
+
+    def _generate_features(self, features, boxes, num_regions):
+        """Return the captions of images, given their regions: features (B, R, D), boxes (B, R, 4) as x0, y0, x1, y1 in
+        [0, 1], which may be zeros where the model was trained without, and how many there are (B,)."""
+        return self._captions(*self._seen(self._regions.value.inputs(features, boxes), num_regions))
+
+    def _sample_images(self, images, num_samples, seed):
+        return self._samples(*self._seen(*self._regions.value.of_images(images)), num_samples, seed)
+
+    def _sample_features(self, features, boxes, num_regions, num_samples, seed):
+        seen = self._seen(self._regions.value.inputs(features, boxes), num_regions)
+        return self._samples(*seen, num_samples, seed)
+
+    def _seen(self, regions, num_regions):
+        """Return as many regions as the model takes, the first ones."""
+        most = self._regions.value.max_regions
+        missing = tf.maximum(most - tf.shape(regions)[1], 0)
+        regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])
+        regions = tf.ensure_shape(regions, [None, most, self._regions.value.model_width])
+        return regions, tf.minimum(num_regions, most)
+
+    def _captions(self, regions, num_regions):
+        """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
+        found = self._search(regions, num_regions)
+        captions = self.text_encoder.decode(found["ids"])
+        return {"captions": captions, "log_probabilities": found["log_probabilities"], "weights": found["weights"]}
+
+    def _search(self, regions, num_regions):
+        memory, mask = self._memory(regions, num_regions)
+        state, step = self._steps(memory, mask, self._num_beams)
+        found = decoding.beam_search(
+            step,
+            state,
+            tf.fill([tf.shape(regions)[0]], START),
+            END,
+            self._max_length + 1,
+            self._num_beams,
+            length_penalty=self._length_penalty,
+            forbidden_ids=_FORBIDDEN,
+        )
+        return {name: x[:, 0] for name, x in found.items()}
+
+    def _samples(self, regions, num_regions, num_samples, seed):
+        """Return captions (B, S) of words drawn from p, the attention drawn beside them where the model draws it."""
+        with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
+            memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
+        seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
+        noise, models = None, self._models.value
+        if self._draws:
+            with keras_vattn.posterior_draws(models.training, seed=keras_vattn.random.fold_in(seed, 0)):
+                prepared = models.decoder.prepare_memory(memory, mask)
+                noise = models.decoder.draw_noise(num_rows, self._max_length + 1, prepared)
+        state, step = self._steps(memory, mask, noise=noise)
+
+        def allowed(ids, state, position):
+            log_words, state, _ = step(ids, state, position)
+            return tf.where(np.isin(np.arange(log_words.shape[-1]), _FORBIDDEN), -1e9, log_words), state, {}
+
+        found = decoding.sample(
+            allowed,
+            state,
+            tf.fill([num_rows], START),
+            END,
+            self._max_length + 1,
+            keras_vattn.random.fold_in(seed, 1),
+        )
+        captions = self.text_encoder.decode(found["ids"])
+        return {"captions": tf.reshape(captions, [tf.shape(regions)[0], num_samples])}
+
+    def _memory(self, regions, num_regions):
+        return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
+
+    def _steps(self, memory, mask, num_beams=1, noise=None):
+        """Return the state before the first step and the step of a search.
+
+        Args:
+            memory: (B, R, units).
+            mask: Boolean (B, R).
+            num_beams: Rows of the step for each of the state.
+            noise: Of all steps, (B, T, ...), or `None`.
+        """
+        models = self._models.value
+        start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
+        memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))
+        prepared = models.decoder.prepare_memory(memory, mask)
+
+        def step(ids, state, position):
+            embedded = models.embedding(ids[:, None])[:, 0]
+            drawn = None if noise is None else tree.map_structure(lambda x: x[:, position], noise)
+            outputs, state = models.decoder.step(embedded, state, prepared, drawn)
+            decoded = {name: x[:, None] for name, x in outputs.items()}
+            log_words = models.emission.log_words(decoded, memory, mask)[:, 0]
+            return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
+
+        return start, step
+
+    def _read(self, regions, num_regions, target_input, target):
+        models = self._models.value
+        memory, mask = self._memory(regions, num_regions)
+        decoded = models.decoder(
+            models.embedding(target_input),
+            memory,
+            inputs_mask=ops.not_equal(target, PAD),
+            memory_mask=mask,
+            return_attention_scores=True,
+            return_logits=True,
+        )
+        hidden, log_prior = models.emission.candidates(decoded, memory, mask)
+        value = models.emission.words(hidden, target)
+        posterior = {}
+        if log_prior is not None:
+            value = log_prior + value
+            posterior["posterior"] = ops.softmax(value, axis=-1)
+        value = ops.logsumexp(value, axis=-1)
+        return {
+            "log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0),
+            "weights": ops.cast(decoded["weights"], "float32"),
+            **posterior,
+        }
+
+    def _read_drawn(self, regions, num_regions, target_input, target, seed):
+        with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
+            return self._read(regions, num_regions, target_input, target)

@@ -1,0 +1,259 @@
+"""Options of image captioning, and its models. The presets stand in presets/."""
+
+import dataclasses
+from typing import Literal
+
+from applications.common.errors import InputError
+from applications.common.options import (
+    CompareOptions,
+    Dropout,
+    EvaluateOptions,
+    ExportOptions,
+    File,
+    FitOptions,
+    Fraction,
+    GenerateOptions,
+    NotNegative,
+    NotNegativeFloat,
+    Positive,
+    PositiveFloat,
+    RunOptions,
+    Seed,
+    group,
+)
+from applications.common.program import Program
+from applications.text.options import DecodeOptions
+from applications.vision.options import FeaturesOptions, RegionOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of Table 3 of Fan et al. 2020, or the latent region of Deng et al. 2018.
+
+    Attributes:
+        title: Name of the model in the paper.
+        alignment: Distribution of the decoder's weights: "categorical", "weibull" or "lognormal"; `None` for softmax.
+        feeding: What enters the decoder: the "sampled" vector, or the one "expected" under p.
+        is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
+        published: Values of `AlignmentOptions` that the paper has for the model.
+    """
+
+    title: str
+    alignment: str | None = None
+    feeding: str = "sampled"
+    is_marginal: bool = False
+    published: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_bayesian(self):
+        return self.alignment in ("weibull", "lognormal")
+
+
+# The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
+MODELS = {
+    "soft": Model("Soft"),
+    "hard": Model("Hard", "categorical"),
+    "categorical": Model("Categorical", feeding="expected", is_marginal=True),
+    "bam_lc": Model(
+        "BAM-LC",
+        "lognormal",
+        published={"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0},
+    ),
+    "bam_wc": Model(
+        "BAM-WC",
+        "weibull",
+        published={"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0},
+    ),
+}
+
+
+@dataclasses.dataclass
+class CaptionOptions:
+    """Captions; without files, embedded ones of rendered scenes"""
+
+    train_captions: File | None = None
+    """Training captions: COCO's JSON, a split by Karpathy, which may hold all parts, a list of images with their
+    captions, or a CSV or TSV with the columns image and caption; plain or .gz."""
+    valid_captions: File | None = None
+    """Validation captions; without them a share of the training images is held out."""
+    test_captions: File | None = None
+    """Test captions, touched once at the end of training and by `evaluate`."""
+    valid_fraction: Fraction = 0.1
+    """Share of the training images that is held out where there are no validation captions."""
+    split_seed: Seed = 0
+    """Seed of this cut, apart from the model's, so that seeds are compared on the same images."""
+    skip_invalid: bool = False
+    """Leave out captions that are empty or of no image, and count them, instead of stopping."""
+    min_word_count: Positive = 1
+    """A word is known if it occurs that often in training."""
+    max_length: Positive = 16
+    """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
+    num_scenes: Positive = 3000
+    """How many embedded scenes."""
+    captions_per_scene: Positive = 3
+    """How many captions of each."""
+
+    def check(self):
+        for part in ("valid", "test"):
+            if getattr(self, f"{part}_captions") is not None and self.train_captions is None:
+                raise InputError(f"--{part}-captions is given without --train-captions.")
+
+
+@dataclasses.dataclass
+class NetworkOptions:
+    """Network"""
+
+    word_width: Positive = 64
+    """Width of the word vectors."""
+    units: Positive = 128
+    """Width of the regions, the decoder, and what the words are read off."""
+    attention_units: Positive = 64
+    """Width of the score."""
+    dropout: Dropout = 0.1
+    """Of regions, word vectors, and before the words."""
+
+
+@dataclasses.dataclass
+class AlignmentOptions:
+    """Attention; none for the value that the paper has for the model"""
+
+    baseline: Literal["soft", "moving_average", "none"] = "soft"
+    """What is subtracted from the reward of a drawn region, in the model hard. soft: the log-likelihood of the words
+    after the expected regions, at the cost of a second decoder."""
+    entropy_weight: NotNegativeFloat = 0.0
+    """Factor on the entropy of p, which is added to the bound of the model hard."""
+    weibull_k: PositiveFloat | None = None
+    """Shape of the Weibull weights; the larger, the less they vary."""
+    lognormal_sigma: PositiveFloat | None = None
+    """Standard deviation of the logarithm of lognormal weights."""
+    prior_beta: PositiveFloat | None = None
+    """Rate of the Gamma prior of Weibull weights."""
+    prior_sigma: PositiveFloat | None = None
+    """Standard deviation of the prior of lognormal weights."""
+    prior_hidden_units: Positive = 10
+    """Width of the network that reads the prior off the regions."""
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL."""
+    kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
+    """sum: the ELBO of a caption. query_mean, mean: divided by the words, or by all pairs of a word and a region."""
+    annealing_rate: NotNegativeFloat | None = None
+    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
+
+    def value(self, name, model):
+        """Return the value of an option for a `Model`: the given one, the published one, or `None`."""
+        given = getattr(self, name)
+        return model.published.get(name) if given is None else given
+
+
+@dataclasses.dataclass
+class SearchOptions:
+    """Decoding"""
+
+    num_beams: Positive = 1
+    """Beams; 1 for greedy decoding."""
+    length_penalty: NotNegativeFloat = 0.0
+    """alpha of Wu et al. 2016."""
+
+
+@dataclasses.dataclass
+class ReportOptions(DecodeOptions):
+    """Reports"""
+
+    num_decoded: Positive = 100
+    """How many validation images are captioned then, the first ones."""
+    num_draws: NotNegative = 10
+    """Draws of the attention behind the predictive perplexity; 0 for none of it."""
+    java: bool = True
+    """Use Java, where there is one, for METEOR and the tokens of the other metrics."""
+
+
+# Defaults for two CPU cores and a few minutes on the embedded captions; the alignment's values are the paper's.
+@dataclasses.dataclass
+class Options:
+    """Train a model that captions images; without data options, on rendered scenes."""
+
+    model: Literal[tuple(MODELS)] = "soft"
+    """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
+    run: RunOptions = group(RunOptions, out="runs/captioning")
+    captions: CaptionOptions = group(CaptionOptions)
+    regions: RegionOptions = group(RegionOptions, grid=4, use_boxes=True)
+    network: NetworkOptions = group(NetworkOptions)
+    alignment: AlignmentOptions = group(AlignmentOptions)
+    fit: FitOptions = group(FitOptions, batch_size=32, epochs=20, learning_rate=5e-3, schedule="cosine")
+    search: SearchOptions = group(SearchOptions)
+    reports: ReportOptions = group(ReportOptions)
+
+    def check(self):
+        named = self.regions.features is not None or self.regions.images is not None
+        if (self.captions.train_captions is not None) != named:
+            raise InputError("--train-captions and --features or --images belong together; one of them is missing.")
+
+
+@dataclasses.dataclass
+class EvaluateCaptioning(EvaluateOptions):
+    """Report on a part of the data of a run, or on other captions of the same images or features."""
+
+    captions: File | None = None
+    """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
+    skip_invalid: bool = False
+    """Count invalid captions of this file instead of stopping."""
+    num_beams: Positive | None = None
+    """Beams instead of the run's."""
+    num_draws: NotNegative | None = None
+    """Draws behind the predictive perplexity instead of the run's."""
+
+
+@dataclasses.dataclass
+class GenerateCaptioning(GenerateOptions):
+    """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
+
+    num_beams: Positive | None = None
+    """Beams instead of the run's."""
+
+
+@dataclasses.dataclass
+class ExportCaptioning(ExportOptions):
+    """Write the SavedModel of a run, with the endpoints generate and sample."""
+
+    num_beams: Positive | None = None
+    """Beams instead of the run's."""
+
+
+@dataclasses.dataclass
+class CompareCaptioning(CompareOptions):
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str = "runs/captioning_compare"
+    models: tuple[str, ...] = ("soft", "hard", "categorical", "bam_wc")
+    baseline: str = "soft"
+    layout: tuple[Literal["fan"], ...] = ()
+    """Also Table 3 of Fan et al. 2020."""
+
+
+@dataclasses.dataclass
+class FeaturesCaptioning(FeaturesOptions):
+    """Turn images into region features, a file and what made it, to train on with --features."""
+
+    captions: File | None = None
+    """Training captions whose words the network words learns, instead of --words."""
+    skip_invalid: bool = False
+    """Count invalid captions of this file instead of stopping."""
+
+    @property
+    def word_file(self):
+        return self.words or self.captions
+
+
+PROGRAM = Program(
+    "applications.captioning",
+    {
+        "train": Options,
+        "evaluate": EvaluateCaptioning,
+        "generate": GenerateCaptioning,
+        "compare": CompareCaptioning,
+        "export": ExportCaptioning,
+        "features": FeaturesCaptioning,
+    },
+    may_change=("num_beams", "length_penalty", "num_draws", "decode_every", "num_decoded", "java"),
+    codec_options=("max_length", "min_word_count", "use_boxes", "max_regions"),
+)

@@ -1,0 +1,56 @@
+"""Columns of the tables, and the paper's layout."""
+
+from applications.captioning.options import MODELS
+from applications.common.tables import Column, main_table, titled
+
+# Below it an attention is deterministic in effect.
+DETERMINISTIC = 1e-3
+
+
+def deviation(record):
+    """Return the standard deviation of the attention weights, in words where there is next to none."""
+    found = record["report"]["attention"].get("weights_sd")
+    if found is None:
+        return None
+    return f"{found:.1e}, effectively deterministic" if found < DETERMINISTIC else f"{found:.4f}"
+
+
+BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
+OTHERS = tuple(
+    Column(title, f"report.captions.{name}", 1, 100)
+    for title, name in (("CIDEr", "cider"), ("ROUGE-L", "rouge_l"), ("METEOR", "meteor"))
+)
+COLUMNS = (
+    Column("kind of PPL", "report.likelihood.kind"),
+    Column("PPL", "report.likelihood.perplexity", logarithm=True),
+    Column("PPL (predictive)", "report.likelihood.predictive", logarithm=True),
+    *BLEU,
+    *OTHERS,
+    Column("true captions (%)", "report.true", 1, 100),
+    Column("entropy (nats)", "report.attention.entropy"),
+    *(
+        Column(f"pointing, {name} (%)", f"report.attention.pointing.{name}.accuracy", 1, 100)
+        for name in ("all", "color", "shape")
+    ),
+    Column("pointing, p(region | word) (%)", "report.attention.posterior.pointing.all.accuracy", 1, 100),
+    Column("chance (%)", "report.attention.pointing.all.chance", 1, 100, differs=False),
+    Column("sd of weights", deviation, differs=False),
+    Column("entropy of the prior (nats)", "report.attention.prior_entropy", differs=False),
+    Column("s/step", "step_seconds", differs=False),
+    Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
+)
+
+
+def fan(comparison):
+    """Return Table 3 of Fan et al. 2020."""
+    text = main_table((*BLEU, *OTHERS), comparison.records, first_of=lambda name: (_title(name),))
+    return [titled("Table 3 of Fan et al. 2020", text)]
+
+
+def _title(name):
+    """Return the paper's name of a model, with where it starts from, and the options of its own."""
+    model, at, rest = name.partition("@")
+    start, colon, options = (rest if at else model).partition(":")
+    title = MODELS[model.partition(":")[0]].title
+    title += f", from {MODELS[start].title}" if at else ""
+    return title + (f" ({options})" if colon else "")

@@ -1,0 +1,177 @@
+"""Captions of a model: greedy, of a beam and drawn, from images, features and files; and what is exported."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from captioning_cases import EVERY_MODEL
+from captioning_cases import run_of as untrained
+from program_cases import CAPTIONING_CASE, colored_images
+
+from applications.captioning.application import APPLICATION
+from applications.captioning.generation import Captioner
+from applications.captioning.options import GenerateCaptioning
+from applications.common.errors import InputError
+from applications.common.training import load_run
+from applications.text.text import END, PAD, START, UNKNOWN
+
+every_model = pytest.mark.parametrize("model", EVERY_MODEL)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    known = {}
+
+    def made(model="soft"):
+        if model not in known:
+            known[model] = untrained(tmp_path_factory.mktemp(model), model=model)
+        return known[model]
+
+    return made
+
+
+def seen(run, count=2):
+    """Regions of images and their numbers."""
+    (inputs,) = next(iter(run.data["train"].images(count)))
+    return inputs["regions"], inputs["num_regions"]
+
+
+def pngs(rows):
+    return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
+
+
+@every_model
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model, num_beams):
+    """And its weights; greedy decoding takes the most probable word at each step."""
+    run = made(model)
+    captioner, regions = Captioner(run, num_beams), seen(run)
+    found = {name: x.numpy() for name, x in captioner.search(*regions).items()}
+    for index, length in enumerate(found["lengths"]):
+        ids = found["ids"][index : index + 1, :length]
+        assert not set(ids[0]) & {PAD, START, UNKNOWN} and END not in ids[0, :-1]
+        target_input = np.concatenate([[[START]], ids[:, :-1]], axis=1).astype(np.int32)
+        one = [x[index : index + 1] for x in regions]
+        read = captioner.read(*one, target_input, ids)
+        assert float(tf.reduce_sum(read["log_likelihood"])) == pytest.approx(
+            float(found["log_probabilities"][index]), rel=1e-4
+        )
+        np.testing.assert_allclose(found["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
+        if num_beams == 1:
+            words = np.arange(4, len(run.codec.vocabulary))
+            given = [np.repeat(x, len(words), axis=0) for x in (*one, target_input, ids)]
+            given[-1][:, 0] = words
+            others = captioner.read(*given)["log_likelihood"].numpy()[:, 0]
+            assert others.max() == pytest.approx(float(read["log_likelihood"][0, 0]), rel=1e-5)
+
+
+def test_images_and_their_features(made, eagerly):
+    """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
+    run = made()
+    captioner, codec = Captioner(run), run.codec.regions
+    of_images = captioner.generate(pngs([0, 3]))
+    features = codec.extractor(codec.extractor.decode(pngs([0, 3])))
+    boxes = np.repeat(codec.extractor.boxes[None], 2, axis=0)
+    of_features = captioner.generate_features(features, boxes, [4, 4])
+    assert of_images["captions"].numpy().tolist() == of_features["captions"].numpy().tolist()
+    np.testing.assert_allclose(of_images["weights"], of_features["weights"], atol=1e-5)
+    more = captioner.generate_features(
+        tf.pad(features, [[0, 0], [0, 2], [0, 0]], constant_values=9.0), np.pad(boxes, [(0, 0), (0, 2), (0, 0)]), [6, 6]
+    )
+    np.testing.assert_allclose(more["log_probabilities"], of_images["log_probabilities"], rtol=1e-5)
+    fewer = captioner.generate_features(features[:, :2], boxes[:, :2], [2, 2])
+    assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
+
+
+@every_model
+def test_samples(made, model):
+    """The same seed draws the same captions; no word is one that is none."""
+    captioner = Captioner(made(model))
+    images = pngs([0, 1, 2])
+    first, again, other = (captioner.sample(images, 5, seed)["captions"].numpy().astype(str) for seed in (1, 1, 2))
+    assert first.shape == (3, 5) and (first == again).all() and (first != other).any()
+    assert len(set(first.ravel())) > 5
+    known = set(made(model).codec.vocabulary.tokens[4:])
+    assert {word for text in first.ravel() for word in text.split()} <= known
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be positive"):
+        captioner.sample(images, 0, 1)
+
+
+@pytest.mark.parametrize("model", ["soft", "hard", "categorical"])
+def test_the_first_word_is_drawn_from_its_probability(made, model):
+    """Four standard errors of 4000 draws; that of drawn regions is summed over them, of which a region is drawn for
+    each sample."""
+    run, count = made(model), 4000
+    captioner, (regions, num_regions) = Captioner(run), seen(run, 1)
+    words = np.arange(4, len(run.codec.vocabulary), dtype=np.int32)
+    repeat = lambda x: np.repeat(x, len(words), axis=0)  # noqa: E731
+    forced = np.full((len(words), 1), START, np.int32), words[:, None]
+    if model == "hard":
+        memory = run.models.encoder(regions)
+        p = captioner.read(regions, num_regions, *(x[:1] for x in forced))["weights"][0, 0].numpy()
+        prepared = run.models.decoder.prepare_memory(memory)
+        embedded = run.models.embedding(tf.constant([[START]]))[:, 0]
+        probabilities = 0.0
+        for region in range(4):
+            noise = {"attention": {"alignment": {"gumbel": 1e6 * tf.one_hot([region], 4)}}}
+            outputs, _ = run.models.decoder.step(embedded, run.models.decoder.start(1, prepared), prepared, noise)
+            decoded = {name: x[:, None] for name, x in outputs.items()}
+            log_words = run.models.emission.log_words(decoded, memory, None)[0, 0].numpy()
+            probabilities += p[region] * np.exp(log_words - np.logaddexp.reduce(log_words[3:]))
+        # The end of a caption may come first.
+        expected = probabilities[4:]
+    else:
+        read = captioner.read(repeat(regions), repeat(num_regions), *forced)["log_likelihood"][:, 0].numpy()
+        end = captioner.read(regions, num_regions, forced[0][:1], np.array([[END]], np.int32))["log_likelihood"]
+        expected = np.exp(read - np.logaddexp(np.logaddexp.reduce(read), float(end[0, 0])))
+    features = run.codec.regions.regions_of(run.data["train"].sources).read(run.data["train"].rows[:1], 4)
+    drawn = captioner.sample_features(*features, count, 3)["captions"].numpy()[0].astype(str)
+    first = np.array([text.split()[0] if text else "" for text in drawn])
+    found = np.array([np.mean(first == run.codec.vocabulary.tokens[word]) for word in words])
+    assert (np.abs(found - expected) <= 4.0 * np.sqrt(expected / count)).all()
+
+
+def test_lines_of_ids_and_files(made, eagerly, tmp_path):
+    run = made()
+    for row in (4, 9):
+        (tmp_path / f"{row}.png").write_bytes(tf.io.encode_png(colored_images(20)[row]).numpy())
+    lines = ["9", str(tmp_path / "4.png"), "4", str(tmp_path / "9.png")]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines))
+    options = GenerateCaptioning("", str(tmp_path / "lines"), num_beams=2)
+    found = list(APPLICATION.generate(run, options))
+    captions = [text.decode() for text in Captioner(run, 2).generate(pngs([9, 4]))["captions"].numpy()]
+    assert found == [captions[0], captions[1], captions[1], captions[0]]
+    for line, message in (
+        ("99", r"lines:2: expected the id of an image of .*images.npz, or a file. Received: '99'"),
+        (str(tmp_path / "lines"), "expected an image that decodes"),
+    ):
+        (tmp_path / "lines").write_text(f"9\n{line}\n")
+        with pytest.raises(InputError, match=message):
+            next(iter(APPLICATION.generate(run, options)))
+
+
+def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
+    """It takes no images, and its endpoints take features."""
+    run = made()
+    assert Captioner(run).names == ("generate", "sample", "generate_features", "sample_features")
+    monkeypatch.setattr(run.codec.regions, "extractor", None)
+    captioner, names = APPLICATION.endpoints(run)
+    assert names == ("generate", "sample") and captioner.generate is captioner.generate_features
+    (tmp_path / "lines").write_text(f"{tmp_path / 'lines'}\n")
+    with pytest.raises(InputError, match="lines:1: expected the id of an image, as this run cannot make features"):
+        next(iter(APPLICATION.generate(run, GenerateCaptioning("", str(tmp_path / "lines")))))
+
+
+def test_what_is_exported(run_of):
+    """All endpoints of a trained run, loaded again."""
+    trained = run_of(CAPTIONING_CASE).path
+    captioner, names = APPLICATION.endpoints(load_run(APPLICATION, trained))
+    loaded = tf.saved_model.load(str(trained / "saved_model"))
+    assert set(loaded.signatures) == {"serving_default", *names}
+    images = pngs([2, 7])
+    drawn = loaded.sample(images, 3, 5)["captions"].numpy()
+    assert drawn.tolist() == captioner.sample(images, 3, 5)["captions"].numpy().tolist()
+    found = loaded.generate(images)
+    expected = captioner.generate(images)
+    assert found["captions"].numpy().tolist() == expected["captions"].numpy().tolist()
+    for name in ("weights", "log_probabilities"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,211 @@
+"""Every captioning model: what it may see, what it computes, and that it learns."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from captioning_cases import EVERY_MODEL, captions_of, run_of
+
+import keras_vattn
+from applications.captioning.generation import Captioner
+from applications.captioning.model import SelfCriticalDecoder
+from applications.text.text import PAD
+
+every_model = pytest.mark.parametrize("model", EVERY_MODEL)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Runs by their options, made once."""
+    known = {}
+
+    def made(model, **values):
+        key = (model, *sorted(values.items()))
+        if key not in known:
+            known[key] = run_of(tmp_path_factory.mktemp(model), model=model, **values)
+        return known[key]
+
+    return made
+
+
+def softmax(x):
+    exponential = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponential / exponential.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def recomputed(run, regions, num_regions, target_input, target):
+    """Return log p of the words of captions, (B, T), and p(region | word), (B, T, R), from the weights alone."""
+    weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
+    of_layer = lambda name: (weights[f"{name}/kernel"], weights[f"{name}/bias"])  # noqa: E731
+    kernel, bias = of_layer("regions_embedded")
+    memory = np.maximum(regions @ kernel + bias, 0.0)
+    words = np.maximum(weights["words_embedded/embeddings"][target_input], 0.0)
+    score = {
+        name: weights[f"decoder/attention/score/{name}"] for name in ("query_kernel", "key_kernel", "bias", "scale")
+    }
+    cell = {
+        name: weights[f"decoder/cell_0/{name}"] for name in ("kernel", "context_kernel", "recurrent_kernel", "bias")
+    }
+    there = np.arange(regions.shape[1]) < num_regions[:, None]
+    hidden = state = np.zeros((len(regions), memory.shape[-1]))
+    found, posterior = [], []
+    for step in range(target.shape[1]):
+        asked = np.tanh((hidden @ score["query_kernel"])[:, None] + memory @ score["key_kernel"] + score["bias"])
+        p = softmax(np.where(there, (asked @ score["scale"])[..., 0], -np.inf))
+        context = np.einsum("br,brd->bd", p, memory)
+        gates = words[:, step] @ cell["kernel"] + hidden @ cell["recurrent_kernel"] + cell["bias"]
+        i, f, o, one, other = np.split(gates, 5, axis=-1)
+        of_one, of_other = np.split(context @ cell["context_kernel"], 2, axis=-1)
+        state = sigmoid(f) * state + sigmoid(i) * np.maximum(one + of_one, other + of_other)
+        hidden = sigmoid(o) * np.tanh(state)
+        rows = np.arange(len(target))
+        if run.options.model == "categorical":
+            seen = memory @ weights["region_projection/kernel"]
+            kernel, bias = of_layer("hidden_projection")
+            candidates = np.tanh((hidden @ kernel + bias)[:, None] + seen)
+            of_words = softmax(candidates @ weights["words/kernel"] + weights["words/bias"])
+            joint = p * of_words[rows, :, target[:, step]]
+        else:
+            joint = p * softmax(hidden @ weights["words/kernel"] + weights["words/bias"])[rows, target[:, step], None]
+        found.append(np.log(joint.sum(axis=-1)))
+        posterior.append(joint / joint.sum(axis=-1, keepdims=True))
+    return np.where(target != PAD, np.stack(found, axis=1), 0.0), np.stack(posterior, axis=1)
+
+
+@every_model
+def test_att2in_from_its_weights(made, eagerly, model):
+    """At the mean of the attention every model is the network of Rennie et al. 2017; a latent region is summed over."""
+    run = made(model)
+    regions, _, target_input, target = captions_of(run)
+    num_regions = np.arange(len(regions), dtype=np.int32) % 3 + 2
+    expected, posterior = recomputed(run, regions, num_regions, target_input, target)
+    found = Captioner(run).read(regions, num_regions, target_input, target)
+    np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-4, atol=1e-4)
+    assert ("posterior" in found) == (model == "categorical")
+    if "posterior" in found:
+        there = np.arange(target.shape[1]) < np.count_nonzero(target, axis=1)[:, None]
+        np.testing.assert_allclose(found["posterior"].numpy()[there], posterior[there], atol=1e-4)
+        assert np.abs(posterior - found["weights"])[there].max() > 0.1
+    inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
+    bound = np.where(target != PAD, run.models.training(inputs), 0.0)
+    np.testing.assert_allclose(bound, expected, rtol=1e-4, atol=1e-4)
+
+
+@every_model
+def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, eagerly, model):
+    run = made(model)
+    regions, num_regions, target_input, target = captions_of(run, count=4)
+    num_regions = np.full_like(num_regions, 3)
+    captioner = Captioner(run)
+    before = captioner.read(regions, num_regions, target_input, target)
+    padded, swapped = regions.copy(), target_input.copy()
+    padded[:, 3:] = 17.0
+    swapped[:, 3] = 4 + (swapped[:, 3] + 1) % 8
+    after = captioner.read(padded, num_regions, swapped, target)
+    np.testing.assert_array_equal(after["log_likelihood"][:, :3], before["log_likelihood"][:, :3])
+    np.testing.assert_array_equal(after["weights"][:, :4], before["weights"][:, :4])
+    assert (np.abs(after["log_likelihood"] - before["log_likelihood"])[:, 3] > 1e-6).all()
+    assert (after["weights"].numpy()[:, :, 3:] == 0.0).all()
+    np.testing.assert_allclose(tf.reduce_sum(after["weights"], axis=-1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model, baseline",
+    [("soft", "soft"), ("hard", "soft"), ("hard", "moving_average"), ("categorical", "soft"), ("bam_wc", "soft")],
+)
+def test_every_model_learns(tmp_path, model, baseline):
+    run = run_of(tmp_path, model=model, baseline=baseline, kl_weight=0.0, dropout=0.1, entropy_weight=0.01)
+    training = run.models.training
+    training.compile(keras.optimizers.Adam(0.05), keras_vattn.NegativeBound(ignore_class=PAD), run_eagerly=True)
+    regions, num_regions, target_input, target = captions_of(run, count=6)
+    inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
+    before = training.test_on_batch(inputs, target, return_dict=True)["loss"]
+    for _ in range(6):
+        training.train_on_batch(inputs, target)
+    training.reset_metrics()
+    assert training.test_on_batch(inputs, target, return_dict=True)["loss"] < before - 1.0
+
+
+def test_the_expected_states_of_drawn_regions(made):
+    """In training, inside of a functional model: those of a call that draws nothing, beside states that have drawn."""
+    run = made("hard")
+    decoder = run.models.decoder
+    assert isinstance(decoder, SelfCriticalDecoder)
+    words, memory = keras.random.normal((3, 5, 4), seed=1), keras.random.normal((3, 4, 8), seed=2)
+    asked = {"return_attention_scores": True, "return_logits": True}
+    inputs = keras.Input((5, 4)), keras.Input((4, 8))
+    decoded = keras.Model(inputs, decoder(*inputs, **asked))((words, memory), training=True)
+    at_mean = decoder(words, memory, **asked)
+    np.testing.assert_allclose(decoded["expected"], at_mean["hidden"], rtol=1e-5, atol=1e-6)
+    assert (np.abs(decoded["hidden"] - at_mean["hidden"]) > 1e-3).any()
+    assert set(np.unique(decoded["weights"])) == {0.0, 1.0}
+    np.testing.assert_array_equal(at_mean["expected"], at_mean["hidden"])
+
+
+@pytest.mark.parametrize("baseline", ["soft", "none"])
+def test_the_gradient_of_drawn_regions(tmp_path, eagerly, monkeypatch, baseline):
+    """Over all draws for two words about two regions it is that of the expected log-likelihood, whatever is subtracted
+    from the reward."""
+    run = run_of(tmp_path, model="hard", dropout=0.0, baseline=baseline)
+    models, paths = run.models, np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    drawn = {"gumbel": tf.constant(1e6 * np.eye(4, dtype="float32")[paths])}
+    monkeypatch.setattr(models.decoder.attention.alignment, "noise", lambda shape, seed: drawn)
+    regions, _, target_input, target = (np.repeat(x, len(paths), axis=0) for x in captions_of(run, count=1))
+    target_input, target, there = target_input[:, :2], target[:, :2], np.arange(4) < np.full((len(paths), 1), 2)
+    num_regions = np.full(len(paths), 2, np.int32)
+    inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
+    variables = [weight.value for weight in models.training.trainable_weights]
+    with tf.GradientTape(persistent=True) as tape:
+        memory, words = models.encoder(regions), models.embedding(target_input)
+        asked = {"return_attention_scores": True, "return_logits": True}
+        decoded = models.decoder(words, memory, memory_mask=there, **asked, training=True)
+        log_p = tf.nn.log_softmax(tf.where(there[:, None], decoded["logits"], -1e9), axis=-1)
+        p = tf.exp(tf.reduce_sum(decoded["weights"] * log_p, axis=(1, 2)))
+        log_likelihood = models.emission.words(decoded["hidden"][:, :, None], target)[..., 0]
+        expectation = tf.reduce_sum(p * tf.reduce_sum(log_likelihood, axis=1))
+        bound = tf.reduce_sum(tf.stop_gradient(p) * tf.reduce_sum(models.training(inputs, training=True), axis=1))
+    assert float(tf.reduce_sum(p)) == pytest.approx(1.0, rel=1e-5)
+    assert float(bound) == pytest.approx(float(expectation), rel=1e-5)
+    for weight, of_bound, expected in zip(
+        models.training.trainable_weights,
+        tape.gradient(bound, variables, unconnected_gradients="zero"),
+        tape.gradient(expectation, variables, unconnected_gradients="zero"),
+        strict=True,
+    ):
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(of_bound), tf.convert_to_tensor(expected), rtol=1e-3, atol=2e-5, err_msg=weight.path
+        )
+        if "score/scale" in weight.path:
+            assert np.abs(expected).max() > 1e-3
+
+
+def test_the_alignments_of_the_paper(made):
+    """Appendix B.3.2; an option takes the place of a published value."""
+    attention = made("bam_wc").models.decoder.attention
+    assert (attention.alignment.k, attention.prior.beta, attention.prior.hidden_units) == (10.0, 1e-6, 3)
+    assert float(attention.kl_annealing(0)) == 0.5
+    attention = made("bam_lc").models.decoder.attention
+    assert (attention.alignment.sigma, attention.prior.sigma) == (0.1, 1e3)
+    attention = made(
+        "bam_wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5
+    ).models.decoder.attention
+    assert (attention.alignment.k, attention.prior.beta, attention.kl_annealing) == (3.0, 2.0, None)
+    assert attention.kl_weight == 0.5
+
+
+def test_the_kl_is_that_of_real_words(made):
+    """One loss for all words; padding adds none."""
+    training = made("bam_wc").models.training
+    regions, num_regions, target_input, target = captions_of(made("bam_wc"), count=2)
+    cut = target.copy()
+    cut[:, 2:] = PAD
+    divergences = []
+    for of_target in (target, cut):
+        training({"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": of_target})
+        assert len(training.losses) == 1
+        divergences.append(float(training.losses[0]) * 2 / np.count_nonzero(of_target))
+    assert divergences[0] == pytest.approx(divergences[1], rel=0.05) and divergences[0] > 1.0

@@ -1,0 +1,51 @@
+"""Options and runs of captioning for its tests: images of a coloured quarter, and captions of them."""
+
+import numpy as np
+from application_cases import changed, prepared
+from program_cases import CAPTIONING_CASE, written
+
+from applications.captioning.application import APPLICATION
+from applications.captioning.options import MODELS
+
+EVERY_MODEL = list(MODELS)
+# Rendered scenes, whose regions are known.
+SCENES = {"grid": 4, "image_size": 16, "num_scenes": 20, "captions_per_scene": 3, "max_length": 16}
+
+
+def options_of(folder, **values):
+    """Options of `train` with the data of the program's case, written into a folder."""
+    given = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
+    return changed(APPLICATION.program.default, **given)
+
+
+def run_of(folder, **values):
+    """A run whose model is not trained, with weights that make every part matter."""
+    return randomized(prepared(APPLICATION, options_of(folder, **values)))
+
+
+def run_of_scenes(**values):
+    """The same on rendered scenes."""
+    return randomized(prepared(APPLICATION, changed(APPLICATION.program.default, **scene_values(**values))))
+
+
+def scene_values(**values):
+    """Values of options of a run on rendered scenes."""
+    without = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in ("grid", "image_size")}
+    return {**without, **SCENES, **values}
+
+
+def randomized(run, scale=0.5, seed=7):
+    generator = np.random.default_rng(seed)
+    for weight in run.models.training.trainable_weights:
+        weight.assign(generator.normal(size=weight.shape, scale=scale))
+    return run
+
+
+def captions_of(run, part="valid", count=None):
+    """Regions, their numbers, inputs and targets of the captions of a part, arrays."""
+    part = run.data[part]
+    arguments = [], [], [], []
+    for inputs, _ in part.batches(run.options):
+        for column, name in zip(arguments, ("regions", "num_regions", "target_input", "target"), strict=True):
+            column.append(inputs[name].numpy())
+    return [np.concatenate(column)[:count] for column in arguments]
