@@ -1,7 +1,5 @@
 """Image captioning as a program."""
 
-import pathlib
-
 import keras
 import numpy as np
 from keras import ops
@@ -14,15 +12,13 @@ from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics
 from applications.captioning.options import PROGRAM
 from applications.common.application import Application
-from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
 from applications.text.text import PAD
-from applications.vision.codec import boxes_of
-from applications.vision.extractors import extract
+from applications.vision.codec import boxes_of, named_regions
 from applications.vision.features import read_words, write_features
-from applications.vision.images import Images, image_id, open_images
+from applications.vision.images import open_images
 
 NUM_PICTURES = 3
 # What a run says of the images that are drawn.
@@ -112,9 +108,10 @@ class Captioning(Application):
         lines = [line.strip() for line in read_input(options)]
         captioner, most = Captioner(run, options.num_beams), run.codec.regions.max_regions
         captions = [None] * len(lines)
-        # What is named is looked at before the first caption.
-        groups = list(regions_of(run, lines, options.input or "standard input"))
-        for regions, rows, numbers in groups:
+        named = named_regions(
+            run.codec.regions, lines, lambda: data.sources_of(run.options), options.input or "standard input"
+        )
+        for regions, rows, numbers in named:
             for start in range(0, len(rows), BATCH):
                 found = captioner.generate_features(*regions.read(rows[start : start + BATCH], most))["captions"]
                 for number, text in zip(numbers[start : start + BATCH], found.numpy(), strict=True):
@@ -139,32 +136,6 @@ class Captioning(Application):
         parts = self.read(comparison.planned[0].options)
         draw_references(known, parts.get("test", parts["valid"]), comparison.folder)
         return []
-
-
-def regions_of(run, lines, place):
-    """Yield the `Regions` that lines name, the rows of their images in these, and the numbers of the lines: first of
-    files of images, then of ids."""
-    files = [number for number, line in enumerate(lines) if pathlib.Path(line).is_file()]
-    ids = [number for number in range(len(lines)) if number not in set(files)]
-    if files:
-        extractor = run.codec.regions.extractor
-        if extractor is None:
-            raise InputError(
-                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
-                f"Received: {lines[files[0]]}"
-            )
-        images = Images(".", [str(number) for number in files], files=[lines[number] for number in files])
-        yield extract(extractor, images), np.arange(len(files)), files
-    if ids:
-        known = run.codec.regions.regions_of(data.sources_of(run.options))
-        rows = known.rows_of([image_id(lines[number]) for number in ids], skip_missing=True)
-        for row, number in zip(rows, ids, strict=True):
-            if row < 0:
-                raise InputError(
-                    f"{place}:{number + 1}: expected the id of an image of {known.place}, or a file. "
-                    f"Received: {lines[number]!r}"
-                )
-        yield known, rows, ids
 
 
 def pictures_of(run, part):

@@ -5,6 +5,7 @@ Shapes: N images, B of a batch, R regions, D width of a region's features.
 
 import dataclasses
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -14,7 +15,7 @@ from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
-from applications.vision.images import Images, open_images
+from applications.vision.images import Images, image_id, open_images
 from applications.vision.options import REGIONS
 from applications.vision.regions import MemoryRegions, Regions, open_regions
 
@@ -41,8 +42,18 @@ class Sources:
     def require(self, ids, skip_missing):
         """Return which examples have an image, a boolean array; `InputError` for those without, unless they are to be
         left out."""
-        source = self.images if self.regions is None else self.regions
-        return source.rows_of(ids, skip_missing) >= 0
+        return self.source.rows_of(ids, skip_missing) >= 0
+
+    @property
+    def source(self):
+        """What has the rows of ids: the regions, or else the images."""
+        return self.images if self.regions is None else self.regions
+
+    def some(self, ids):
+        """Return the `Sources` of a few ids, which are all there: features are made of no other image."""
+        if self.regions is not None:
+            return self
+        return Sources(self.images.some(self.images.rows_of(list(dict.fromkeys(ids)))), None)
 
 
 def open_sources(options, embedded=None):
@@ -118,7 +129,7 @@ class RegionCodec:
 
     def regions_of(self, sources):
         """Return the `Regions` of sources, of images those of the extractor; made once, in memory where few."""
-        source = sources.images if sources.regions is None else sources.regions
+        source = sources.source
         # With the source, whose id is that of no other as long as it is kept.
         if id(source) not in self._known:
             self._known[id(source)] = source, self._regions_of(sources)
@@ -154,3 +165,39 @@ def boxes_of(codec, sources, rows):
     """Return the boxes of images, a list of float32 (R, 4) each."""
     _, boxes, counts = codec.regions_of(sources).read(np.asarray(rows), codec.max_regions)
     return [box[:count] for box, count in zip(boxes, counts, strict=True)]
+
+
+def named_regions(codec, names, sources_of, place):
+    """Return what names stand for, a list of triples: `Regions`, the rows of images there, the numbers of their names.
+
+    Args:
+        codec: `RegionCodec`.
+        names: Each the id of an image, or the path of an image's file where features can be made of images.
+        sources_of: Function that returns the `Sources` that have the ids. It is called where there are ids.
+        place: What errors begin with: the names are those of its lines.
+
+    Raises:
+        InputError: If there is no image of a name, or its file does not decode.
+    """
+    files = [number for number, name in enumerate(names) if os.path.isfile(name)]
+    others = sorted(set(range(len(names))) - set(files))
+    found = []
+    if files:
+        if codec.extractor is None:
+            raise InputError(
+                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
+                f"Received: {names[files[0]]}"
+            )
+        images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
+        found.append((extract(codec.extractor, images), np.arange(len(files)), files))
+    if others:
+        sources, ids = sources_of(), [image_id(names[number]) for number in others]
+        for number, there in zip(others, sources.require(ids, skip_missing=True), strict=True):
+            if not there:
+                raise InputError(
+                    f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
+                    f"Received: {names[number]!r}"
+                )
+        regions = codec.regions_of(sources.some(ids))
+        found.append((regions, regions.rows_of(ids), others))
+    return found

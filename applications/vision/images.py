@@ -106,6 +106,15 @@ class Images:
         """Return the rows of ids, as `rows_by_id` has them."""
         return rows_by_id(self.place, self.ids, ids, skip_missing)
 
+    def some(self, rows):
+        """Return the `Images` of some rows."""
+        return Images(
+            self.place,
+            [self.ids[row] for row in rows],
+            None if self.files is None else [self.files[row] for row in rows],
+            None if self.pixels is None else self.pixels[rows],
+        )
+
     def check(self):
         """Raise `InputError` if images do not decode, as `batches` does."""
         if self.files is not None:

@@ -10,9 +10,9 @@ from applications.common.runs import write_json
 from applications.text.embeddings import load_embeddings
 from applications.text.pairs import evenly
 from applications.text.readers import read_input
-from applications.vision.codec import boxes_of
+from applications.vision.codec import boxes_of, named_regions
 from applications.vision.features import read_words, write_features
-from applications.vision.images import image_id, open_images
+from applications.vision.images import open_images
 from applications.vqa import data, model, tables
 from applications.vqa.evaluation import evaluate, predicted
 from applications.vqa.generation import Answerer, answer_lines
@@ -136,19 +136,20 @@ class Vqa(Application):
         return found
 
     def generate(self, run, options):
-        answerer, regions = Answerer(run), run.codec.regions
-        sources = data.sources_of(run.options)
+        answerer, codec, place = Answerer(run), run.codec.regions, options.input or "standard input"
         lines = [line.partition("\t") for line in read_input(options)]
         for number, (image, tab, question) in enumerate(lines, start=1):
             if not tab or not question.strip():
-                place = f"{options.input or 'standard input'}:{number}"
-                raise InputError(f"{place}: expected an image, a tab and a question. Received: {image[:40]!r}")
-        known = regions.regions_of(sources)
-        rows = known.rows_of([image_id(image.strip()) for image, _, _ in lines])
-        for start in range(0, len(lines), BATCH):
-            found = known.read(rows[start : start + BATCH], regions.max_regions)
-            questions = [question for _, _, question in lines[start : start + BATCH]]
-            yield from answer_lines(answerer.predict_features(*found, questions), options.num_answers)
+                raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {image[:40]!r}")
+        images, answers = [image.strip() for image, _, _ in lines], [None] * len(lines)
+        for regions, rows, numbers in named_regions(codec, images, lambda: data.sources_of(run.options), place):
+            for start in range(0, len(rows), BATCH):
+                chosen = numbers[start : start + BATCH]
+                found = regions.read(rows[start : start + BATCH], codec.max_regions)
+                found = answerer.predict_features(*found, [lines[number][2] for number in chosen])
+                for number, answer in zip(chosen, answer_lines(found, options.num_answers), strict=True):
+                    answers[number] = answer
+        yield from answers
 
     def endpoints(self, run, options=None):
         answerer = Answerer(run)

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from files import fails
 from program_cases import colored_images
 from vqa_cases import run_of
 
+from applications.vision import codec
+from applications.vqa.application import APPLICATION
 from applications.vqa.generation import Answerer, answer_lines
+from applications.vqa.options import PredictVqa
 
 QUESTIONS = tf.constant(["what color is it ?", "is it red ?"])
 
@@ -60,3 +64,27 @@ def test_draws(answerer):
 def test_a_model_that_draws_nothing(tmp_path):
     answerer = Answerer(run_of(tmp_path, model="soft", dropout=0.0))
     assert answerer.names == ("predict", "predict_features")
+
+
+def test_lines_of_ids_and_files(tmp_path, monkeypatch):
+    """Features are made of the images that are named, and of no other."""
+    run = run_of(tmp_path, model="soft")
+    (tmp_path / "mine.png").write_bytes(encoded(4)[0].numpy())
+    (tmp_path / "lines").write_text(
+        f"9\tis it red ?\n{tmp_path / 'mine.png'}\twhat color is it ?\n4\twhat color is it ?\n"
+    )
+    sizes, made = [], codec.extract
+    monkeypatch.setattr(
+        codec, "extract", lambda extractor, images: sizes.append(len(images)) or made(extractor, images)
+    )
+    run.codec.regions._known.clear()
+    found = list(APPLICATION.generate(run, PredictVqa("", str(tmp_path / "lines"))))
+    expected = Answerer(run).predict(encoded(9, 4), QUESTIONS[::-1])
+    assert found[:2] == list(answer_lines(expected, 3)) and found[1] == found[2]
+    assert sizes == [1, 2]
+    (tmp_path / "lines").write_text("9\tis it red ?\n99\tis it red ?\n")
+    fails(
+        lambda: list(APPLICATION.generate(run, PredictVqa("", str(tmp_path / "lines")))),
+        "lines:2: expected the id of an image of ",
+        "or a file. Received: '99'",
+    )
