@@ -9,7 +9,7 @@ from applications.captioning.options import MODELS
 
 EVERY_MODEL = list(MODELS)
 # Rendered scenes, whose regions are known.
-SCENES = {"grid": 4, "image_size": 16, "num_scenes": 20, "captions_per_scene": 3, "max_length": 16}
+SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "captions_per_scene": 3, "max_length": 16}
 
 
 def options_of(folder, **values):
@@ -30,7 +30,7 @@ def run_of_scenes(**values):
 
 def scene_values(**values):
     """Values of options of a run on rendered scenes."""
-    without = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in ("grid", "image_size")}
+    without = {name: value for name, value in CAPTIONING_CASE.options.items() if name not in SCENES}
     return {**without, **SCENES, **values}
 
 

@@ -88,7 +88,7 @@ class CaptionOptions:
     """A word is known if it occurs that often in training."""
     max_length: Positive = 16
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
-    num_scenes: Positive = 3000
+    num_scenes: Positive = 8000
     """How many embedded scenes."""
     captions_per_scene: Positive = 3
     """How many captions of each."""
@@ -176,10 +176,10 @@ class Options:
     """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
     run: RunOptions = group(RunOptions, out="runs/captioning")
     captions: CaptionOptions = group(CaptionOptions)
-    regions: RegionOptions = group(RegionOptions, grid=4, use_boxes=True)
+    regions: RegionOptions = group(RegionOptions, network="words", grid=4, image_size=48, use_boxes=True)
     network: NetworkOptions = group(NetworkOptions)
     alignment: AlignmentOptions = group(AlignmentOptions)
-    fit: FitOptions = group(FitOptions, batch_size=32, epochs=20, learning_rate=5e-3, schedule="cosine")
+    fit: FitOptions = group(FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine")
     search: SearchOptions = group(SearchOptions)
     reports: ReportOptions = group(ReportOptions)
 
