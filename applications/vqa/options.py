@@ -295,8 +295,8 @@ class EvaluateVqa(EvaluateOptions):
 
 @dataclasses.dataclass
 class PredictVqa(GenerateOptions):
-    """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features of
-    it, a tab and a question."""
+    """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features
+    of it, a tab and a question."""
 
     num_answers: Positive = 3
     """Answers of a line, the most probable ones, with their probabilities."""
