@@ -1,0 +1,100 @@
+"""Faults of captioning: files of captions, metrics, the models, where they look."""
+
+from faults.fault import Fault
+
+CAPTIONS = "tests/applications/captioning/test_captions.py"
+METRICS = "tests/applications/captioning/test_caption_metrics.py"
+MODEL = "tests/applications/captioning/test_model.py"
+GENERATION = "tests/applications/captioning/test_generation.py"
+EVALUATION = "tests/applications/captioning/test_evaluation.py"
+
+FAULTS = [
+    Fault(
+        "captioning: the rest of validation is not trained on",
+        "applications/captioning/captions.py",
+        '"restval": "train"',
+        '"restval": "valid"',
+        (CAPTIONS,),
+        "karpathy",
+    ),
+    Fault(
+        "captioning: an image in two parts",
+        "applications/captioning/captions.py",
+        "common = sorted(set(found[first].ids) & set(found[second].ids))",
+        "common = []",
+        (CAPTIONS,),
+        "one_part_only",
+    ),
+    Fault(
+        "captioning: two annotations of one number",
+        "applications/captioning/captions.py",
+        'number = str(annotation["id"])',
+        "number = str(id(annotation))",
+        (CAPTIONS,),
+        "an_annotation_belongs",
+    ),
+    Fault(
+        "captioning: METEOR counts what is no letter",
+        "applications/captioning/metrics.py",
+        "counts[whole, 20] = 0.0",
+        "counts[whole, 20] = 1.0",
+        (METRICS,),
+        "meteor",
+    ),
+    Fault(
+        "captioning: intervals of images that are not resampled",
+        "applications/captioning/metrics.py",
+        "_figures(statistics[rows].sum(axis=0), len(rows))",
+        "_figures(statistics.sum(axis=0), len(rows))",
+        (METRICS,),
+        "intervals",
+    ),
+    Fault(
+        "captioning: equal weights point at the first region",
+        "applications/captioning/metrics.py",
+        "pair = (largest[places[step]] / largest.sum(), 1.0 / num_regions)",
+        "pair = (float(places[step] == largest.argmax()), 1.0 / num_regions)",
+        (METRICS,),
+        "equal_weights",
+    ),
+    Fault(
+        "captioning: the baseline of a drawn region has a draw in it",
+        "applications/captioning/model.py",
+        "at_mean = super().call(inputs, memory, **masks, training=False) if training else decoded",
+        "at_mean = super().call(inputs, memory, **masks, training=training)",
+        (MODEL,),
+        "expected_states",
+    ),
+    Fault(
+        "captioning: training looks at regions that are none",
+        "applications/captioning/model.py",
+        "        memory_mask=mask,\n        return_attention_scores=True,",
+        "        return_attention_scores=True,",
+        (MODEL,),
+        "from_its_weights",
+    ),
+    Fault(
+        "captioning: draws of a prior of small shapes are those of large ones",
+        "applications/captioning/evaluation.py",
+        "np.log(generator.gamma(alpha + 1.0, size=shape)) + np.log(generator.uniform(size=shape)) / alpha",
+        "np.log(generator.gamma(alpha + 1.0, size=shape))",
+        (EVALUATION,),
+        "draws_of_the_prior",
+    ),
+    Fault(
+        "captioning: a beam looks at another image",
+        "applications/captioning/generation.py",
+        "memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))",
+        "memory, mask = (tf.tile(x, [num_beams] + [1] * (len(x.shape) - 1)) for x in (memory, mask))",
+        (GENERATION,),
+        "teacher_forcing",
+    ),
+    Fault(
+        "images: features are made of all images for a few that are named",
+        "applications/vision/codec.py",
+        "regions = codec.regions_of(sources.some(ids))",
+        "regions = codec.regions_of(sources)",
+        ("tests/applications/vqa/test_vqa_generation.py",),
+        "lines_of_ids",
+    ),
+]
