@@ -36,7 +36,6 @@ class Captioning(Application):
         "val_cider": "CIDEr, validation, greedy",
     }
     layouts = {"fan": tables.fan}
-    example = "0"
 
     def read(self, options):
         return data.load(options)
@@ -91,6 +90,9 @@ class Captioning(Application):
         found += f"tokens of the metrics: {report['captions']['tokenizer']}"
         draws = report["likelihood"].get("num_draws")
         return found + (f"; predictive PPL of {draws} draws" if draws else "")
+
+    def example_of(self, part):
+        return part.captions.ids[0]
 
     def report(self, run, part, record, outputs):
         pictured = pictures_of(run, part)

@@ -4,6 +4,7 @@ Every reader checks the whole file before it returns anything, and every complai
 file and the place in it. Files may end in ``.gz``; a byte-order mark at the start is dropped.
 """
 
+import collections
 import dataclasses
 import itertools
 import pathlib
@@ -24,6 +25,7 @@ LAYOUTS = (
 )
 # restval are the images of COCO's validation set that everybody trains on.
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
+_WORD = re.compile(r"[^\W_]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -131,6 +133,7 @@ def _read(path, skip_invalid):
 
 def _coco(path, images, annotations):
     ids = [_image(path, image, "id") for image in images]
+    _require_once(path, ids)
     known, seen, rows = set(ids), set(), []
     for annotation in annotations:
         image = _image(path, annotation, "image_id")
@@ -158,6 +161,8 @@ def _split(path, images):
         ids, rows = found.setdefault(SPLITS[split], ([], []))
         ids.append(image)
         rows += _rows_of(path, image, [sentence.get("raw") for sentence in sentences])
+    for ids, _ in found.values():
+        _require_once(path, ids)
     return found
 
 
@@ -171,6 +176,15 @@ def _listed(path, entries):
     return ids, rows
 
 
+def _require_once(path, ids):
+    repeated = [image for image, count in collections.Counter(ids).items() if count > 1]
+    if repeated:
+        raise InputError(
+            f"{path}: expected every image once, whatever its folder. Received: {len(repeated)} images twice, "
+            f"{', '.join(repeated[:5])}"
+        )
+
+
 def _rows_of(path, image, captions):
     return [
         (f"{path}: caption {number} of image {image}", image, caption, None)
@@ -182,7 +196,9 @@ def _gathered(path, ids, rows, skip_invalid, skipped=0):
     """The `Captions` of rows, the images in the order of `ids`; says what is left out."""
     found = {image: [] for image in ids}
     for place, image, caption, fault in rows:
-        if fault is None and not (isinstance(caption, str) and caption.strip() and not _SURROGATE.search(caption)):
+        if fault is None and not (
+            isinstance(caption, str) and _WORD.search(caption) and not _SURROGATE.search(caption)
+        ):
             fault = "expected a caption that is not empty"
         if fault is None:
             found[image].append(" ".join(caption.split()))

@@ -129,7 +129,7 @@ class Codec:
             raise InputError(
                 f"--min-word-count: no word occurs {options.captions.min_word_count} times in the training captions."
             )
-        return cls.of(vocabulary, RegionCodec.fit(options.regions, part.sources, words))
+        return cls.of(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
     def save(self, folder):
         write_json(folder.file(CODEC), {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :]})

@@ -46,7 +46,7 @@ def caption(captioner, part, chosen=None, title="captioning"):
     found = []
     for (inputs,) in progress(part.images(BATCH, chosen), title) if title else part.images(BATCH, chosen):
         ids = captioner.search(inputs["regions"], inputs["num_regions"])["ids"]
-        found += [text.decode() for text in captioner.text_encoder.decode(ids).numpy()]
+        found += [text.decode() for text in captioner.texts(ids).numpy()]
     return found
 
 
@@ -89,6 +89,7 @@ class Looked:
 
     def __init__(self, part):
         self.part = part
+        self.knows_cells = part.scenes is not None and scenes.are_cells(part.codec.regions)
         self.entropies, self.weights = {}, {}
 
     def add(self, found, lengths, num_regions):
@@ -98,7 +99,7 @@ class Looked:
                 rows = matrix[:length]
                 entropy = -np.sum(rows * np.log(np.where(rows > 0.0, rows, 1.0)), axis=-1)
                 self.entropies.setdefault(name, []).append(entropy)
-                if self.part.scenes is not None:
+                if self.knows_cells:
                     self.weights.setdefault(name, []).append(matrix[: length - 1, :count])
 
     def report(self):

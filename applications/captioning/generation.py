@@ -67,6 +67,10 @@ class Captioner(tf.Module):
         (B, T, R)."""
         return self._traced.value["search"](regions, num_regions)
 
+    def texts(self, ids):
+        """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
+        return self.text_encoder.decode(ids[:, : self._max_length])
+
     def read(self, regions, num_regions, target_input, target):
         """Return what the model says of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in
         nats of the words of `target`, 0 at padding; and "weights" (B, T, R), those that predict a word. Of a region
@@ -105,13 +109,16 @@ class Captioner(tf.Module):
         missing = tf.maximum(most - tf.shape(regions)[1], 0)
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])
         regions = tf.ensure_shape(regions, [None, most, self._regions.value.model_width])
-        return regions, tf.minimum(num_regions, most)
+        return regions, tf.minimum(num_regions, most - missing)
 
     def _captions(self, regions, num_regions):
         """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
         found = self._search(regions, num_regions)
-        captions = self.text_encoder.decode(found["ids"])
-        return {"captions": captions, "log_probabilities": found["log_probabilities"], "weights": found["weights"]}
+        return {
+            "captions": self.texts(found["ids"]),
+            "log_probabilities": found["log_probabilities"],
+            "weights": found["weights"],
+        }
 
     def _search(self, regions, num_regions):
         memory, mask = self._memory(regions, num_regions)
@@ -152,7 +159,7 @@ class Captioner(tf.Module):
             self._max_length + 1,
             keras_vattn.random.fold_in(seed, 1),
         )
-        captions = self.text_encoder.decode(found["ids"])
+        captions = self.texts(found["ids"])
         return {"captions": tf.reshape(captions, [tf.shape(regions)[0], num_samples])}
 
     def _memory(self, regions, num_regions):

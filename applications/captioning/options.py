@@ -23,7 +23,7 @@ from applications.common.options import (
 )
 from applications.common.program import Program
 from applications.text.options import DecodeOptions
-from applications.vision.options import FeaturesOptions, RegionOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +241,12 @@ class FeaturesCaptioning(FeaturesOptions):
 
     @property
     def word_file(self):
-        return self.words or self.captions
+        return self.captions or self.words
+
+    def check(self):
+        super().check()
+        if self.captions is not None and self.words is not None:
+            raise InputError("--words: the words are those of --captions; leave out one of the two.")
 
 
 PROGRAM = Program(
@@ -255,5 +260,5 @@ PROGRAM = Program(
         "features": FeaturesCaptioning,
     },
     may_change=("num_beams", "length_penalty", "num_draws", "decode_every", "num_decoded", "java"),
-    codec_options=("max_length", "min_word_count", "use_boxes", "max_regions"),
+    codec_options=("max_length", "min_word_count", "use_boxes", "max_regions", *EXTRACTOR_OPTIONS),
 )

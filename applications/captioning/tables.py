@@ -27,7 +27,7 @@ COLUMNS = (
     *BLEU,
     *OTHERS,
     Column("true captions (%)", "report.true", 1, 100),
-    Column("entropy (nats)", "report.attention.entropy"),
+    Column("entropy of attention (nats)", "report.attention.entropy"),
     *(
         Column(f"pointing, {name} (%)", f"report.attention.pointing.{name}.accuracy", 1, 100)
         for name in ("all", "color", "shape")

@@ -127,6 +127,10 @@ class Application:
         """Return what stands over the tables of a run and of a comparison: how much was reported on, signatures."""
         return f"{record['split']} split"
 
+    def example_of(self, part):
+        """Return what a user may give `generate` first, after a report on an encoded part; `None` for nothing."""
+        return self.example
+
     def report(self, run, part, record, outputs):
         """Write what is worth reading into `run.folder`, pictures too, and return lines for report.txt."""
         return []

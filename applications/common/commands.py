@@ -6,6 +6,7 @@ import pathlib
 import tensorflow as tf
 
 from applications.common.errors import InputError
+from applications.common.reporting import counts_of
 from applications.common.runs import digest_of, write_json, write_lines
 from applications.common.serving import save_module
 from applications.common.tables import figures_of
@@ -31,6 +32,10 @@ def evaluate(application, options):
         write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
     write_json(path, record | {"options": options})
+    named = split or "other"
+    if record["data"]:
+        print(counts_of(named, record["data"]))
+    print(f"{application.heading(record | {'split': named})}\n")
     print(figures_of(application.columns, record))
     print(f"written: {path}")
 

@@ -10,7 +10,7 @@ from applications.common.tables import figures_of
 UNUSED_NATS = 0.1
 
 
-def write_report(application, folder, record, lines, exported):
+def write_report(application, folder, record, lines, example, exported):
     """Write report.txt.
 
     Args:
@@ -18,6 +18,7 @@ def write_report(application, folder, record, lines, exported):
         folder: `RunFolder`.
         record: What metrics.json holds.
         lines: The program's own.
+        example: What a user may give `generate` first, or `None`.
         exported: Whether the folder has a SavedModel.
     """
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
@@ -32,9 +33,15 @@ def write_report(application, folder, record, lines, exported):
         *unused_latents(record["history"]),
         "",
         *lines,
-        *next_steps(application, folder, record["split"], exported),
+        *next_steps(application, folder, record["split"], example, exported),
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
+
+
+def counts_of(name, report):
+    """Return a line that says how much a part of the data has, and what was left out of it."""
+    counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
+    return f"{name}: {', '.join(counts)}"
 
 
 def unused_latents(row):
@@ -47,19 +54,20 @@ def unused_latents(row):
     for name, value in row.items():
         if name.startswith("val_") and name.endswith("_kl"):
             # Some KLs cannot reach 0.
+            above = " above the least it can be" if f"{name}_above_floor" in row else ""
             value = row.get(f"{name}_above_floor", value)
             if abs(value) < UNUSED_NATS:
-                found.append(f"{name[4:-3]}: KL {value:.3f} nats on validation: the model does not use it")
+                found.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: the model does not use it")
     return found
 
 
-def next_steps(application, folder, split, exported):
+def next_steps(application, folder, split, example, exported):
     """Return the lines that say what to do with a trained run; its data have that split."""
     program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
     steps = []
-    if application.example is not None:
+    if example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"
-        steps.append(f'echo "{application.example}" | {program} {command} {run}')
+        steps.append(f"echo {shlex.quote(example)} | {program} {command} {run}")
     steps.append(f"{program} evaluate {run} --split {split}")
     if "export" in application.program.commands:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))

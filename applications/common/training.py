@@ -27,7 +27,7 @@ from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.program import config_of
-from applications.common.reporting import write_curves, write_report
+from applications.common.reporting import counts_of, write_curves, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
@@ -80,8 +80,7 @@ def train(application, options):
     reports = {name: getattr(part, "report", {}) for name, part in encoded.items()}
     for name, report in reports.items():
         if report:
-            counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
-            print(f"{name}: {', '.join(counts)}", flush=True)
+            print(counts_of(name, report), flush=True)
     rows, steps = fit(application, run)
     _finish(application, run, rows, steps, reports)
 
@@ -272,7 +271,8 @@ def _finish(application, run, rows, steps, reports):
     endpoints = application.endpoints(run) if options.run.export else None
     if endpoints is not None:
         save_module(*endpoints, folder.file("saved_model"))
-    write_report(application, folder, record, lines, exported=endpoints is not None)
+    example = application.example_of(run.data[split])
+    write_report(application, folder, record, lines, example, exported=endpoints is not None)
     # Last, so that a folder with this file holds everything.
     write_json(folder.file("metrics.json"), record)
     shutil.rmtree(_aside(folder.path), ignore_errors=True)

@@ -23,6 +23,8 @@ _CONFIG = "regions.json"
 _EXTRACTOR = "extractor"
 # Numbers of features that are held in memory, 256 MB; of a file with more they are read as they are needed.
 _MOST_IN_MEMORY = 2**26
+# Side of the smallest box that is drawn, of that of the image.
+_SMALLEST_BOX = 0.01
 # Images whose features the standard deviation is that of.
 _NUM_SCALE = 256
 
@@ -85,13 +87,14 @@ class RegionCodec:
         self._known = {}
 
     @classmethod
-    def fit(cls, options, sources, words):
+    def fit(cls, options, sources, ids, words):
         """Return the codec of `RegionOptions`; a network that learns words is trained here.
 
         Args:
             options: `RegionOptions`.
             sources: `Sources`.
-            words: Dictionary from the ids of training images to lists of str, what is said about them.
+            ids: Ids of the training images.
+            words: Dictionary from some of them to lists of str, what is said about them.
         """
         if sources.regions is not None:
             extractor, width, max_regions = (
@@ -103,7 +106,7 @@ class RegionCodec:
             extractor = make_extractor(options, sources.images, words)
             width, max_regions = extractor.width, min(options.max_regions, len(extractor.boxes))
         codec = cls(width, max_regions, options.use_boxes, extractor=extractor)
-        regions, some = codec.regions_of(sources), list(words)[:_NUM_SCALE]
+        regions, some = codec.regions_of(sources), list(dict.fromkeys(ids))[:_NUM_SCALE]
         features, _, counts = regions.read(regions.rows_of(some), max_regions)
         codec.scale = float(np.std(features[np.arange(max_regions) < counts[:, None]]))
         return codec
@@ -162,9 +165,14 @@ class RegionCodec:
 
 
 def boxes_of(codec, sources, rows):
-    """Return the boxes of images, a list of float32 (R, 4) each."""
+    """Return the boxes of images to draw over them, a list of float32 (R, 4) each: all zeros where none are known, and
+    otherwise none without an area, which a region at the edge of an image may have."""
     _, boxes, counts = codec.regions_of(sources).read(np.asarray(rows), codec.max_regions)
-    return [box[:count] for box, count in zip(boxes, counts, strict=True)]
+    found = [box[:count] for box, count in zip(boxes, counts, strict=True)]
+    for box in filter(np.any, found):
+        box[:, :2] = np.minimum(box[:, :2], 1.0 - _SMALLEST_BOX)
+        box[:, 2:] = np.maximum(box[:, 2:], box[:, :2] + _SMALLEST_BOX)
+    return found
 
 
 def named_regions(codec, names, sources_of, place):

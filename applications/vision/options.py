@@ -100,6 +100,10 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
 
 
+# What makes a run's features: of a run that starts from another it is the other's.
+EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
+
+
 @dataclasses.dataclass
 class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""

@@ -227,6 +227,14 @@ def question_columns(scenes, count):
     return _columns(scenes, questions_of, _QUESTIONS, count, Question._fields)
 
 
+def are_cells(codec):
+    """Return whether the regions of a `RegionCodec` are the cells of scenes, so that it is known what stands where."""
+    if codec.extractor is None or codec.max_regions != len(CELL_BOXES):
+        return False
+    boxes = codec.extractor.boxes
+    return boxes.shape == CELL_BOXES.shape and np.allclose(boxes, CELL_BOXES)
+
+
 def true_captions(scene):
     """Return every caption that a scene can have, a dictionary from its text to its cells."""
     return dict(caption for _, caption in _statements(scene))

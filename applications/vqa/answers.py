@@ -5,6 +5,7 @@ vocabulary that of Teney et al. 2018, section 3.
 """
 
 import collections
+import dataclasses
 import re
 
 import numpy as np
@@ -84,15 +85,45 @@ def answer_vocabulary(most_common, min_count, max_answers):
     return [answer for _, answer in known[:max_answers]]
 
 
-def vote_counts(votes, vocabulary):
-    """Return how many people gave each answer of the vocabulary, float32 (N, V)."""
-    ids = {answer: index for index, answer in enumerate(vocabulary)}
-    counts = np.zeros((len(votes), len(vocabulary)), np.float32)
-    for row, given in enumerate(votes):
-        for answer in given:
-            if answer in ids:
-                counts[row, ids[answer]] += 1.0
-    return counts
+@dataclasses.dataclass
+class Votes:
+    """How many people gave which known answers, of N questions: no more is kept than M, the most that one question has.
+
+    Attributes:
+        ids: Ids of the different answers, ascending, int32 (N, M).
+        counts: How many people gave each, float32 (N, M); 0 after the last one.
+        num_answers: V, how many answers are known.
+    """
+
+    ids: np.ndarray
+    counts: np.ndarray
+    num_answers: int
+
+    @classmethod
+    def of(cls, votes, vocabulary):
+        """Count the answers of people, a list of them for each question."""
+        known = {answer: index for index, answer in enumerate(vocabulary)}
+        counted = [
+            sorted(collections.Counter(known[answer] for answer in given if answer in known).items()) for given in votes
+        ]
+        shape = len(counted), max(1, max(map(len, counted), default=1))
+        ids, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        for row, pairs in enumerate(counted):
+            for column, pair in enumerate(pairs):
+                ids[row, column], counts[row, column] = pair
+        return cls(ids, counts, len(vocabulary))
+
+    @property
+    def usable(self):
+        """Which questions have a known answer, boolean (N,)."""
+        return self.counts.any(axis=1)
+
+    def of_answers(self, rows):
+        """Return how many people gave each known answer, of some questions, a slice: float32 (n, V)."""
+        ids, counts = self.ids[rows], self.counts[rows]
+        found = np.zeros((len(ids), self.num_answers), np.float32)
+        np.add.at(found, (np.arange(len(ids))[:, None], ids), counts)
+        return found
 
 
 def majority(votes):

@@ -32,7 +32,6 @@ class Vqa(Application):
     columns = tables.COLUMNS
     curves = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
     layouts = {"deng": tables.deng, "fan": tables.fan}
-    example = "0\twhat color is the circle ?"
 
     def read(self, options):
         return data.load(options)
@@ -97,9 +96,14 @@ class Vqa(Application):
 
     def heading(self, record):
         report = record["report"]
+        conditions = tables.conditions(record)
         return (
             f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
+            f"{conditions and f'; uncertainty: {conditions}'}"
         )
+
+    def example_of(self, part):
+        return f"{part.questions.images[0]}\t{part.questions.texts[0]}"
 
     def report(self, run, part, record, outputs):
         splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
@@ -115,14 +119,17 @@ class Vqa(Application):
     def _cards(self, run, part, outputs):
         """Return what is drawn of some questions: Figure 2 of Fan et al. 2020."""
         p_values, found = outputs["p_values"], []
-        chosen = evenly(len(part) if p_values is None else len(p_values), NUM_CARDS)
+        # The same ones, whether a model has p-values or not.
+        chosen = evenly(min(len(part), run.options.reports.max_uncertain), NUM_CARDS)
         boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
+        images = run.codec.regions.regions_of(part.sources).ids
         for index, box in zip(chosen, boxes, strict=True):
             votes = part.questions.votes[index]
             people = {answer: votes.count(answer) for answer in sorted(set(votes), key=votes.count, reverse=True)}
             found.append(
                 {
-                    "image": part.questions.images[index],
+                    "id": part.questions.ids[index],
+                    "image": images[part.rows[index]],
                     "question": part.questions.texts[index],
                     "people": ", ".join(f"{answer} {count}" for answer, count in list(people.items())[:3]),
                     "answer": outputs["answers"][index],
@@ -176,22 +183,22 @@ def draw_cards(known, part, path):
     """Draw where models looked, with their answers: a row for each question, a panel for each model.
 
     Args:
-        known: Dictionary from the name of a model to its cards, of the same questions.
+        known: Dictionary from the name of a model to its cards; those of questions that all models have are drawn.
         part: The part that they are of.
         path: The PNG.
     """
-    first = next(iter(known.values()))
-    # Without images there is nothing to draw on, without boxes no place to draw at.
-    if part.sources.images is None or not np.any([card["boxes"] for card in first]):
+    # Without boxes there is no place to draw at.
+    by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in known.items()}
+    ids = [each for each in next(iter(by_id.values())) if all(each in cards for cards in by_id.values())]
+    source = part.sources.images
+    if source is None or not ids:
         return
     images, weights, boxes, titles = [], [], [], []
-    rows = part.sources.images.rows_of([card["image"] for card in first])
-    for index, row in enumerate(rows):
-        image = part.sources.images.read(row)
-        for name, cards in known.items():
-            card = cards[index]
+    for each in ids:
+        for name, cards in by_id.items():
+            card = cards[each]
             p = "" if card["p"] is None else f", p = {card['p']:.3f}"
-            images.append(image)
+            images.append(source.read(source.rows_of([card["image"]])[0]))
             weights.append(card["weights"])
             boxes.append(card["boxes"])
             said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"

@@ -13,7 +13,7 @@ from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.images import Images
 from applications.vision.regions import with_regions
-from applications.vqa.answers import answer_vocabulary, vote_counts
+from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 # Seed of the embedded scenes, the same for all runs.
@@ -63,7 +63,7 @@ def load(options):
     }
     if "valid" not in found:
         found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, given.split_seed)
-    if given.test_from_validation is not None:
+    if given.test_from_validation is not None and "test" not in found:
         found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, given.split_seed + 1)
     return {
         part: Part(found[part], of_test if part == "test" else sources, tags)
@@ -140,7 +140,7 @@ class Codec:
         tokens = Tokenizer().token_lists(questions.texts)
         vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6, given.min_word_count)
         answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
-        regions = RegionCodec.fit(region_options(options), part.sources, part.words)
+        regions = RegionCodec.fit(region_options(options), part.sources, questions.images, part.words)
         return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, answers, regions)
 
     def save(self, folder):
@@ -155,6 +155,17 @@ class Codec:
         vocabulary = Vocabulary(found["words"])
         regions = RegionCodec.load(folder)
         return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, found["answers"], regions)
+
+
+def other_images(rows, seed):
+    """Return for the row of an image that of another one: the next in a random order."""
+    images, numbers = np.unique(rows, return_inverse=True)
+    if len(images) < 2:
+        raise InputError("--control: shuffled_images needs questions about two images at least.")
+    order = np.random.default_rng(seed).permutation(len(images))
+    next_one = np.empty_like(order)
+    next_one[order] = np.roll(order, 1)
+    return images[next_one[numbers]]
 
 
 def words_of(questions):
@@ -176,8 +187,7 @@ class EncodedPart:
         codec: `Codec`.
         rows: Rows of the images in the regions, int64 (N,).
         words: Ids of the questions, int32 (N, L).
-        votes: How many people gave each known answer, float32 (N, V).
-        usable: Which questions have a known answer, boolean (N,).
+        votes: `Votes`.
         report: Counts, for the log.
     """
 
@@ -186,7 +196,7 @@ class EncodedPart:
     codec: Codec
     rows: np.ndarray
     words: np.ndarray
-    votes: np.ndarray
+    votes: Votes
     report: dict
 
     @classmethod
@@ -196,44 +206,40 @@ class EncodedPart:
         regions = codec.regions.regions_of(part.sources)
         rows = regions.rows_of(questions.images)
         if options.questions.control == "shuffled_images":
-            rows = np.random.default_rng(options.questions.split_seed).permutation(rows)
+            rows = other_images(rows, options.questions.split_seed)
         arrays, counts = codec.words.encode_numpy(questions.texts, options.questions.max_question_length)
         words = np.zeros((len(arrays), options.questions.max_question_length), np.int32)
         for row, ids in enumerate(arrays):
             words[row, : len(ids)] = ids
-        votes = vote_counts(questions.votes, codec.answers)
+        votes = Votes.of(questions.votes, codec.answers)
         report = {
             "questions": len(questions),
             "images": len(set(questions.images)),
             "skipped": questions.skipped,
             "questions_cut": counts.num_truncated,
             "unknown_words": counts.num_unknown,
-            "without_a_known_answer": int((votes.sum(axis=1) == 0).sum()),
+            "without_a_known_answer": int(np.sum(~votes.usable)),
             "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
         }
-        if not np.any(votes):
+        if not np.any(votes.usable):
             raise InputError("No question has an answer that the model knows; see --min-answer-count.")
         return cls(questions, part.sources, codec, rows, words, votes, report)
 
     def __len__(self):
         return len(self.rows)
 
-    @property
-    def usable(self):
-        return self.votes.sum(axis=1) > 0
-
     def num_batches(self, batch_size):
         """Return how many batches an epoch of training has: of the questions with a known answer."""
-        return -(-int(self.usable.sum()) // batch_size)
+        return -(-int(self.votes.usable.sum()) // batch_size)
 
     def batches(self, options, first_epoch=None, answered=True):
         """Return batches of (inputs, targets), as `Application.batches` has them; without answers all questions in
         their order, (inputs,)."""
         batch_size = options.fit.batch_size
-        kept = np.flatnonzero(self.usable) if answered else np.arange(len(self))
+        kept = np.flatnonzero(self.votes.usable) if answered else np.arange(len(self))
         with tf.device("CPU:0"):
             image, question = tf.constant(self.rows[kept]), tf.constant(self.words[kept])
-            votes = tf.constant(self.votes[kept])
+            ids, counts = tf.constant(self.votes.ids[kept]), tf.constant(self.votes.counts[kept])
         scores, seed = options.questions.labels == "soft", options.run.seed
 
         def of_epoch(epoch):
@@ -246,15 +252,16 @@ class EncodedPart:
             inputs = {"image": tf.gather(image, rows), "question": tf.gather(question, rows)}
             if not answered:
                 return (inputs,)
-            given = tf.gather(votes, rows)
+            answers, given = tf.gather(ids, rows), tf.gather(counts, rows)
             if scores:
-                inputs["answer"] = tf.minimum(given / 3.0, 1.0)
+                each = tf.minimum(given / 3.0, 1.0)[..., None] * tf.one_hot(answers, self.votes.num_answers)
+                inputs["answer"] = tf.reduce_sum(each, axis=1)
                 return inputs, inputs["answer"]
             # The answer of one of the people.
             shares = tf.cumsum(given, axis=1) / tf.reduce_sum(given, axis=1, keepdims=True)
             last = tf.argmax(tf.where(given > 0, tf.range(given.shape[1]), -1), axis=1, output_type=tf.int32)
             drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
-            inputs["answer"] = tf.minimum(drawn, last)
+            inputs["answer"] = tf.gather(answers, tf.minimum(drawn, last), batch_dims=1)
             return inputs, inputs["answer"]
 
         if first_epoch is None:

@@ -3,13 +3,12 @@
 Shapes: N questions, V answers, R regions, M draws.
 """
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
 from applications.common.progress import progress
+from applications.vision import scenes
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
 from keras_vattn import metrics
 
@@ -62,7 +61,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     nats, best, probabilities, weights, start = [], [], [], [], 0
     for (inputs,) in batches if title is None else progress(batches, title):
         found = {name: x.numpy() for name, x in function(inputs).items()}
-        votes = part.votes[start : start + len(found["weights"])]
+        votes = part.votes.of_answers(slice(start, start + len(found["weights"])))
         start += len(votes)
         with np.errstate(invalid="ignore"):
             nats.append(-np.sum(votes * found["log_probabilities"], axis=1) / votes.sum(axis=1))
@@ -74,8 +73,8 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     positive = np.where(weights > 0, weights, 1.0)
     report = {
         "num_questions": len(part),
-        "nll": float(nats[part.usable].mean()),
-        "num_nll": int(part.usable.sum()),
+        "nll": float(nats[part.votes.usable].mean()),
+        "num_nll": int(part.votes.usable.sum()),
         "accuracy": by_type(part, [vqa_accuracy(*row) for row in zip(answers, part.questions.votes, strict=True)]),
         "accuracy_of_others": by_type(
             part, [vqa_accuracy_of_others(*row) for row in zip(answers, part.questions.votes, strict=True)]
@@ -83,7 +82,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
         "entropy": float(-np.sum(weights * np.log(positive), axis=1).mean()),
     }
     cells = part.questions.cells
-    if cells is not None and weights.shape[1] > max(cells):
+    if cells is not None and scenes.are_cells(part.codec.regions):
         known = np.flatnonzero(np.array(cells) >= 0)
         if len(known):
             report["pointing"] = float(np.mean(weights[known].argmax(axis=1) == np.array(cells)[known]))
@@ -115,7 +114,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
     if len(kinds) == 2:
         kinds["both"] = (models.drawn, {"dropout": True})
     count = min(len(part), options.max_uncertain)
-    votes, usable = part.votes[:count], part.usable[:count]
+    votes, usable = part.votes.of_answers(slice(count)), part.votes.usable[:count]
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     types = np.array(part.questions.types[:count])
     for name, (model, draws_of) in kinds.items():
@@ -147,16 +146,21 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
 
 def gradient_norms(run, part):
-    """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training, without its
-    dropout."""
+    """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
     model = run.models.training
     inputs, _ = next(iter(part.batches(run.options, first_epoch=0)))
     variables = [variable.value for variable in model.trainable_variables]
-    draws = any(layer.is_stochastic for layer in keras_vattn.stochastic_layers(model))
-    marked = keras_vattn.posterior_draws(model, seed=_SEED) if draws else contextlib.nullcontext()
-    with marked, tf.GradientTape(persistent=True) as tape:
-        likelihood = tf.reduce_mean(model(inputs))
+    # A report leaves the model's state as it is, and equal reports have equal draws.
+    states = [(variable, variable.numpy()) for variable in model.non_trainable_variables]
+    for variable, _ in states:
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign(np.full(variable.shape, _SEED))
+    with tf.GradientTape(persistent=True) as tape:
+        # Terms that a gradient of draws needs are there in training alone.
+        likelihood = tf.reduce_mean(model(inputs, training=True))
         divergence = sum(model.losses, tf.zeros(()))
+    for variable, state in states:
+        variable.assign(state)
     found = {}
     for name, value in (("likelihood", likelihood), ("kl", divergence)):
         gradients = tape.gradient(value, variables, unconnected_gradients="zero")

@@ -83,7 +83,7 @@ class Answerer(tf.Module):
         words = tf.pad(words, [[0, 0], [0, self._length - tf.shape(words)[1]]])
         return {
             "regions": tf.zeros_like(regions) if self._blind else regions,
-            "num_regions": tf.minimum(num_regions, most),
+            "num_regions": tf.minimum(num_regions, most - missing),
             "question": tf.ensure_shape(words, [None, self._length]),
         }
 

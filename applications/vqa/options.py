@@ -1,10 +1,11 @@
 """Options of visual question answering, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from applications.common.errors import InputError
 from applications.common.options import (
+    Bound,
     CompareOptions,
     Dropout,
     EvaluateOptions,
@@ -13,7 +14,6 @@ from applications.common.options import (
     FitOptions,
     Fraction,
     GenerateOptions,
-    NotNegative,
     NotNegativeFloat,
     Positive,
     PositiveFloat,
@@ -22,7 +22,7 @@ from applications.common.options import (
     group,
 )
 from applications.common.program import Program
-from applications.vision.options import Existing, FeaturesOptions, ImageSource, RegionOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, Existing, FeaturesOptions, ImageSource, RegionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +91,9 @@ MODELS = {
 }
 
 
+Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+
+
 @dataclasses.dataclass
 class QuestionOptions:
     """Questions; without files, embedded ones about rendered scenes"""
@@ -116,13 +119,14 @@ class QuestionOptions:
     """Share of the training images that is held out where there are no validation questions."""
     test_from_validation: Fraction | None = None
     """Share of the validation images whose questions become the test questions: 0.5 is the split of Deng et al. 2018,
-    who need the answers. The ids of the questions are written to split.json."""
+    who need the answers. The ids of the questions are written to split.json. Embedded questions have a test part."""
     split_seed: Seed = 0
     """Seed of both cuts, apart from the model's, so that seeds are compared on the same questions."""
     skip_invalid: bool = False
     """Leave out questions without a word or an answer, and count them, instead of stopping."""
     min_answer_count: Positive = 1
-    """An answer is known if most people gave it to that many training questions; 9 gives VQA v2's 3,129 answers."""
+    """An answer is known if most people gave it to that many training questions; 9 gives the 3,129
+    answers of VQA v2's training and validation questions together."""
     max_answers: Positive = 3129
     """The most answers that are known."""
     min_word_count: Positive = 1
@@ -135,7 +139,7 @@ class QuestionOptions:
     """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
     scores min(n / 3, 1) and binary cross-entropy."""
     control: Literal["none", "question_only", "shuffled_images"] = "none"
-    """question_only: all regions are zeros. shuffled_images: every question is about another question's image."""
+    """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
     num_scenes: Positive = 2000
     """How many embedded scenes."""
     questions_per_scene: Positive = 6
@@ -214,8 +218,8 @@ class AlignmentOptions:
 class ReportOptions:
     """Reports"""
 
-    num_draws: NotNegative = 20
-    """Draws behind the uncertainty metrics; 0 for none of them. Only figures of equal numbers compare."""
+    num_draws: Draws = 20
+    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: Positive = 2000
     """Questions that the uncertainty metrics are computed on, the first ones."""
     significance: Fraction = 0.05
@@ -282,7 +286,7 @@ class EvaluateVqa(EvaluateOptions):
     """Images of these, where they are not among the run's."""
     skip_invalid: bool = False
     """Count invalid questions of this file instead of stopping."""
-    num_draws: NotNegative | None = None
+    num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
     feature_noise: NotNegativeFloat | None = None
     """Variance of the noise instead of the run's."""
@@ -298,8 +302,8 @@ class PredictVqa(GenerateOptions):
     """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features
     of it, a tab and a question."""
 
-    num_answers: Positive = 3
-    """Answers of a line, the most probable ones, with their probabilities."""
+    num_answers: Annotated[int, Bound("must be 1 to 5", lambda x: 1 <= x <= 5)] = 3
+    """Answers of a line, the most probable ones, with their probabilities; 5 at most."""
 
 
 @dataclasses.dataclass
@@ -326,6 +330,13 @@ class FeaturesVqa(FeaturesOptions):
     def word_file(self):
         return self.questions or self.words
 
+    def check(self):
+        super().check()
+        if self.questions is not None and self.words is not None:
+            raise InputError("--words: the words are those of --questions; leave out one of the two.")
+        if self.annotations is not None and self.questions is None:
+            raise InputError("--annotations is given without --questions.")
+
 
 PROGRAM = Program(
     "applications.vqa",
@@ -338,5 +349,8 @@ PROGRAM = Program(
         "features": FeaturesVqa,
     },
     may_change=("num_draws", "max_uncertain", "significance", "feature_noise", "noise_scale"),
-    codec_options=("max_question_length", "min_answer_count", "max_answers", "use_boxes", "max_regions"),
+    codec_options=(
+        *("max_question_length", "min_answer_count", "max_answers", "use_boxes", "max_regions"),
+        *EXTRACTOR_OPTIONS,
+    ),
 )

@@ -92,7 +92,7 @@ def _entries(path, content, annotations):
             return [(row.get("qid"), row["image_name"], row["question"], [row["answer"]], None) for row in content]
         if isinstance(content, list):
             return [(None, image, question, [answer], None) for question, answer, image in content]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: expected {_LAYOUTS} ({type(error).__name__}: {error})") from error
@@ -109,6 +109,9 @@ def _official(path, questions, annotations):
             if entry["question_id"] in answered:
                 raise InputError(f"{annotations}: the question {entry['question_id']} is annotated twice.")
             votes = [vote["answer"] for vote in entry["answers"]]
+            # Of the answers that as many people gave it is the first one that counts for the vocabulary.
+            best = entry.get("multiple_choice_answer")
+            votes = [vote for vote in votes if vote == best] + [vote for vote in votes if vote != best]
             answered[entry["question_id"]] = (entry["image_id"], votes, entry.get("answer_type"))
     except (KeyError, TypeError) as error:
         layout = '{"annotations": [{question_id, image_id, answers: [{answer}]}]}'
@@ -134,10 +137,16 @@ def _questions(path, entries, skip_invalid, skipped=0):
     found = Questions([], [], [], [], [], skipped=skipped)
     for number, (question_id, image, text, votes, kind) in enumerate(entries, start=1):
         place = f"{path}: question {number if question_id is None else question_id}"
+        strange = next((value for value in (image, text, *votes) if not _is_text(value)), "")
         text, votes = " ".join(str(text).split()), [normalize_answer(str(vote)) for vote in votes]
-        if not text or not any(votes):
+        has_word = any(map(str.isalnum, text))
+        if strange != "" or not has_word or not any(votes):
             if not skip_invalid:
-                raise InputError(f"{place}: {'its answer' if text else 'it'} is empty.")
+                fault = (
+                    "it has no word" if not has_word else "nothing is left of its answer in the official normal form"
+                )
+                fault = fault if strange == "" else f"expected text. Received: {strange!r}"
+                raise InputError(f"{place}: {fault}. Mend it, or leave such questions out with --skip-invalid.")
             found.skipped += 1
             continue
         # Nobody is left out of ten: an answer without a word stays one that no model gives.
@@ -152,6 +161,11 @@ def _questions(path, entries, skip_invalid, skipped=0):
     if not found.ids:
         raise InputError(f"{path}: there is no question in the file.")
     return found
+
+
+def _is_text(value):
+    """Return whether a value is a text or a number: a null of a file is no answer."""
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _type_of(answer):

@@ -27,9 +27,29 @@ def pavpu(kind="all", noisy=False):
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
 
 
+def pavpu_under(name):
+    """Return the PAvPU under draws of dropout or the attention alone, where a model has both."""
+
+    def found(record):
+        kinds = record["report"]["uncertainty"]
+        return kinds[name]["pavpu"]["all"] if "both" in kinds else None
+
+    return found
+
+
+def conditions(record):
+    """Return what the uncertainty metrics were computed under, in words; empty without any."""
+    kinds, found = record["report"]["uncertainty"], last_kind(record)
+    if not found:
+        return ""
+    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
+    drawn = f"{found['num_draws']} draws of {of} on {found['num_questions']} questions"
+    return f"{drawn}, certain at p < {found['significance']:g}"
+
+
 NLL = Column("NLL (nats)", "report.nll")
 ACCURACY = Column("accuracy (%)", "report.accuracy.all", 2, 100)
-ENTROPY = Column("entropy (nats)", "report.entropy")
+ENTROPY = Column("entropy of attention (nats)", "report.entropy")
 COLUMNS = (
     NLL,
     ACCURACY,
@@ -37,7 +57,10 @@ COLUMNS = (
     Column("10 choose 9 (%)", "report.accuracy_of_others.all", 2, 100),
     ENTROPY,
     Column("pointing (%)", "report.pointing", 1, 100),
+    Column("chance (%)", "report.pointing_chance", 1, 100, differs=False),
     Column("PAvPU (%)", pavpu(), 2, 100),
+    Column("PAvPU, dropout alone (%)", pavpu_under("dropout"), 2, 100),
+    Column("PAvPU, attention alone (%)", pavpu_under("attention"), 2, 100),
     Column("ECE", lambda record: last_kind(record).get("ece")),
     Column("MI (nats)", lambda record: last_kind(record).get("mutual_information"), 4),
     Column("noisy NLL (nats)", "report.noisy.nll"),
@@ -54,9 +77,15 @@ COLUMNS = (
 )
 
 
+def of_architecture(comparison, architecture):
+    """Return the records of the models of one network: a layout compares no others."""
+    names = {run.name for run in comparison.planned if run.options.architecture == architecture}
+    return {name: found for name, found in comparison.records.items() if name in names}
+
+
 def deng(comparison):
     """Return Table 1, and the right half of Table 3, of Deng et al. 2018, of the models of the architecture updown."""
-    records = {name: found for name, found in comparison.records.items() if MODELS[comparison.models[name]].objective}
+    records = of_architecture(comparison, "updown")
     if not records:
         return []
     kinds = {name: MODELS[comparison.models[name]] for name in records}
@@ -72,8 +101,11 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 2 and 7 of Fan et al. 2020: accuracy and PAvPU, on the data as they are and with noise."""
-    records, parts = comparison.records, []
+    """Return Tables 2 and 7 of Fan et al. 2020, of the models of the architecture mcan: accuracy and PAvPU, on the data
+    as they are and with noise."""
+    records, parts = of_architecture(comparison, "mcan"), []
+    if not records:
+        return []
     first_of = lambda name: (_title(name),)  # noqa: E731
     draws = last_kind(next(iter(records.values()))[0])
     stated = f"{draws['num_draws']} draws, p < {draws['significance']:g}" if draws else "no draws"

@@ -1,4 +1,5 @@
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_vattn.alignments import DenseKeys
@@ -63,6 +64,7 @@ class RewardToGo(keras.layers.Layer):
 
     Raises:
         ValueError: For an unknown baseline, numbers out of range, and inputs that do not fit each other.
+        InvalidArgumentError: In training, of TensorFlow, for weights that are not one-hot. Not under XLA.
 
     Example:
 
@@ -109,11 +111,20 @@ class RewardToGo(keras.layers.Layer):
 
     def _gradient_terms(self, value, weights, logits, value_mask, baseline_log_likelihood, mask):
         """Return zeros (B, T) with the gradient of the score function and of the entropies."""
+        weights = ops.cast(weights, "float32")
+        largest = ops.max(weights, axis=-1)
+        tf.debugging.Assert(
+            ops.all(ops.logical_or(largest > 0.99, largest == 0.0)),
+            [
+                "`weights` must be one-hot, as the alignment Categorical draws them. Those of another alignment have a "
+                "gradient of their own: leave out RewardToGo."
+            ],
+        )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
         # A row without a valid key draws nothing.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
-        drawn = _counted(ops.sum(ops.cast(weights, "float32") * log_p, axis=-1), mask)
+        drawn = _counted(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
         terms = 0.0
         if self.entropy_weight:

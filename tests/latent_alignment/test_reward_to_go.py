@@ -259,6 +259,21 @@ def test_without_it_keras_says_that_the_score_does_not_learn():
         model.train_on_batch([INPUTS, REGIONS], np.zeros((1, STEPS, 4)))
 
 
+@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+def test_weights_that_are_no_draw_of_a_position_are_refused(alignment):
+    """Their gradient would be wrong, and nothing would say so."""
+    inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")
+    decoder = AttentionDecoder(5, Attention("additive", alignment, seed=1), query="previous")
+    decoded = decoder(inputs, regions, return_attention_scores=True, return_logits=True)
+    log_likelihood = TokenLogLikelihood(VOCABULARY)(decoded["hidden"][:, :, None], target)
+    model = keras.Model([inputs, regions, target], RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"]))
+    model.compile("sgd", NegativeBound())
+    given = [INPUTS, REGIONS, WORDS.astype("int32")]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"one-hot.*leave out RewardToGo"):
+        model.fit(given, WORDS, verbose=0)
+    assert np.isfinite(model.predict(given, verbose=0)).all()
+
+
 def test_errors():
     layer, log_likelihood = RewardToGo(), tf.zeros((2, 3))
     good = tf.zeros((2, 3, 4))

@@ -109,7 +109,17 @@ def test_an_image_is_in_one_part_only(tmp_path):
     fails(lambda: read_parts({"train": twice}), f"{twice}: ", "1 images of the valid part")
 
 
-@pytest.mark.parametrize("caption", ["", " \n\u2028", None, 3, "a \ud800"])
+def test_an_image_stands_once_in_a_list_of_images(tmp_path):
+    """Two files of one number in two folders would become one image with the captions of both."""
+    content = {**COCO, "images": [*COCO["images"], COCO["images"][0]]}
+    fails(
+        lambda: read(saved(tmp_path / "coco.json", content)), "coco.json: expected every image once", "1 images twice"
+    )
+    twice = karpathy(("cats/1.jpg", "train", "a"), ("dogs/1.jpg", "train", "b"))
+    fails(lambda: read(saved(tmp_path / "split.json", twice)), "split.json: expected every image once", "twice, 1")
+
+
+@pytest.mark.parametrize("caption", ["", " \n\u2028", "...", None, 3, "a \ud800"])
 def test_unusable_captions_are_named_or_counted(tmp_path, capsys, caption):
     good = annotation("A dog.", number=1)
     path = saved(tmp_path / "coco.json", coco(good, annotation(caption), images=[9]))

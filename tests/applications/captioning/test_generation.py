@@ -64,6 +64,14 @@ def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model, 
             assert others.max() == pytest.approx(float(read["log_likelihood"][0, 0]), rel=1e-5)
 
 
+def test_captions_are_no_longer_than_asked_for(made):
+    """Though a search that finds no end has a word more."""
+    run = made()
+    captioner, most = Captioner(run), run.options.captions.max_length
+    ids = tf.fill([2, most + 1], 5)
+    assert [len(text.split()) for text in captioner.texts(ids).numpy()] == [most, most]
+
+
 def test_images_and_their_features(made, eagerly):
     """One caption of both; regions beyond those that the model reads are left out, and fewer are padded."""
     run = made()

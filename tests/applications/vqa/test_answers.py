@@ -7,10 +7,10 @@ import pytest
 
 from applications.common.errors import InputError
 from applications.vqa.answers import (
+    Votes,
     answer_vocabulary,
     majority,
     normalize_answer,
-    vote_counts,
     vqa_accuracy,
     vqa_accuracy_of_others,
 )
@@ -65,6 +65,8 @@ def test_the_vocabulary():
 
 
 def test_votes():
-    counts = vote_counts([["a", "b", "a"], ["z"]], ["a", "b"])
-    np.testing.assert_array_equal(counts, [[2, 1], [0, 0]])
+    votes = Votes.of([["a", "b", "a"], ["z"], ["b", "z"]], ["a", "b", "c"])
+    np.testing.assert_array_equal(votes.of_answers(slice(None)), [[2, 1, 0], [0, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(votes.of_answers(slice(2, 9)), [[0, 1, 0]])
+    np.testing.assert_array_equal(votes.usable, [True, False, True])
     assert majority(["b", "a", "a", "b"]) == "b"

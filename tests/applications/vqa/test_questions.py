@@ -55,9 +55,29 @@ def test_one_answer_stands_for_ten(write, name, content):
     assert found.votes == [["circle"] * 10, ["2"] * 10] and found.types == ["other", "number"]
 
 
+@pytest.mark.parametrize("row", [["what ?", None, 1], [None, "yes", 1], ["what ?", "red", None], ["what ?", ["a"], 1]])
+def test_what_is_no_text_is_no_answer(write, row):
+    path = write("easy.json", [row, ["is it ?", "yes", 1]])
+    with pytest.raises(InputError, match=r"question 1: expected text. Received: "):
+        read_questions(path)
+    assert read_questions(path, skip_invalid=True).skipped == 1
+
+
+def test_the_answer_of_the_annotations_counts_among_equals(write):
+    votes = [{"answer": answer} for answer in ("no", "no", "yes", "yes")]
+    entry = {"question_id": 5, "image_id": 1, "answers": votes, "multiple_choice_answer": "yes"}
+    questions = write("questions.json", {"questions": [{"question_id": 5, "image_id": 1, "question": "is it ?"}]})
+    assert read_questions(questions, write("annotations.json", {"annotations": [entry]})).answers == ["yes"]
+
+
+def test_entries_of_two_kinds(write):
+    with pytest.raises(InputError, match=r"mixed.json: expected the official"):
+        read_questions(write("mixed.json", [{"image_name": "1", "question": "q", "answer": "a"}, ["q", "a", 1]]))
+
+
 def test_what_is_empty_is_counted_where_it_is_asked_for(write):
     path = write("easy.json", [["what ?", "a", 1], ["", "yes", 1], ["is it ?", "yes", 1]])
-    with pytest.raises(InputError, match=r"easy.json: question 1: its answer is empty"):
+    with pytest.raises(InputError, match=r"easy.json: question 1: nothing is left of its answer"):
         read_questions(path)
     found = read_questions(path, skip_invalid=True)
     assert (found.texts, found.skipped) == (["is it ?"], 2)

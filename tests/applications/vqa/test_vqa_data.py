@@ -1,5 +1,6 @@
 """Batches: answers drawn by votes, epochs that a resumed run repeats, controls; what an example without an image is."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -9,6 +10,7 @@ from vqa_cases import options_of, run_of
 
 from applications.common.errors import InputError
 from applications.vqa import data
+from applications.vqa.answers import Votes
 from applications.vqa.options import QuestionOptions
 
 
@@ -33,8 +35,8 @@ def test_answers_are_drawn_in_proportion_to_votes(run):
     """Within 4 standard errors over 400 epochs; an answer that nobody gave, or nobody knows, is never drawn."""
     part = dataclasses.replace(run.data["valid"])
     chosen = [0, 1, 3]
-    votes = np.zeros((3, len(part.codec.answers)), np.float32)
-    votes[0, [1, 4]], votes[1, 0], votes[2, [0, 5]] = (7, 3), 10, (1, 1)
+    ids, counts = np.array([[1, 4], [0, 0], [0, 5]], np.int32), np.array([[7, 3], [10, 0], [1, 1]], np.float32)
+    votes = Votes(ids, counts, len(part.codec.answers))
     part.questions, part.votes = part.questions.rows(chosen), votes
     part.rows, part.words = part.rows[chosen], part.words[chosen]
     found = drawn_answers(part, run.options, 400)
@@ -59,9 +61,9 @@ def test_an_epoch_depends_on_its_number_alone(run):
 
 
 def test_questions_without_a_known_answer_are_counted_and_not_trained_on(run):
-    part = dataclasses.replace(run.data["valid"], votes=run.data["valid"].votes.copy())
-    part.votes[::2] = 0
-    assert part.usable.sum() == len(part) // 2
+    part = dataclasses.replace(run.data["valid"], votes=copy.deepcopy(run.data["valid"].votes))
+    part.votes.counts[::2] = 0
+    assert part.votes.usable.sum() == len(part) // 2
     rows = [len(target) for _, target in part.batches(run.options)]
     assert sum(rows) == len(part) // 2
     assert sum(len(inputs["question"]) for (inputs,) in part.batches(run.options, answered=False)) == len(part)
@@ -75,7 +77,11 @@ def test_the_controls(tmp_path, run):
     assert not np.any(next(iter(blind.data["test"].batches(blind.options)))[0]["regions"])
     shuffled = run_of(tmp_path, control="shuffled_images").data["test"]
     plain = run.data["test"].rows
-    assert sorted(shuffled.rows) == sorted(plain) and np.any(shuffled.rows != plain)
+    assert set(shuffled.rows) == set(plain) and np.all(shuffled.rows != plain)
+    # The questions of an image stay together.
+    assert len(set(zip(plain, shuffled.rows))) == len(set(plain))
+    with pytest.raises(InputError, match="--control: shuffled_images needs questions about two images"):
+        data.other_images(np.zeros(3, np.int64), 0)
 
 
 def test_a_question_about_no_image(tmp_path):

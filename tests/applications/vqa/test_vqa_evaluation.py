@@ -26,7 +26,8 @@ def test_the_figures_of_predictions(run):
     log_probabilities = np.concatenate(
         [run.models.prediction(inputs)["log_probabilities"] for (inputs,) in part.batches(run.options, answered=False)]
     )
-    shares = part.votes / part.votes.sum(axis=1, keepdims=True)
+    votes = part.votes.of_answers(slice(None))
+    shares = votes / votes.sum(axis=1, keepdims=True)
     assert report["nll"] == pytest.approx(-np.sum(shares * log_probabilities, axis=1).mean(), rel=1e-5)
     best = [run.codec.answers[index] for index in log_probabilities.argmax(axis=1)]
     assert outputs["answers"] == best
@@ -41,13 +42,13 @@ def test_the_figures_of_predictions(run):
 
 def test_unknown_answers_are_wrong_and_have_no_likelihood(run):
     part = run.data["test"]
-    votes = part.votes.copy()
-    part.votes[:3] = 0
+    counts = part.votes.counts.copy()
+    part.votes.counts[:3] = 0
     try:
         report, _ = predicted(run, part)
         assert report["num_nll"] == len(part) - 3 and np.isfinite(report["nll"])
     finally:
-        part.votes[:] = votes
+        part.votes.counts[:] = counts
 
 
 def test_noise_on_the_features_alone(run):
@@ -93,7 +94,7 @@ def test_pavpu_counts_votes(run):
     found, _ = uncertainty(run, part, 4)
     batches = part.batches(run.options, answered=False)
     draws = keras_vattn.posterior_predictive(run.models.drawn, batches, 4, seed=0)
-    accuracies = np.minimum(part.votes / 3.0, 1.0)
+    accuracies = np.minimum(part.votes.of_answers(slice(None)) / 3.0, 1.0)
     expected = metrics.pavpu(np.exp(draws["log_probabilities"]), accuracies=accuracies).pavpu
     assert found["attention"]["pavpu"]["all"] == pytest.approx(expected)
 

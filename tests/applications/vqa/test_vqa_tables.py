@@ -32,7 +32,8 @@ def compared(folder, models):
 
 
 def test_the_tables_of_deng(tmp_path):
-    found = tables_of("\n\n".join(tables.deng(compared(tmp_path, ["soft", "marginal", "wc"]))))
+    models = ["soft", "marginal", "soft:architecture=mcan", "wc"]
+    found = tables_of("\n\n".join(tables.deng(compared(tmp_path, models))))
     table = found["Table 1 of Deng et al. 2018, VQA"]
     assert [row["model"] for row in table] == ["Soft Attention", "Marginal Likelihood"]
     assert [row["E"] for row in table] == ["-", "Enum"] and table[1]["NLL (nats)"].startswith("2.500")
@@ -42,7 +43,8 @@ def test_the_tables_of_deng(tmp_path):
 
 
 def test_the_tables_of_fan(tmp_path):
-    found = tables_of("\n\n".join(tables.fan(compared(tmp_path, ["soft:architecture=mcan", "wc"]))))
+    models = ["soft", "soft:architecture=mcan", "wc"]
+    found = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
     table = found["Table 2 of Fan et al. 2020; 20 draws, p < 0.05"]
     assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
     assert table[1]["accuracy original, all (%)"].startswith("60.00")

@@ -1,0 +1,82 @@
+"""What a run keeps of its regions: their scale, boxes that can be drawn, which of them are the cells of scenes."""
+
+import types
+
+import numpy as np
+import pytest
+from files import fails
+from program_cases import colored_images
+
+from applications.captioning.options import PROGRAM as CAPTIONING
+from applications.vision import scenes
+from applications.vision.codec import RegionCodec, Sources, boxes_of, named_regions
+from applications.vision.images import Images
+from applications.vision.region_base import MemoryRegions
+from applications.vqa.application import draw_cards
+from applications.vqa.options import PROGRAM as VQA
+
+
+def regions(features, boxes, counts):
+    ids = [str(row) for row in range(len(features))]
+    return MemoryRegions("features", ids, np.array(counts), features.shape[-1], features, boxes)
+
+
+def test_the_scale_is_that_of_training_images_whatever_is_said_about_them():
+    generator = np.random.default_rng(0)
+    features = generator.normal(scale=3.0, size=(40, 4, 50)).astype("float32")
+    features[:, 2:] = 1e3  # no regions
+    features[30:] *= 100.0  # of test
+    sources = Sources(None, regions(features, np.zeros((4, 4), "float32"), [2] * 40))
+    options = types.SimpleNamespace(features="nowhere", max_regions=4, use_boxes=False)
+    codec = RegionCodec.fit(options, sources, [str(row) for row in range(30)] * 2, {})
+    assert codec.scale == pytest.approx(3.0, rel=0.05)
+
+
+def test_boxes_that_are_drawn_have_an_area():
+    """A region at the edge may have none; an image without boxes keeps none."""
+    boxes = np.array([[[1, 0.2, 1, 0.4], [0, 0, 0, 0], [0.5, 0.5, 0.6, 1]], np.zeros((3, 4))], np.float32)
+    sources = Sources(None, regions(np.ones((2, 3, 2), "float32"), boxes, [3, 2]))
+    first, second = boxes_of(RegionCodec(2, 3), sources, [0, 1])
+    assert (first[:, 2:] > first[:, :2]).all() and first.min() >= 0.0 and first.max() <= 1.0
+    np.testing.assert_array_equal(first[2], boxes[0, 2])
+    assert second.shape == (2, 4) and not second.any()
+
+
+def test_cards_of_images_with_different_numbers_of_regions(tmp_path):
+    """And of one without boxes, which is left out."""
+    images = Images("images", ["0", "1", "2"], pixels=colored_images(3))
+    part = types.SimpleNamespace(sources=Sources(images, None))
+    boxes = [[[0, 0, 0.5, 1], [0.5, 0, 1, 1]], [[0, 0, 1, 1]], [[0, 0, 0, 0]]]
+    cards = [
+        {
+            **{"id": str(row), "image": str(row), "question": "what ?", "people": "red 10", "answer": "red"},
+            **{"probability": 0.5, "p": None, "weights": [1.0 / len(box)] * len(box), "boxes": box},
+        }
+        for row, box in enumerate(boxes)
+    ]
+    draw_cards({"soft": cards, "wc": cards[::-1][1:]}, part, tmp_path / "cards.png")
+    assert (tmp_path / "cards.png").stat().st_size > 1000
+    draw_cards({"soft": cards[2:]}, part, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+@pytest.mark.parametrize(
+    "boxes, known", [(scenes.CELL_BOXES, True), (scenes.CELL_BOXES[::-1], False), (scenes.CELL_BOXES[:9], False)]
+)
+def test_which_regions_are_the_cells_of_scenes(boxes, known):
+    """Pointing is known of these alone."""
+    extractor = types.SimpleNamespace(boxes=boxes)
+    assert scenes.are_cells(RegionCodec(3, len(boxes), extractor=extractor)) == known
+    assert not scenes.are_cells(RegionCodec(3, 16))
+
+
+def test_an_unknown_name_among_images(tmp_path):
+    images = Images("images", ["0", "1"], pixels=colored_images(2))
+    codec = RegionCodec(3, 4, extractor=None)
+    fails(lambda: named_regions(codec, ["0", "no"], lambda: Sources(images, None), "lines"), "lines:2:", "'no'")
+
+
+@pytest.mark.parametrize("program", [VQA, CAPTIONING], ids=["vqa", "captioning"])
+def test_a_start_with_another_extractor_is_refused(program):
+    """The features would be those of the run that is started from, whatever the options say."""
+    assert {"network", "grid", "image_size", "weights", "extractor_seed"} <= set(program.codec_options)
