@@ -127,4 +127,6 @@ def fan(comparison):
 def _title(name):
     """Return the paper's name of a model, with the options of its own."""
     model, colon, options = name.partition(":")
-    return MODELS[model.partition("@")[0]].title + (f" ({options})" if colon else "")
+    model, at, start = model.partition("@")
+    title = MODELS[model].title + (f", from {MODELS[start].title}" if at else "")
+    return title + (f" ({options})" if colon else "")

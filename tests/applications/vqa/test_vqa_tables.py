@@ -39,6 +39,9 @@ def test_the_tables_of_deng(tmp_path):
     assert [row["E"] for row in table] == ["-", "Enum"] and table[1]["NLL (nats)"].startswith("2.500")
     assert table[0]["Eval (%)"].startswith("60.00")
     assert found["Table 3 of Deng et al. 2018, right"][0]["entropy of p (nats)"].startswith("0.500")
+    started = tables_of("\n\n".join(tables.deng(compared(tmp_path / "started", ["marginal@soft:units=8", "soft"]))))
+    row = started["Table 1 of Deng et al. 2018, VQA"][0]
+    assert row["model"] == "Marginal Likelihood, from Soft Attention (units=8)"
     assert tables.deng(compared(tmp_path / "none", ["wc", "wf"])) == []
 
 
