@@ -1,18 +1,12 @@
 """Columns of the tables, and the paper's layout."""
 
 from applications.captioning.options import MODELS
-from applications.common.tables import Column, main_table, titled
-
-# Below it an attention is deterministic in effect.
-DETERMINISTIC = 1e-3
+from applications.common.tables import Column, main_table, spread, title_from, titled
 
 
 def deviation(record):
     """Return the standard deviation of the attention weights, in words where there is next to none."""
-    found = record["report"]["attention"].get("weights_sd")
-    if found is None:
-        return None
-    return f"{found:.1e}, effectively deterministic" if found < DETERMINISTIC else f"{found:.4f}"
+    return spread(record["report"]["attention"].get("weights_sd"))
 
 
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
@@ -49,8 +43,4 @@ def fan(comparison):
 
 def _title(name):
     """Return the paper's name of a model, with where it starts from, and the options of its own."""
-    model, at, rest = name.partition("@")
-    start, colon, options = (rest if at else model).partition(":")
-    title = MODELS[model.partition(":")[0]].title
-    title += f", from {MODELS[start].title}" if at else ""
-    return title + (f" ({options})" if colon else "")
+    return title_from(name, lambda model: MODELS[model].title)

@@ -6,6 +6,9 @@ import typing
 
 from applications.common.significance import mean_interval, paired_interval
 
+# Weights whose standard deviation is below it are deterministic in effect.
+DETERMINISTIC = 1e-3
+
 
 @dataclasses.dataclass(frozen=True)
 class Column:
@@ -121,3 +124,23 @@ def interval_text(interval, digits=3):
     if low != low:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def title_from(name, title_of):
+    """Return the name of an entry of `compare` for a table: of its model, what it starts from, its own options.
+
+    Args:
+        name: MODEL[@START][:options].
+        title_of: Function from a model's name to its title.
+    """
+    model, at, rest = name.partition("@")
+    start, colon, options = (rest if at else model).partition(":")
+    title = title_of(model.partition(":")[0]) + (f", from {title_of(start)}" if at else "")
+    return title + (f" ({options})" if colon else "")
+
+
+def spread(deviation):
+    """Return the standard deviation of weights that are drawn, in words where there is next to none; or `None`."""
+    if deviation is None:
+        return None
+    return f"{deviation:.1e}, effectively deterministic" if deviation < DETERMINISTIC else f"{deviation:.4f}"

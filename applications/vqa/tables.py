@@ -1,11 +1,8 @@
 """Columns of the tables, and the papers' layouts."""
 
-from applications.common.tables import Column, main_table, titled
+from applications.common.tables import Column, main_table, spread, title_from, titled
 from applications.vqa.evaluation import TYPES
 from applications.vqa.options import MODELS
-
-# Below it an attention is deterministic in effect.
-DETERMINISTIC = 1e-3
 
 
 def last_kind(record, noisy=False):
@@ -17,10 +14,7 @@ def last_kind(record, noisy=False):
 
 def deviation(record):
     """Return the standard deviation of the attention weights, in words where there is next to none."""
-    found = record["report"].get("weights_sd")
-    if found is None:
-        return None
-    return f"{found:.1e}, effectively deterministic" if found < DETERMINISTIC else f"{found:.4f}"
+    return spread(record["report"].get("weights_sd"))
 
 
 def pavpu(kind="all", noisy=False):
@@ -126,7 +120,4 @@ def fan(comparison):
 
 def _title(name):
     """Return the paper's name of a model, with the options of its own."""
-    model, colon, options = name.partition(":")
-    model, at, start = model.partition("@")
-    title = MODELS[model].title + (f", from {MODELS[start].title}" if at else "")
-    return title + (f" ({options})" if colon else "")
+    return title_from(name, lambda model: MODELS[model].title)
