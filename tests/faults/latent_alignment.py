@@ -271,9 +271,17 @@ FAULTS = [
     Fault(
         "hard attention: padded words have a draw",
         "latent_alignment/reward_to_go.py",
-        '        drawn = _counted(ops.sum(ops.cast(weights, "float32") * log_p, axis=-1), mask)\n',
-        '        drawn = ops.sum(ops.cast(weights, "float32") * log_p, axis=-1)\n        mask = None\n',
+        "        drawn = _counted(ops.sum(weights * log_p, axis=-1), mask)\n",
+        "        drawn = ops.sum(weights * log_p, axis=-1)\n        mask = None\n",
         (REWARD,),
         "under_masks",
+    ),
+    Fault(
+        "hard attention: the weights of another alignment pass for a draw",
+        "latent_alignment/reward_to_go.py",
+        "largest > 0.99",
+        "largest > -1.0",
+        (REWARD,),
+        "no_draw",
     ),
 ]

@@ -25,8 +25,8 @@ FAULTS = [
     Fault(
         "programs: adamw without a decay",
         OPTIMIZERS,
-        "    decay = {} if options.weight_decay is None else {",
-        "    decay = {",
+        "    own = {} if options.weight_decay is None else {",
+        "    own = {",
         (COMMON + "test_fit_options.py",),
         "an_optimizer",
     ),
