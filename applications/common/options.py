@@ -140,49 +140,6 @@ class FitOptions:
 
 
 @dataclasses.dataclass
-class BayesianOptions:
-    """Drawn weights (Fan et al. 2020)"""
-
-    weibull_k: PositiveFloat = 5.0
-    """Shape of the Weibull weights; the larger, the less they vary."""
-    lognormal_sigma: PositiveFloat = 0.3
-    """Standard deviation of the logarithm of lognormal weights."""
-    prior_beta: PositiveFloat = 1e-6
-    """Rate of the Gamma prior of Weibull weights."""
-    prior_sigma: PositiveFloat = 1.0
-    """Standard deviation of the prior of lognormal weights."""
-    prior_hidden_units: Positive = 5
-    """Width of the network that reads the prior off the keys."""
-    kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL of drawn weights."""
-    annealing_rate: NotNegativeFloat = 1.0
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
-
-    def alignment(self, name, tau=1.0):
-        """Return the alignment of that name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
-        import keras_vattn
-
-        return {
-            "weibull": lambda: keras_vattn.Weibull(self.weibull_k),
-            "lognormal": lambda: keras_vattn.LogNormal(self.lognormal_sigma),
-            "dirichlet": keras_vattn.Dirichlet,
-            "gumbel_softmax": lambda: keras_vattn.GumbelSoftmax(tau),
-        }[name]()
-
-    def prior(self):
-        """Return the contextual prior."""
-        import keras_vattn
-
-        return keras_vattn.ContextualPrior(self.prior_hidden_units, beta=self.prior_beta, sigma=self.prior_sigma)
-
-    def annealing(self):
-        """Return the annealing of the KL, or `None`."""
-        import keras_vattn
-
-        return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
-
-
-@dataclasses.dataclass
 class EvaluateOptions:
     """Report on a part of the data of a run."""
 

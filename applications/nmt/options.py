@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Literal
 
+from applications.common.bayesian_options import BayesianOptions
 from applications.common.errors import InputError
 from applications.common.inference import Inference
 from applications.common.options import (
-    BayesianOptions,
     CompareOptions,
     Dropout,
     ExportOptions,
