@@ -211,23 +211,13 @@ def _alignment(given, kind):
     """Return the options of an attention that concern its alignment and its KL."""
     if kind.alignment == "categorical":
         return {"alignment": keras_vattn.Categorical()}
-    known = {
-        name: given.value(name, kind)
-        for name in ("weibull_k", "lognormal_sigma", "prior_beta", "prior_sigma", "annealing_rate")
-    }
-    if kind.alignment == "weibull":
-        alignment = keras_vattn.Weibull(known["weibull_k"])
-        prior = keras_vattn.ContextualPrior(given.prior_hidden_units, beta=known["prior_beta"], name="prior")
-    else:
-        alignment = keras_vattn.LogNormal(known["lognormal_sigma"])
-        prior = keras_vattn.ContextualPrior(given.prior_hidden_units, sigma=known["prior_sigma"], name="prior")
-    rate = known["annealing_rate"]
+    drawn = given.of_model(kind.published)
     return {
-        "alignment": alignment,
-        "prior": prior,
-        "kl_weight": given.kl_weight,
+        "alignment": drawn.alignment(kind.alignment),
+        "prior": drawn.prior(),
+        "kl_weight": drawn.kl_weight,
         "kl_reduction": given.kl_reduction,
-        "kl_annealing": keras_vattn.LogisticAnnealing(0.0, rate) if rate else None,
+        "kl_annealing": drawn.annealing(),
     }
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 from applications.common.options import (
     CompareOptions,
@@ -16,7 +17,6 @@ from applications.common.options import (
     NotNegative,
     NotNegativeFloat,
     Positive,
-    PositiveFloat,
     RunOptions,
     Seed,
     group,
@@ -114,7 +114,7 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions:
+class AlignmentOptions(PublishedOptions):
     """Attention; none for the value that the paper has for the model"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
@@ -122,27 +122,8 @@ class AlignmentOptions:
     after the expected regions, at the cost of a second decoder."""
     entropy_weight: NotNegativeFloat = 0.0
     """Factor on the entropy of p, which is added to the bound of the model hard."""
-    weibull_k: PositiveFloat | None = None
-    """Shape of the Weibull weights; the larger, the less they vary."""
-    lognormal_sigma: PositiveFloat | None = None
-    """Standard deviation of the logarithm of lognormal weights."""
-    prior_beta: PositiveFloat | None = None
-    """Rate of the Gamma prior of Weibull weights."""
-    prior_sigma: PositiveFloat | None = None
-    """Standard deviation of the prior of lognormal weights."""
-    prior_hidden_units: Positive = 10
-    """Width of the network that reads the prior off the regions."""
-    kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
     """sum: the ELBO of a caption. query_mean, mean: divided by the words, or by all pairs of a word and a region."""
-    annealing_rate: NotNegativeFloat | None = None
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
-
-    def value(self, name, model):
-        """Return the value of an option for a `Model`: the given one, the published one, or `None`."""
-        given = getattr(self, name)
-        return model.published.get(name) if given is None else given
 
 
 @dataclasses.dataclass

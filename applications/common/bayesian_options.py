@@ -46,3 +46,31 @@ class BayesianOptions:
         import keras_vattn
 
         return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
+
+
+@dataclasses.dataclass
+class PublishedOptions:
+    """Attention; none for the value that the paper has for the model"""
+
+    weibull_k: PositiveFloat | None = None
+    """Shape of the Weibull weights; the larger, the less they vary."""
+    lognormal_sigma: PositiveFloat | None = None
+    """Standard deviation of the logarithm of lognormal weights."""
+    prior_beta: PositiveFloat | None = None
+    """Rate of the Gamma prior of Weibull weights."""
+    prior_sigma: PositiveFloat | None = None
+    """Standard deviation of the prior of lognormal weights."""
+    prior_hidden_units: Positive = 10
+    """Width of the network that reads a contextual prior off the keys."""
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL."""
+    annealing_rate: NotNegativeFloat | None = None
+    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
+
+    def of_model(self, published):
+        """Return the `BayesianOptions` of a model that has published values, a dictionary."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PublishedOptions)}
+        known = {name: value for name, value in given.items() if value is not None}
+        names = {field.name for field in dataclasses.fields(BayesianOptions)}
+        published = {name: value for name, value in published.items() if name in names}
+        return BayesianOptions(**{"annealing_rate": 0.0, **published, **known})

@@ -240,29 +240,20 @@ def _alignment(options):
     model, given = MODELS[options.model], options.alignment
     if model.distribution is None:
         return {}
-    known = {
-        name: given.value(name, model)
-        for name in ("weibull_k", "lognormal_sigma", "prior_alpha", "prior_beta", "prior_sigma", "annealing_rate")
+    drawn = given.of_model(model.published)
+    found = {
+        "alignment": drawn.alignment(model.distribution),
+        "kl_weight": drawn.kl_weight,
+        "kl_reduction": given.kl_reduction,
     }
-    if model.distribution == "weibull":
-        alignment = keras_vattn.Weibull(**_some(k=known["weibull_k"]))
-    else:
-        alignment = keras_vattn.LogNormal(**_some(sigma=known["lognormal_sigma"]))
-    found = {"alignment": alignment, "kl_weight": given.kl_weight, "kl_reduction": given.kl_reduction}
     if model.prior is None:
         return found
-    shared = _some(beta=known["prior_beta"], sigma=known["prior_sigma"])
     if model.prior == "contextual":
-        found["prior"] = keras_vattn.ContextualPrior(given.prior_hidden_units, **shared)
+        prior = drawn.prior()
     else:
-        found["prior"] = keras_vattn.FixedPrior(**_some(alpha=known["prior_alpha"]), **shared)
-    if known["annealing_rate"]:
-        found["kl_annealing"] = keras_vattn.LogisticAnnealing(0.0, known["annealing_rate"])
-    return found
-
-
-def _some(**values):
-    return {name: value for name, value in values.items() if value is not None}
+        alpha = model.published.get("prior_alpha", 1.0) if given.prior_alpha is None else given.prior_alpha
+        prior = keras_vattn.FixedPrior(alpha=alpha, beta=drawn.prior_beta, sigma=drawn.prior_sigma)
+    return {**found, "prior": prior, "kl_annealing": drawn.annealing()}
 
 
 def _seed(options, index):

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
+from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 from applications.common.options import (
     Bound,
@@ -182,36 +183,19 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions:
+class AlignmentOptions(PublishedOptions):
     """Attention; none for the value that the paper has for the model"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """What is subtracted from the value of a draw, in models with a score function."""
-    weibull_k: PositiveFloat | None = None
-    """Shape of the Weibull weights; the larger, the less they vary."""
-    lognormal_sigma: PositiveFloat | None = None
-    """Standard deviation of the logarithm of lognormal weights."""
     prior_alpha: PositiveFloat | None = None
     """Shape of the fixed Gamma prior of Weibull weights."""
-    prior_beta: PositiveFloat | None = None
-    """Rate of the Gamma prior of Weibull weights."""
-    prior_sigma: PositiveFloat | None = None
-    """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 20
     """Width of the network that reads a contextual prior off the keys."""
-    kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
     """mean: divided by all pairs of a query and a key, as in the code whose values the models of Fan et al. 2020 have.
     query_mean: by the queries. sum: the ELBO of an example, with which a contextual prior of these values pulls the
     keys towards each other."""
-    annealing_rate: NotNegativeFloat | None = None
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
-
-    def value(self, name, model):
-        """Return the value of an option for a `Model`: the given one, the published one, or `None`."""
-        given = getattr(self, name)
-        return model.published.get(name) if given is None else given
 
 
 @dataclasses.dataclass
