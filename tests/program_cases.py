@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import tensorflow as tf
+from image_cases import array_of, caption_table, colored_images, question_table
 
 from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.common.command_line import main
@@ -215,39 +216,6 @@ def table_of(pairs):
     return "".join(f"{source}\t{target}\n" for source, target in (("source", "target"), *pairs))
 
 
-COLORS = {"red": (220, 20, 20), "green": (20, 180, 20), "blue": (20, 20, 220)}
-
-
-def color_of(row):
-    return list(COLORS)[row % 3]
-
-
-def colored_images(count):
-    """Images (count, 8, 8, 3) with a quarter in a colour: which quarter and which colour the row says."""
-    images = np.full((count, 8, 8, 3), 230, np.uint8)
-    for row, image in enumerate(images):
-        x, y = 4 * (row % 2), 4 * (row // 2 % 2)
-        image[y : y + 4, x : x + 4] = COLORS[color_of(row)]
-    return images
-
-
-def array_of(array):
-    """The bytes of an .npz of one array."""
-    file = io.BytesIO()
-    np.savez(file, array)
-    return file.getvalue()
-
-
-def question_table(rows):
-    """Questions about `colored_images`, a table."""
-    lines = ["image\tquestion\tanswer"]
-    for row in rows:
-        color = color_of(row)
-        lines += [f"{row}\twhat color is it ?\t{color}", f"{row}\tis it red ?\t{'yes' if color == 'red' else 'no'}"]
-        lines += [f"{row}\tis it {color} ?\tyes", f"{row}\thow many {color} things are there ?\tone"]
-    return "".join(f"{line}\n" for line in lines)
-
-
 def numbers(rows, seed=0):
     """Return lines of examples of spotlight."""
     steps = np.random.default_rng(seed).normal(size=(rows, 6, 4)).round(2)
@@ -358,15 +326,6 @@ VQA_CASE = Case(
     outputs=("answers",),
     quality=("val_nll", "val_accuracy"),
 )
-
-
-def caption_table(rows):
-    """Captions of `colored_images`, a table."""
-    lines = ["image\tcaption"]
-    for row in rows:
-        place = f"{('top', 'bottom')[row // 2 % 2]} {('left', 'right')[row % 2]}"
-        lines += [f"{row}\ta {color_of(row)} square", f"{row}\tThere is a {color_of(row)} square {place} ."]
-    return "".join(f"{line}\n" for line in lines)
 
 
 CAPTIONING_CASE = Case(

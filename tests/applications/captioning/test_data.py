@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from application_cases import changed
 from captioning_cases import options_of, run_of, scene_values
-from program_cases import CAPTIONING_CASE, color_of, colored_images
+from image_cases import color_of, colored_images
+from program_cases import CAPTIONING_CASE
 
 from applications.captioning import data
 from applications.captioning.application import APPLICATION

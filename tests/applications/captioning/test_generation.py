@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from captioning_cases import EVERY_MODEL
 from captioning_cases import run_of as untrained
-from program_cases import CAPTIONING_CASE, colored_images
+from image_cases import colored_images
+from program_cases import CAPTIONING_CASE
 
 from applications.captioning.application import APPLICATION
 from applications.captioning.generation import Captioner

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 from files import fails
-from program_cases import colored_images
+from image_cases import colored_images
 
 from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.vision import scenes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from files import fails
-from program_cases import colored_images
+from image_cases import colored_images
 from vqa_cases import run_of
 
 from applications.vision import codec
