@@ -140,7 +140,7 @@ FAULTS = [
         "applications/vision/region_table.py",
         'tab != b"\\t" or stop > size or (end is None and stop < size)',
         'tab != b"\\t" or stop > size',
-        ("tests/applications/vision/test_regions.py",),
+        ("tests/applications/vision/test_region_files.py",),
         "bad_tables",
     ),
     Fault(
