@@ -108,7 +108,7 @@ FAULTS = [
         "applications/vision/word_detectors.py",
         "log_softplus = ops.where(logits < _SMALL, logits, ops.log(ops.softplus(safe)))",
         "log_softplus = ops.log(ops.softplus(logits))",
-        ("tests/applications/vision/test_extractors.py",),
+        ("tests/applications/vision/test_word_detectors.py",),
         "noisy_or",
     ),
     Fault(

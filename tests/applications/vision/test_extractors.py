@@ -1,8 +1,6 @@
 """From pixels to features of regions: what they are of, and that they are the same wherever they are made."""
 
-import contextlib
 import dataclasses
-import io
 import itertools
 import json
 import shutil
@@ -10,9 +8,9 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import sklearn.metrics
 import tensorflow as tf
 from files import fails, write
+from word_cases import CELLS, IMAGES, OPTIONS, PIXELS, SIDE, WORDS, trained
 
 from applications.common.serving import in_graph, save_module
 from applications.vision import extractors, word_detectors
@@ -21,42 +19,6 @@ from applications.vision.features import extractor_beside, read_words, write_fea
 from applications.vision.images import Images, open_images
 from applications.vision.options import ExtractorOptions, FeaturesOptions
 from applications.vision.regions import open_regions
-
-COLOURS = {
-    "red": (220, 30, 30),
-    "green": (20, 200, 40),
-    "blue": (30, 40, 220),
-    "yellow": (230, 220, 20),
-    "black": (5, 5, 5),
-}
-CELLS, SIDE = 3, 24
-
-
-def squares(count, seed=0):
-    """Return images with two squares of other colours, each in a cell of its own, with their colours and cells."""
-    generator = np.random.default_rng(seed)
-    pixels = generator.integers(100, 140, (count, SIDE, SIDE, 3)).astype(np.uint8)
-    places = []
-    for image in pixels:
-        names = generator.permutation(list(COLOURS))[:2].tolist()
-        cells = [divmod(int(cell), CELLS) for cell in generator.permutation(CELLS**2)[:2]]
-        for name, (row, column) in zip(names, cells, strict=True):
-            image[8 * row + 1 : 8 * row + 7, 8 * column + 1 : 8 * column + 7] = COLOURS[name]
-        places.append(dict(zip(names, cells, strict=True)))
-    return pixels, places
-
-
-PIXELS, PLACES = squares(150)
-IMAGES = Images("squares", [f"i{row}" for row in range(len(PIXELS))], pixels=PIXELS)
-WORDS = {f"i{row}": ["a", "square", *places] for row, places in enumerate(PLACES)}
-OPTIONS = ExtractorOptions(network="words", image_size=SIDE, grid=CELLS, feature_units=12, extractor_epochs=12)
-
-
-def trained():
-    """Return word detectors, and what their training says."""
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        detectors = word_detectors.train_detectors(PIXELS, list(WORDS.values()), OPTIONS)
-    return detectors, said.getvalue().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -114,105 +76,6 @@ def test_windows_are_seen_on_their_own(cells, starts):
         np.testing.assert_allclose(extractor.boxes[region] * 12, [x, y, x + 6, y + 6], atol=1e-5)
     np.testing.assert_allclose(features[:, -1], images.mean(axis=(1, 2)), rtol=1e-5)
     assert extractor.boxes[-1].tolist() == [0, 0, 1, 1]
-
-
-def test_words_are_learned_and_found_where_they_are(detectors):
-    assert detectors.vocabulary == sorted(COLOURS, key=lambda word: (-sum(word in x for x in PLACES), word))
-    assert detectors.average_precision.keys() == COLOURS.keys()
-    assert min(detectors.average_precision.values()) > 0.95
-    # Two of five colours are in an image; a random order of few images is better than their share.
-    assert 0.4 < detectors.chance < 0.6
-    others, places = squares(60, seed=1)
-    log_odds = keras.ops.convert_to_numpy(detectors.cells(others.astype(np.float32)))
-    best = log_odds.reshape(len(others), CELLS**2, -1).argmax(axis=1)
-    found = [
-        divmod(int(best[row, detectors.vocabulary.index(word)]), CELLS) == cell
-        for row, cells in enumerate(places)
-        for word, cell in cells.items()
-    ]
-    assert np.mean(found) > 0.9
-
-
-def test_training_says_how_it_goes_and_repeats_itself(once):
-    (first, lines), (again, repeated) = once, trained()
-    assert [line.partition(", loss ")[0] for line in lines[:-1]] == [f"words: epoch {n}/12" for n in range(1, 13)]
-    assert lines[-1] == (
-        f"words: average precision {np.mean(list(first.average_precision.values())):.3f}, {first.chance:.3f} by "
-        "chance, of 5 of 5 words on 15 images that are held out"
-    )
-    assert repeated == lines
-    same, repeated = (each.network.get_weights() for each in (first, again))
-    assert all(np.array_equal(x, y) for x, y in zip(same, repeated, strict=True))
-
-
-def test_the_first_weights_depend_on_the_seed_and_say_how_frequent_words_are():
-    shares = np.array([0.02, 0.4, 1.0, 0.0], np.float32)
-    models = [word_detectors.build(dataclasses.replace(OPTIONS, extractor_seed=seed), shares) for seed in (0, 0, 1)]
-    kernels = [each.network.get_weights()[0] for each in models]
-    assert np.array_equal(kernels[0], kernels[1]) and not np.array_equal(kernels[0], kernels[2])
-    cells = models[0].cells.layers[-1]
-    cells.kernel.assign(cells.kernel * 0.0)
-    found = keras.ops.sigmoid(models[0].training(PIXELS[:1].astype(np.float32)))[0]
-    np.testing.assert_allclose(found, shares, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "side, cells, expected", [(24, 3, 3), (25, 3, 3), (40, 3, 5), (6, 3, 3), (30, 4, 7), (13, 2, 3)]
-)
-def test_the_last_map_has_the_cells_of_the_grid_at_least(side, cells, expected):
-    options = dataclasses.replace(OPTIONS, image_size=side, grid=cells)
-    network = word_detectors.build(options, np.array([0.5])).network
-    assert network.output_shape == (None, expected, expected, 12)
-
-
-def test_words_of_few_images_or_of_most_are_not_learned():
-    counts = {"most": 19, "many": 18, ".": 9, "b": 10, "half": 10, "a": 10, "five": 5, "four": 4}
-    words = [[word for word, count in counts.items() for _ in range(2) if row < count] for row in range(20)]
-    assert word_detectors.vocabulary_of(words) == ["many", "a", "b", "half", "five"]
-    fails(
-        lambda: word_detectors.train_detectors(PIXELS[:8], [["a", "b"]] * 8, OPTIONS),
-        "--network: words needs a word that is said about 5 images at least, and not about nearly all. ",
-        "Received: 2 words about 8 images",
-    )
-
-
-def test_a_handful_of_images_is_enough_to_train(capsys):
-    options = dataclasses.replace(OPTIONS, extractor_epochs=1)
-    words = [["a"], ["a"], ["a"], ["a"], ["a"], []]
-    assert word_detectors.train_detectors(PIXELS[:6], words, options).vocabulary == ["a"]
-    assert capsys.readouterr().out.endswith(" of 1 of 1 words on 1 images that are held out\n")
-
-
-def test_the_noisy_or_is_that_of_the_probabilities():
-    logits = np.random.default_rng(0).normal(-2.0, 3.0, (4, 3, 3, 5))
-    present = 1.0 - np.prod(1.0 / (1.0 + np.exp(logits)), axis=(1, 2))
-    expected = np.log(present) - np.log1p(-present)
-    found = word_detectors.noisy_or(tf.constant(logits, tf.float32))
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4)
-
-
-def test_the_noisy_or_holds_out_large_log_odds():
-    logits = tf.constant([[[[-1e4, 1e4, -90.0, 0.0, -14.9, -15.1]]], [[[1e4, -1e4, 80.0, 20.0, -15.1, -14.9]]]])
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        found = word_detectors.noisy_or(tf.tile(logits, (1, 2, 2, 1)))
-    # Four cells of equal log-odds: four times the odds where they are small, and the sum where they are large.
-    small, large = np.log(4.0), 4.0
-    expected = [[-1e4 + small, 1e4 * large, -90 + small, np.log(15.0), -14.9 + small, -15.1 + small]]
-    np.testing.assert_allclose(found[:1], expected, rtol=1e-6)
-    np.testing.assert_allclose(tape.gradient(found, logits)[0, 0, 0], [1, 4, 1, 4 * 8 / 15, 1, 1], rtol=1e-5)
-
-
-def test_average_precision():
-    generator = np.random.default_rng(0)
-    for digits in (1, 6):
-        truth, scores = generator.random(40) < 0.3, generator.random(40).round(digits)
-        expected = sklearn.metrics.average_precision_score(truth, scores)
-        assert word_detectors.average_precision(truth, scores) == pytest.approx(expected)
-    orders = [np.isin(np.arange(5), true) for true in itertools.combinations(range(5), 2)]
-    mean = np.mean([word_detectors.average_precision(truth, -np.arange(5)) for truth in orders])
-    assert word_detectors.random_precision(2, 5) == pytest.approx(mean)
-    assert word_detectors.random_precision(1, 1) == 1.0
 
 
 def test_what_the_network_words_is_trained_on(monkeypatch):
