@@ -36,10 +36,12 @@ class BayesianOptions:
         }[name]()
 
     def prior(self):
-        """Return the contextual prior."""
+        """Return the contextual prior, with a name that does not depend on what the process made before."""
         import keras_vattn
 
-        return keras_vattn.ContextualPrior(self.prior_hidden_units, beta=self.prior_beta, sigma=self.prior_sigma)
+        return keras_vattn.ContextualPrior(
+            self.prior_hidden_units, beta=self.prior_beta, sigma=self.prior_sigma, name="prior"
+        )
 
     def annealing(self):
         """Return the annealing of the KL, or `None`."""
