@@ -56,12 +56,6 @@ class Captioning(Application):
     def compile(self, run):
         return {"loss": keras_vattn.NegativeBound(ignore_class=PAD), "metrics": [WordPerplexity()]}
 
-    def batches(self, run, part, first_epoch=None):
-        return part.batches(run.options, first_epoch)
-
-    def num_batches(self, run, part):
-        return part.num_batches(run.options.fit.batch_size)
-
     def score(self, row):
         # Without the KL, which with a tiny beta is all of the loss.
         return row["val_perplexity"]

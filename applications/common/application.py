@@ -79,7 +79,7 @@ class Application:
         raise NotImplementedError
 
     def batches(self, run, part, first_epoch=None):
-        """Return batches of a part, an entry of `run.data`, as a `tf.data.Dataset`.
+        """Return batches of a part, as a `tf.data.Dataset`: `part.batches(run.options, first_epoch)`.
 
         Args:
             run: `Run`.
@@ -87,11 +87,11 @@ class Application:
             first_epoch: `None` for all examples once, in their order. For training the number of the epoch to begin
                 with: a `tf.data.Dataset` without an end, whose order depends on the seed and the epoch alone.
         """
-        raise NotImplementedError
+        return part.batches(run.options, first_epoch)
 
     def num_batches(self, run, part):
-        """Return how many batches an epoch of a part has."""
-        raise NotImplementedError
+        """Return how many batches an epoch of a part has: `part.num_batches` of the batch size."""
+        return part.num_batches(run.options.fit.batch_size)
 
     def score(self, row):
         """Return what early stopping, the best weights and the schedule plateau look at, of a row of the history: the

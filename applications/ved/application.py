@@ -119,9 +119,6 @@ class Ved(Application):
     def batches(self, run, part, first_epoch=None):
         return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
 
-    def num_batches(self, run, part):
-        return part.num_batches(run.options.fit.batch_size)
-
     def callbacks(self, run):
         return [DecodeValidation(run)]
 

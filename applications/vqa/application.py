@@ -61,12 +61,6 @@ class Vqa(Application):
     def compile(self, run):
         return {"loss": keras_vattn.NegativeBound()}
 
-    def batches(self, run, part, first_epoch=None):
-        return part.batches(run.options, first_epoch)
-
-    def num_batches(self, run, part):
-        return part.num_batches(run.options.fit.batch_size)
-
     def score(self, row):
         # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
         return row["val_nll"]
