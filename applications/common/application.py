@@ -35,14 +35,12 @@ class Application:
         curves: Dictionary from columns of history.csv to their labels: quality, drawn beside the losses and the KLs.
         layouts: Dictionary from names of `compare --layout` to functions of a `compare.Comparison` that return
             Markdown, the tables of a paper for instance.
-        example: What a user may give `generate` first.
     """
 
     program = None
     columns = ()
     curves = {}
     layouts = {}
-    example = None
 
     def read(self, options):
         """Return the data that the options describe: a dictionary with "train", "valid" and, perhaps, "test".
@@ -129,7 +127,7 @@ class Application:
 
     def example_of(self, part):
         """Return what a user may give `generate` first, after a report on an encoded part; `None` for nothing."""
-        return self.example
+        return None
 
     def report(self, run, part, record, outputs):
         """Write what is worth reading into `run.folder`, pictures too, and return lines for report.txt."""

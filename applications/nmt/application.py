@@ -33,7 +33,6 @@ class Nmt(Application):
     columns = tables.COLUMNS
     curves = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
     layouts = {"deng": tables.deng, "fan": tables.fan}
-    example = "Am dritten Mai kommt der Zug um halb fünf an ."
 
     def read(self, options):
         return data.load(options)
@@ -98,6 +97,9 @@ class Nmt(Application):
             f"{record['report']['num_sentences']} {record['split']} sentences, inference "
             f"{record['report']['inference']}; {translation['bleu_signature']}; {translation['chrf_signature']}"
         )
+
+    def example_of(self, part):
+        return part.pairs.sources[0]
 
     def report(self, run, part, record, outputs):
         found, drawn = pictured(run, part)

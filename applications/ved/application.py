@@ -81,7 +81,6 @@ class Ved(Application):
         "table_2": paper_table(tuple(FIGURES)),
         "table_4": paper_table(("bleu_2", "entropy", "dist_1", "dist_2")),
     }
-    example = "in Kenya , the first day of the week is Sunday ."
 
     def read(self, options):
         return data.load(options)
@@ -141,6 +140,9 @@ class Ved(Application):
     def heading(self, record):
         report = record["report"]
         return f"{report['num_sources']} {record['split']} sources; {report['map']['bleu_signature']}"
+
+    def example_of(self, part):
+        return part.pairs.sources[0]
 
     def report(self, run, part, record, outputs):
         self._draw(run, outputs)
