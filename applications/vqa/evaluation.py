@@ -3,6 +3,8 @@
 Shapes: N questions, V answers, R regions, M draws.
 """
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -10,7 +12,8 @@ import keras_vattn
 from applications.common.progress import progress
 from applications.vision import scenes
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
-from keras_vattn import metrics
+from keras_vattn import metrics, random
+from keras_vattn.draws.model_noise import ModelNoise
 
 TYPES = ("yes/no", "number", "other")
 # Questions whose attention weights are drawn for their standard deviation.
@@ -150,17 +153,12 @@ def gradient_norms(run, part):
     model = run.models.training
     inputs, _ = next(iter(part.batches(run.options, first_epoch=0)))
     variables = [variable.value for variable in model.trainable_variables]
-    # A report leaves the model's state as it is, and equal reports have equal draws.
-    states = [(variable, variable.numpy()) for variable in model.non_trainable_variables]
-    for variable, _ in states:
-        if variable.path.endswith("seed_generator_state"):
-            variable.assign(np.full(variable.shape, _SEED))
-    with tf.GradientTape(persistent=True) as tape:
+    draws = run.options.dropout or keras_vattn.stochastic_layers(model)
+    noise = ModelNoise(model, dropout=True).drawn_from(random.as_seed(_SEED)) if draws else contextlib.nullcontext()
+    with noise, tf.GradientTape(persistent=True) as tape:
         # Terms that a gradient of draws needs are there in training alone.
         likelihood = tf.reduce_mean(model(inputs, training=True))
         divergence = sum(model.losses, tf.zeros(()))
-    for variable, state in states:
-        variable.assign(state)
     found = {}
     for name, value in (("likelihood", likelihood), ("kl", divergence)):
         gradients = tape.gradient(value, variables, unconnected_gradients="zero")

@@ -99,14 +99,20 @@ def test_pavpu_counts_votes(run):
     assert found["attention"]["pavpu"]["all"] == pytest.approx(expected)
 
 
+def states(run):
+    return [variable.numpy() for variable in run.models.training.variables]
+
+
 def test_gradients_and_deviations(tmp_path):
     """A model without a KL has no gradient of one; the larger k, the less weights vary."""
     deviations = []
     for k in (5.0, 1e4):
         run = run_of(tmp_path, model="wc", weibull_k=k, **MCAN)
         deviations.append(weights_deviation(run, run.data["test"]))
-        norms = gradient_norms(run, run.data["test"])
+        norms, before = gradient_norms(run, run.data["test"]), states(run)
         assert norms["likelihood"] > 0 and norms["kl"] > 0
+        assert gradient_norms(run, run.data["test"]) == norms
+        assert all(map(np.array_equal, before, states(run)))
     assert deviations[0] > 0.02 and deviations[1] < 1e-3
     run = run_of(tmp_path, model="soft")
     assert gradient_norms(run, run.data["test"])["kl"] == 0.0
