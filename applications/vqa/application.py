@@ -90,11 +90,11 @@ class Vqa(Application):
 
     def heading(self, record):
         report = record["report"]
-        conditions = tables.conditions(record)
-        return (
+        found = (
             f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
-            f"{conditions and f'; uncertainty: {conditions}'}"
         )
+        conditions = tables.conditions(record)
+        return f"{found}; uncertainty: {conditions}" if conditions else found
 
     def example_of(self, part):
         return f"{part.questions.images[0]}\t{part.questions.texts[0]}"

@@ -137,18 +137,13 @@ def _questions(path, entries, skip_invalid, skipped=0):
     found = Questions([], [], [], [], [], skipped=skipped)
     for number, (question_id, image, text, votes, kind) in enumerate(entries, start=1):
         place = f"{path}: question {number if question_id is None else question_id}"
-        strange = next((value for value in (image, text, *votes) if not _is_text(value)), "")
-        text, votes = " ".join(str(text).split()), [normalize_answer(str(vote)) for vote in votes]
-        has_word = any(map(str.isalnum, text))
-        if strange != "" or not has_word or not any(votes):
+        fault = _fault_of(image, text, votes)
+        if fault is not None:
             if not skip_invalid:
-                fault = (
-                    "it has no word" if not has_word else "nothing is left of its answer in the official normal form"
-                )
-                fault = fault if strange == "" else f"expected text. Received: {strange!r}"
                 raise InputError(f"{place}: {fault}. Mend it, or leave such questions out with --skip-invalid.")
             found.skipped += 1
             continue
+        text, votes = " ".join(str(text).split()), [normalize_answer(str(vote)) for vote in votes]
         # Nobody is left out of ten: an answer without a word stays one that no model gives.
         found.votes.append(votes * NUM_VOTES if len(votes) == 1 else votes)
         found.ids.append(str(number if question_id is None else question_id))
@@ -163,9 +158,17 @@ def _questions(path, entries, skip_invalid, skipped=0):
     return found
 
 
-def _is_text(value):
-    """Return whether a value is a text or a number: a null of a file is no answer."""
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+def _fault_of(image, text, votes):
+    """Return what is wrong with a question, in words, or `None`."""
+    for value in (image, text, *votes):
+        # A number may be meant; a null of a file is no answer.
+        if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+            return f"expected text. Received: {value!r}"
+    if not any(map(str.isalnum, str(text))):
+        return "it has no word"
+    if not any(normalize_answer(str(vote)) for vote in votes):
+        return "nothing is left of its answer in the official normal form"
+    return None
 
 
 def _type_of(answer):
