@@ -9,7 +9,7 @@ from applications.vision import word_detectors
 from applications.vision.images import Images
 from applications.vision.options import ExtractorOptions
 
-COLOURS = {
+COLORS = {
     "red": (220, 30, 30),
     "green": (20, 200, 40),
     "blue": (30, 40, 220),
@@ -25,10 +25,10 @@ def squares(count, seed=0):
     pixels = generator.integers(100, 140, (count, SIDE, SIDE, 3)).astype(np.uint8)
     places = []
     for image in pixels:
-        names = generator.permutation(list(COLOURS))[:2].tolist()
+        names = generator.permutation(list(COLORS))[:2].tolist()
         cells = [divmod(int(cell), CELLS) for cell in generator.permutation(CELLS**2)[:2]]
         for name, (row, column) in zip(names, cells, strict=True):
-            image[8 * row + 1 : 8 * row + 7, 8 * column + 1 : 8 * column + 7] = COLOURS[name]
+            image[8 * row + 1 : 8 * row + 7, 8 * column + 1 : 8 * column + 7] = COLORS[name]
         places.append(dict(zip(names, cells, strict=True)))
     return pixels, places
 

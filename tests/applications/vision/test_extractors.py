@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from files import fails, write
-from word_cases import CELLS, IMAGES, OPTIONS, PIXELS, SIDE, WORDS, trained
+from word_cases import CELLS, IMAGES, OPTIONS, PIXELS, SIDE, WORDS
 
 from applications.common.serving import in_graph, save_module
 from applications.vision import extractors, word_detectors
@@ -19,16 +19,6 @@ from applications.vision.features import extractor_beside, read_words, write_fea
 from applications.vision.images import Images, open_images
 from applications.vision.options import ExtractorOptions, FeaturesOptions
 from applications.vision.regions import open_regions
-
-
-@pytest.fixture(scope="module")
-def once():
-    return trained()
-
-
-@pytest.fixture
-def detectors(once):
-    return once[0]
 
 
 @pytest.fixture(scope="module")

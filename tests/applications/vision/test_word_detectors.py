@@ -9,24 +9,14 @@ import pytest
 import sklearn.metrics
 import tensorflow as tf
 from files import fails
-from word_cases import CELLS, COLOURS, OPTIONS, PIXELS, PLACES, squares, trained
+from word_cases import CELLS, COLORS, OPTIONS, PIXELS, PLACES, squares, trained
 
 from applications.vision import word_detectors
 
 
-@pytest.fixture(scope="module")
-def once():
-    return trained()
-
-
-@pytest.fixture
-def detectors(once):
-    return once[0]
-
-
 def test_words_are_learned_and_found_where_they_are(detectors):
-    assert detectors.vocabulary == sorted(COLOURS, key=lambda word: (-sum(word in x for x in PLACES), word))
-    assert detectors.average_precision.keys() == COLOURS.keys()
+    assert detectors.vocabulary == sorted(COLORS, key=lambda word: (-sum(word in x for x in PLACES), word))
+    assert detectors.average_precision.keys() == COLORS.keys()
     assert min(detectors.average_precision.values()) > 0.95
     # Two of five colours are in an image; a random order of few images is better than their share.
     assert 0.4 < detectors.chance < 0.6
