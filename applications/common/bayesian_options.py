@@ -71,8 +71,7 @@ class PublishedOptions:
 
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PublishedOptions)}
-        known = {name: value for name, value in given.items() if value is not None}
-        names = {field.name for field in dataclasses.fields(BayesianOptions)}
-        published = {name: value for name, value in published.items() if name in names}
-        return BayesianOptions(**{"annealing_rate": 0.0, **published, **known})
+        names = [field.name for field in dataclasses.fields(BayesianOptions)]
+        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        known = {"annealing_rate": 0.0, **published, **own}
+        return BayesianOptions(**{name: known[name] for name in names if name in known})
