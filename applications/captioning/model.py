@@ -22,6 +22,7 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
     """
 
     def build(self, inputs_shape, memory_shape):
+        # Keras compares its arguments with those of `call`.
         super().build(inputs_shape, memory_shape)
 
     def call(
