@@ -3,7 +3,6 @@
 Shapes: B images, R regions, D width of their features, T words of a caption with its end, S draws.
 """
 
-import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
@@ -146,18 +145,14 @@ class Captioner(tf.Module):
                 prepared = models.decoder.prepare_memory(memory, mask)
                 noise = models.decoder.draw_noise(num_rows, self._max_length + 1, prepared)
         state, step = self._steps(memory, mask, noise=noise)
-
-        def allowed(ids, state, position):
-            log_words, state, _ = step(ids, state, position)
-            return tf.where(np.isin(np.arange(log_words.shape[-1]), _FORBIDDEN), -1e9, log_words), state, {}
-
         found = decoding.sample(
-            allowed,
+            step,
             state,
             tf.fill([num_rows], START),
             END,
             self._max_length + 1,
             keras_vattn.random.fold_in(seed, 1),
+            forbidden_ids=_FORBIDDEN,
         )
         captions = self.texts(found["ids"])
         return {"captions": tf.reshape(captions, [tf.shape(regions)[0], num_samples])}

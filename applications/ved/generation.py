@@ -1,7 +1,6 @@
 """Decoding with a trained variational encoder-decoder, as an exportable module: strings in, strings out."""
 
 import tensorflow as tf
-from keras import ops
 
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
@@ -14,6 +13,8 @@ _TEXTS = tf.TensorSpec([None], tf.string)
 _COUNT = tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([], tf.int32)
 _NUMBER = tf.TensorSpec([], tf.float32)
+# A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
+_FORBIDDEN = (PAD, START, UNKNOWN)
 
 
 class Generator(tf.Module):
@@ -115,6 +116,7 @@ class Generator(tf.Module):
             self._options.value.text.max_target_length + 1,
             num_beams,
             length_penalty=length_penalty,
+            forbidden_ids=_FORBIDDEN,
         )
         return {name: x[:, 0] for name, x in found.items()}
 
@@ -125,20 +127,17 @@ class Generator(tf.Module):
         if noise is None:
             noise = models.decoder.draw_noise(batch_size, max_length, memory)
         step, start_ids = self._step(encoded, memory, noise), tf.fill([batch_size], START)
-        return decoding.decode(step, models.start(source, encoded, memory), start_ids, END, max_length, sampler)
+        start = models.start(source, encoded, memory)
+        return decoding.decode(step, start, start_ids, END, max_length, sampler, forbidden_ids=_FORBIDDEN)
 
     def _step(self, encoded, memory, noise):
         models = self._models.value
-        # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
-        size = self.target_encoder.vocabulary_size
-        never = tf.reduce_sum(tf.one_hot([PAD, START, UNKNOWN], size, tf.float32.min, 0.0), axis=0)
 
         def step(ids, state, position):
             noise_now = tf.nest.map_structure(lambda x: x[:, position], noise)
             outputs, state = models.decoder.step(models.step_inputs(ids, encoded), state, memory, noise_now)
-            logits = ops.cast(models.logits(outputs), "float32")
             kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
-            return logits + never, state, kept
+            return models.logits(outputs), state, kept
 
         return step
 

@@ -2,11 +2,9 @@ import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.decoding.decode import trace_kept
+from keras_vattn.decoding.decode import DEAD, trace_kept, without
 from keras_vattn.support.validation import nonnegative_number, positive_integer, whole_number
 
-# In place of -inf, which would make NaN: the log probability of a beam that no sentence is in.
-DEAD = -1e30
 # The least attention a source position is taken to have had: the logarithm of none has no end.
 LEAST_COVERAGE = 1e-6
 RESULTS = ("ids", "lengths", "log_probabilities", "scores")
@@ -115,8 +113,7 @@ def beam_search(
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         # NumPy: constants of the graph, and no work of a step.
         vocabulary = np.arange(vocabulary_size)
-        if forbidden_ids:
-            log_words = tf.where(np.isin(vocabulary, forbidden_ids), DEAD, log_words)
+        log_words = without(log_words, forbidden_ids)
         if min_length > 1:
             log_words = tf.where((vocabulary == end_id) & (position + 1 < min_length), DEAD, log_words)
         beams = scoring.cover(beams, kept)

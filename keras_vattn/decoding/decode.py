@@ -1,3 +1,4 @@
+import numpy as np
 import tensorflow as tf
 from keras import ops, tree
 
@@ -5,8 +6,11 @@ from keras_vattn.decoding.samplers import GreedySampler, RandomSampler
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
+# In place of -inf, which would make NaN: the log probability of what is never chosen.
+DEAD = -1e30
 
-def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
+
+def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbidden_ids=()):
     """Decode a batch word by word, in graph, until every sentence has ended or `max_length` is reached.
 
     Args:
@@ -19,6 +23,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
             (B,).
         pad_id: Written after the end of a sentence. Defaults to 0.
+        forbidden_ids: Ids that the sampler is not offered, for instance of padding and unknown words. The others keep
+            their probabilities, so that log p is that of the model. Defaults to `()`.
 
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
@@ -50,7 +56,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
     def body(position, ids, finished, lengths, log_probabilities, arrays, flat_state):
         logits, new_state, kept = step(ids, tree.pack_sequence_as(state, flat_state), position)
         logits = tf.cast(logits, tf.float32)
-        chosen = sampler(logits, position)
+        chosen = sampler(without(logits, forbidden_ids), position)
         log_probability = -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=chosen, logits=logits)
         log_probabilities += tf.where(finished, 0.0, log_probability)
         lengths += tf.where(finished, 0, 1)
@@ -89,7 +95,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0):
     }
 
 
-def greedy(step, state, start_ids, end_id, max_length, pad_id=0):
+def greedy(step, state, start_ids, end_id, max_length, pad_id=0, forbidden_ids=()):
     """Decode with the most probable word at every step; arguments, result and errors as in `decode`.
 
     Example:
@@ -100,10 +106,22 @@ def greedy(step, state, start_ids, end_id, max_length, pad_id=0):
     >>> keras_vattn.decoding.greedy(step, (), tf.constant([1]), end_id=3, max_length=4)["lengths"].numpy().tolist()
     [2]
     """
-    return decode(step, state, start_ids, end_id, max_length, GreedySampler(), pad_id)
+    return decode(step, state, start_ids, end_id, max_length, GreedySampler(), pad_id, forbidden_ids)
 
 
-def sample(step, state, start_ids, end_id, max_length, seed, temperature=1.0, top_k=None, top_p=None, pad_id=0):
+def sample(
+    step,
+    state,
+    start_ids,
+    end_id,
+    max_length,
+    seed,
+    temperature=1.0,
+    top_k=None,
+    top_p=None,
+    pad_id=0,
+    forbidden_ids=(),
+):
     """Decode with words drawn from the model; arguments as in `decode` and `RandomSampler`, result as in `decode`.
 
     Example:
@@ -115,7 +133,16 @@ def sample(step, state, start_ids, end_id, max_length, seed, temperature=1.0, to
     >>> decoded["ids"].numpy().tolist()
     [[2, 3, 0, 0]]
     """
-    return decode(step, state, start_ids, end_id, max_length, RandomSampler(seed, temperature, top_k, top_p), pad_id)
+    sampler = RandomSampler(seed, temperature, top_k, top_p)
+    return decode(step, state, start_ids, end_id, max_length, sampler, pad_id, forbidden_ids)
+
+
+def without(log_words, forbidden_ids):
+    """Return logits or log probabilities (..., V) without the words that are never chosen."""
+    if not forbidden_ids:
+        return log_words
+    # NumPy: a constant of the graph, and no work of a step.
+    return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)
 
 
 def trace_kept(step, ids_shape, state, results):

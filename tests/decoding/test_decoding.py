@@ -257,3 +257,25 @@ def test_ties_do_not_widen_the_support(options):
 def test_a_step_may_not_keep_a_name_of_the_result():
     with pytest.raises(ValueError, match="Received: ids"):
         greedy(lambda ids, state, position: (tf.gather(TABLE, ids), state, {"ids": ids}), (), STARTS, END, 3)
+
+
+def test_forbidden_ids():
+    """They are never chosen, greedily or by chance, and the others keep their probabilities."""
+    forbidden = (0, 4, 6)
+    found = greedy(step, state(), tf.constant(STARTS), END, 5, forbidden_ids=forbidden)
+    allowed = np.where(np.isin(np.arange(VOCABULARY), forbidden), -np.inf, 0.0)
+    for row, start in enumerate(STARTS):
+        word, score = start, 0.0
+        for position in range(int(found["lengths"][row])):
+            logits = TABLE[word] + 0.3 * position * np.arange(7)
+            word = int(np.argmax(logits + allowed))
+            score += log_softmax(logits)[word]
+            assert found["ids"][row, position] == word
+        np.testing.assert_allclose(found["log_probabilities"][row], score, rtol=1e-5)
+    starts = tf.repeat(tf.constant(STARTS), 50)
+    for restriction in ({}, {"top_k": 5}, {"top_p": 0.99}):
+        drawn = sample(
+            step, state(250), starts, END, 5, seed=1, temperature=2.0, forbidden_ids=forbidden, **restriction
+        )
+        written = np.arange(5) < drawn["lengths"].numpy()[:, None]
+        assert set(drawn["ids"].numpy()[written]) == {1, 2, 3, 5}
