@@ -9,6 +9,7 @@ from keras_vattn.support.gaussian import (
     elementwise_gaussian_divergence,
     gaussian_sample,
 )
+from keras_vattn.support.products import product
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
 
@@ -91,12 +92,22 @@ class GaussianLatent(StochasticLayer):
         seed = self.noise_seed(training)
         return {} if seed is None else {"latent": random.normal(shape, seed)}
 
-    def parameters(self, inputs):
-        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32. Pure."""
-        dtype = self.compute_dtype
-        inputs = ops.cast(inputs, dtype)
-        mean = ops.matmul(inputs, ops.cast(self.mean_kernel, dtype)) + ops.cast(self.mean_bias, dtype)
-        log_scale = ops.matmul(inputs, ops.cast(self.log_scale_kernel, dtype)) + ops.cast(self.log_scale_bias, dtype)
+    def kernels(self):
+        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
+        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
+        bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
+        return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
+
+    def parameters(self, inputs, kernels=None):
+        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
+
+        Args:
+            inputs: (B, ..., D).
+            kernels: Result of `kernels`, or `None`.
+        """
+        kernels = self.kernels() if kernels is None else kernels
+        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
+        mean, log_scale = ops.split(joined, 2, axis=-1)
         return {"mean": mean, "log_scale": clip_log_scale(log_scale)}
 
     def sample(self, parameters, noise, training=False):

@@ -291,6 +291,9 @@ class LatentPart(Part):
         self.prior = prior
         self.name = name
 
+    def prepare_memory(self, memory, mask):
+        return {self.name: self.latent.kernels()}
+
     def draw_noise(self, batch_size, num_steps, memory, training):
         return {self.name: self.latent.draw_noise((batch_size, num_steps, self.latent.units), training)}
 
@@ -301,7 +304,7 @@ class LatentPart(Part):
             parameters = gives[self.name + "_prior"] = {"mean": mean, "log_scale": clip_log_scale(log_scale)}
         inputs = self.posterior(given, state)
         if inputs is not None:
-            parameters = gives[self.name + "_posterior"] = self.latent.parameters(inputs)
+            parameters = gives[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
             # Every entry is (B, ...).
             batch_size = ops.shape(tree.flatten((given, state))[0])[0]
@@ -309,6 +312,10 @@ class LatentPart(Part):
             parameters = {"mean": zeros, "log_scale": zeros}
         gives[self.name] = self.latent.sample(parameters, noise.get(self.name, {}), training)
         return gives, {}
+
+    def infer(self, inputs, prior, memory):
+        """Return the parameters of q, from what `posterior` returned and those of p, `None` for N(0, I)."""
+        return self.latent.parameters(inputs, memory[self.name])
 
     def kept(self, inputs):
         return (self.name + "_posterior", self.name + "_prior")
