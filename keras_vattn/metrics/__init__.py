@@ -1,3 +1,4 @@
+from keras_vattn.metrics.latents import active_units, latent_mutual_information
 from keras_vattn.metrics.pavpu import PavpuResult, pavpu
 from keras_vattn.metrics.perplexity import Perplexity, predictive_log_likelihood
 from keras_vattn.metrics.uncertainty import (
@@ -12,8 +13,10 @@ from keras_vattn.metrics.uncertainty import (
 __all__ = [
     "PavpuResult",
     "Perplexity",
+    "active_units",
     "brier_score",
     "expected_calibration_error",
+    "latent_mutual_information",
     "mutual_information",
     "negative_log_likelihood",
     "pavpu",

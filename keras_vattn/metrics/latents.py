@@ -1,0 +1,101 @@
+"""How much a Gaussian latent variable says of its input: nothing, where a posterior has collapsed onto its prior."""
+
+import math
+
+import numpy as np
+
+from keras_vattn.support.validation import nonnegative_number, positive_integer
+
+# Rows of the matrix of all densities at once.
+_ROWS = 512
+
+
+def active_units(means, threshold=0.01):
+    """Return how many units of a latent variable vary with the input: those of a variance of the posterior mean above
+    the threshold.
+
+        Var_x(E_q[z_d | x]) > threshold
+
+    Args:
+        means: Posterior means (N, Z), of N inputs.
+        threshold: Defaults to 0.01.
+
+    Returns:
+        An integer, from 0 to Z.
+
+    Raises:
+        ValueError: If the means are not finite numbers of shape (N, Z).
+
+    Reference:
+        Burda et al. 2016, https://arxiv.org/abs/1509.00519, section 5.2.
+
+    Example:
+
+    >>> keras_vattn.metrics.active_units([[0.0, 1.0], [0.0, -1.0]])
+    1
+    """
+    threshold = nonnegative_number("threshold", threshold)
+    return int(np.sum(_finite("means", means).var(axis=0) > threshold))
+
+
+def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
+    """Return the mutual information of an input and its Gaussian latent variable under q, in nats.
+
+        I(x; z) = E_x E_q(z|x) [log q(z | x) - log q(z)], q(z) = 1/N sum_n q(z | x_n)
+
+    The mean KL is this and KL(q(z) || p(z)): a KL that is not small may still say nothing of x. The estimate is from
+    draws, and at most log N: take a thousand inputs, or as many as there are. `mutual_information` is another one, of a
+    prediction and the draws of a model.
+
+    Args:
+        means: Posterior means (N, Z), of N inputs.
+        log_scales: log sigma (N, Z).
+        num_samples: Draws of each input. Defaults to 1.
+        seed: Integer. Defaults to 0.
+
+    Returns:
+        A float in nats, which draws may put a little below 0.
+
+    Raises:
+        ValueError: If means and log sigma are not finite numbers of one shape (N, Z).
+
+    Reference:
+        Hoffman and Johnson 2016, "ELBO surgery"; He et al. 2019, https://arxiv.org/abs/1901.05534, section 4.2.
+
+    Example:
+
+    >>> means = [[-9.0], [9.0]]  # two inputs that z tells apart
+    >>> round(keras_vattn.metrics.latent_mutual_information(means, [[0.0], [0.0]]), 3)  # log 2
+    0.693
+    """
+    means, log_scales = _finite("means", means), _finite("log_scales", log_scales)
+    if means.shape != log_scales.shape:
+        raise ValueError(
+            "`means` and `log_scales` must have one shape. "
+            f"Received: means.shape={means.shape}, log_scales.shape={log_scales.shape}"
+        )
+    # Squares are multiplied out below: of numbers about 0 less is lost.
+    means = means - means.mean(axis=0)
+    # Not the numbers that the seed alone gives: a toy's inputs may be made of those.
+    generator, total = np.random.default_rng((seed, len(means))), 0.0
+    precisions = np.exp(-2.0 * log_scales)
+    # log q(z | x) up to the constant that all have.
+    constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
+    for _ in range(positive_integer("num_samples", num_samples)):
+        noise = generator.standard_normal(means.shape)
+        drawn = means + np.exp(log_scales) * noise
+        own = -0.5 * np.sum(noise**2, axis=1) - np.sum(log_scales, axis=1)
+        for start in range(0, len(means), _ROWS):
+            z = drawn[start : start + _ROWS]
+            densities = constants - 0.5 * z**2 @ precisions.T + z @ (precisions * means).T
+            largest = densities.max(axis=1)
+            aggregate = largest + np.log(np.exp(densities - largest[:, None]).sum(axis=1)) - math.log(len(means))
+            total += float(np.sum(own[start : start + _ROWS] - aggregate))
+    return total / (num_samples * len(means))
+
+
+def _finite(name, values):
+    values = np.asarray(values)
+    if values.ndim != 2 or 0 in values.shape or not np.all(np.isfinite(values)):
+        raise ValueError(f"`{name}` must be finite numbers of shape (N, Z). Received: {name}.shape={values.shape}")
+    return values.astype("float64")
