@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-from keras import ops
 
 import keras_vattn
 from applications.captioning import data, model, tables
@@ -14,6 +13,7 @@ from applications.captioning.options import PROGRAM
 from applications.common.application import Application
 from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
+from applications.text.perplexity import WordPerplexity
 from applications.text.readers import read_input
 from applications.text.text import PAD
 from applications.vision.codec import boxes_of, named_regions
@@ -186,18 +186,6 @@ def _draw(picture, part, words, rows, labels, title, path):
     image = part.sources.images.read(part.sources.images.rows_of([picture["image"]])[0])
     weights = [row for of_row in rows for row in of_row]
     keras_vattn.plots.image_attention(image, weights, picture["boxes"], words, labels, title, path=path)
-
-
-@keras.saving.register_keras_serializable(package="applications.captioning")
-class WordPerplexity(keras_vattn.Perplexity):
-    """Perplexity of a model whose output is the log-likelihood of its words, `y_true`; without KL."""
-
-    def __init__(self, name="perplexity", **options):
-        super().__init__(name=name, **options)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        counted = ops.not_equal(y_true, PAD)
-        self.update_log_likelihood(ops.where(counted, y_pred, 0.0), ops.cast(counted, "int32"))
 
 
 class CaptionValidation(keras.callbacks.Callback):

@@ -122,6 +122,39 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     return ParallelText([row[0] for row in kept], [row[1] for row in kept], groups, skipped + ragged)
 
 
+def read_sentences(path, column="text", labelled=False, skip_invalid=False):
+    """Reads sentences: one a line, or the texts in a column of a table whose name ends in .csv or .tsv.
+
+    Args:
+        path: UTF-8 text or a table, plain or ``.gz``.
+        column: name of the table's column.
+        labelled: leave out the first word of each line, a label.
+        skip_invalid: leave out lines without a word or with bytes that are not UTF-8, and count them, instead of
+            raising.
+
+    Returns:
+        The list of sentences, and how many lines were left out.
+
+    Raises:
+        InputError: for a missing, empty, damaged or undecodable file, a missing column, or a line without a word.
+    """
+    if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
+        table = read_table(path, column, column, skip_invalid=skip_invalid)
+        rows, skipped = [[text] for text in table.sources], table.skipped
+    else:
+        lines = enumerate(_physical_lines(path, skip_invalid), start=1)
+        rows, skipped = _valid_rows([[((path, number), line)] for number, line in lines], skip_invalid)
+    _require_rows(rows, path)
+    texts = [row[0] for row in rows]
+    if labelled:
+        texts = [text.partition(" ")[2].strip() for text in texts]
+    kept = [text for text in texts if text]
+    if len(kept) < len(texts) and not skip_invalid:
+        raise InputError(f"{path}: line {texts.index('') + 1} has a label and no word; {SKIP_HINT}")
+    _require_rows(kept, path)
+    return kept, skipped + len(texts) - len(kept)
+
+
 def read_lines(path):
     """Reads one sentence per line, as input to generation; an empty line is an empty sentence.
 
