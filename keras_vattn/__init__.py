@@ -40,6 +40,7 @@ from keras_vattn.layers import (  # noqa: E402
     GaussianAttention,
     GaussianLatent,
     MultiHeadAttention,
+    PredictedContext,
     StochasticLayer,
     WordDropout,
     divergences,
@@ -47,7 +48,15 @@ from keras_vattn.layers import (  # noqa: E402
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
 from keras_vattn.optimizers import FusedAdam  # noqa: E402
-from keras_vattn.recurrent import LSTM, AttentionDecoder, GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell  # noqa: E402
+from keras_vattn.recurrent import (  # noqa: E402
+    LSTM,
+    AttentionDecoder,
+    GRUCell,
+    LSTMCell,
+    MaxOutLSTMCell,
+    RecurrentCell,
+    StochasticDecoder,
+)
 from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
@@ -91,6 +100,7 @@ __all__ = [
     "MultiHeadAttention",
     "NegativeBound",
     "Perplexity",
+    "PredictedContext",
     "Prior",
     "RecurrentCell",
     "RewardToGo",
@@ -98,6 +108,7 @@ __all__ = [
     "SegmentKeys",
     "SequenceCrossentropy",
     "Softmax",
+    "StochasticDecoder",
     "StochasticLayer",
     "TokenLogLikelihood",
     "Weibull",

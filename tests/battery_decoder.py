@@ -2,11 +2,13 @@
 
 from functools import partial
 
+import numpy as np
 import tensorflow as tf
 from battery_attention import AttentionCase
 from battery_cases import BATCH, SOURCE, STEPS, Case, scale_logits
 from keras import ops, tree
 from log_laplace import LogLaplace
+from tensorflow_probability.python import distributions as tfd
 
 from keras_vattn import (
     Attention,
@@ -15,10 +17,13 @@ from keras_vattn import (
     DeterministicAttention,
     DirichletAttention,
     GaussianAttention,
+    GaussianLatent,
     GRUCell,
     LocationSensitive,
     LSTMCell,
     MaxOutLSTMCell,
+    PredictedContext,
+    StochasticDecoder,
 )
 from keras_vattn.recurrent import ExpectedFeeding
 
@@ -95,6 +100,38 @@ def _decoder_case(
         noise_in_attention=not options.get("dropout"),
         bad_options=({"cell": "rnn"}, {"query": "next"}, {"feeding": "teacher"}, {"num_layers": 0}, {"dropout": 1.0}),
     )
+
+
+class StochasticDecoderCase(Case):
+    """A row of StochasticDecoder, whose divergence is that of its latents."""
+
+    source_arguments = ("memory",)
+    query_mask = "inputs_mask"
+    key_mask = "memory_mask"
+
+    def context(self, result):
+        return result["context"]
+
+    def noisy(self, result):
+        return result["latent"]
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        decoded = layer(**arrays, **dict(masks), return_distributions=True)
+        q, p = (
+            tfd.MultivariateNormalDiag(ops.cast(decoded[name]["mean"], "float32"), ops.exp(decoded[name]["log_scale"]))
+            for name in ("latent_posterior", "latent_prior")
+        )
+        return np.where(dict(masks).get("inputs_mask", True), tfd.kl_divergence(q, p), 0.0)
+
+    def make_extreme(self, layer, arrays):
+        score, hidden = layer.attention.score, layer(**arrays)["hidden"]
+        queries = ops.pad(hidden, [[0, 0], [1, 0], [0, 0]])[:, :-1]
+        return scale_logits(score, score, arrays, "memory", queries, arrays["memory"])
+
+
+def _stochastic_decoder(score="additive", seed=None, **options):
+    latent, prediction = GaussianLatent(2, seed=seed), PredictedContext(5, weight=0.0, seed=seed)
+    return StochasticDecoder(6, latent, Attention(score), prediction, **options)
 
 
 class CellCase(Case):
@@ -230,6 +267,14 @@ DECODER_CASES = [
         num_layers=2,
         query="previous",
         feeding=ExpectedFeeding,
+    ),
+    StochasticDecoderCase(
+        "stochastic-decoder",
+        partial(_stochastic_decoder),
+        {"inputs": 4, "memory": 5},
+        divergence=True,
+        draws=True,
+        bad_options=({"cell": "rnn"},),
     ),
     CellCase(
         "lstm-cell",

@@ -16,6 +16,7 @@ from keras_vattn import (
     Dropout,
     GaussianContext,
     GaussianLatent,
+    PredictedContext,
     WeightedSum,
     WordDropout,
 )
@@ -63,6 +64,10 @@ class VectorLatentCase(LatentCase):
 
     def arrays(self, batch=BATCH, steps=STEPS, seed=0):
         return {name: x[:, 0] for name, x in super().arrays(batch, steps, seed).items()}
+
+
+class PredictedCase(Case):
+    has_logits = False
 
 
 class WordsCase(Case):
@@ -117,6 +122,13 @@ PART_CASES = [
         "latent-free-bits", partial(GaussianLatent, units=3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
     ),
     LatentCase("latent-sequence", partial(GaussianLatent, units=3), {"inputs": 4}, divergence=True, draws=True),
+    PredictedCase(
+        "predicted-context",
+        partial(PredictedContext, units=3),
+        {"inputs": 4},
+        draws=True,
+        bad_options=({"units": 0}, {"temperature": -1.0}, {"weight": -1.0}, {"annealing": 0.5}, {"floor": 9.0}),
+    ),
     WordsCase(
         "word-dropout",
         partial(WordDropout, rate=0.5, replacement_id=1, protected_ids=(0,)),

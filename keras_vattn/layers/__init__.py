@@ -10,6 +10,7 @@ from keras_vattn.layers.dropout import Dropout
 from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
+from keras_vattn.layers.predicted_context import PredictedContext
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.layers.word_dropout import WordDropout
 
@@ -23,6 +24,7 @@ __all__ = [
     "GaussianAttention",
     "GaussianLatent",
     "MultiHeadAttention",
+    "PredictedContext",
     "StochasticLayer",
     "WordDropout",
     "divergences",

@@ -65,6 +65,7 @@ class StochasticLayer(keras.layers.Layer):
 
     # What `keras_vattn.posterior_draws` asks of this layer, in this thread.
     draws = InnermostDraws()
+    logged_as = "kl"
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
         super().__init__(**kwargs)
@@ -94,8 +95,8 @@ class StochasticLayer(keras.layers.Layer):
             shown: Whether the log shows the KL from the start, or from the first call that has one.
         """
         self._shows_divergence = shown
-        self.kl_tracker = DivergenceMean(name=f"{self.name}_kl")
-        self.kl_above_floor_tracker = DivergenceMean(name=f"{self.name}_kl_above_floor")
+        self.kl_tracker = DivergenceMean(name=f"{self.name}_{self.logged_as}")
+        self.kl_above_floor_tracker = DivergenceMean(name=f"{self.name}_{self.logged_as}_above_floor")
         self.call_count = CallCount(self)
 
     @property

@@ -6,6 +6,7 @@ from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, S
 from keras_vattn.recurrent.lstm import LSTM
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
+from keras_vattn.recurrent.stochastic_decoder import StochasticDecoder
 from keras_vattn.support.products import product
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "RecurrentCell",
     "RecurrentDecoder",
     "SampledFeeding",
+    "StochasticDecoder",
     "product",
 ]

@@ -1,0 +1,183 @@
+import math
+
+import keras
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal, gaussian_sample
+from keras_vattn.support.products import product
+from keras_vattn.support.validation import nonnegative_number, number, positive_integer
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class PredictedContext(StochasticLayer):
+    """What a latent variable says of an attended vector c: c~ ~ p(c~ | z) = N(W_m z + b_m, diag(sigma^2)), with
+    log sigma = floor + softplus(W_s z + b_s) (VRAE-SA, equations 16 and 19).
+
+    A decoder reads c~ where it may not read c, and so goes on without a memory. With a target c, training adds the
+    auxiliary term weight * log p(sg(c) | z), which makes z know c: no gradient goes to what attends but through z. As
+    it is printed (equation 8), the term is E_p(c~|z) log p(c~ | z), a negative entropy, which the smallest sigma makes
+    largest, whatever z is: hence c in the place of c~, and the floor.
+
+    The term belongs to no bound: it is in the loss of training alone, and `keras_vattn.divergences` leaves it out. The
+    log shows -log p(sg(c) | z) in nats, without its weight, as the layer's name with `_nats`.
+
+    Training draws, inference returns the mean, except under `keras_vattn.posterior_draws`.
+
+    Args:
+        units: Width of c~ and of c.
+        floor: Smallest log sigma. Defaults to -1.0.
+        weight: Factor on the term (alpha). Defaults to 1.0.
+        annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
+        temperature: Factor on sigma in draws at inference. Defaults to 1.0.
+        kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        inputs: z, (B, ..., D).
+        target: c, (B, ..., units), or `None` for no term.
+        mask: Boolean (B, ...) or `None`; masked entries add nothing to the term.
+        training: Whether to draw, and to add the term.
+
+    Returns:
+        c~, (B, ..., units).
+
+    Raises:
+        ValueError: If `units` is not positive, `weight` or `temperature` negative, or the target of another width.
+
+    Example:
+
+    >>> layer = keras_vattn.PredictedContext(6, weight=0.1)
+    >>> layer(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 4, 6)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 4, 6]), 1)
+    """
+
+    takes_seed_stacks = True
+    # What the log shows is no KL.
+    logged_as = "nats"
+
+    def __init__(
+        self,
+        units,
+        floor=-1.0,
+        weight=1.0,
+        annealing=None,
+        temperature=1.0,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(kl_weight=nonnegative_number("weight", weight), kl_annealing=annealing, seed=seed, **kwargs)
+        self.units = positive_integer("units", units)
+        self.floor = number("floor", floor, minimum=-8.0, maximum=8.0)
+        self.temperature = nonnegative_number("temperature", temperature)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+        # Shown from the first call with a target.
+        self.track_divergence(shown=False)
+
+    @property
+    def weight(self):
+        return self.kl_weight
+
+    @property
+    def annealing(self):
+        return self.kl_annealing
+
+    def build(self, inputs_shape, target_shape=None):
+        if target_shape is not None and target_shape[-1] != self.units:
+            raise ValueError(
+                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target_shape)}, "
+                f"units={self.units}"
+            )
+        width = inputs_shape[-1]
+        self.mean_kernel = self.add_weight(
+            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
+        )
+        self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
+        self.log_scale_kernel = self.add_weight(
+            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
+        )
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
+
+    def kernels(self):
+        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
+        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
+        bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
+        return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
+
+    def draw_noise(self, shape, training=False):
+        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
+        not draw."""
+        seed = self.noise_seed(training)
+        return {} if seed is None else {"prediction": random.normal(shape, seed)}
+
+    def parameters(self, inputs, kernels=None):
+        """Return mean and log sigma of p(c~ | z), a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
+
+        Args:
+            inputs: z, (B, ..., D).
+            kernels: Result of `kernels`, or `None`.
+        """
+        kernels = self.kernels() if kernels is None else kernels
+        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
+        mean, log_scale = ops.split(joined, 2, axis=-1)
+        return {"mean": mean, "log_scale": clip_log_scale(self.floor + ops.softplus(ops.cast(log_scale, "float32")))}
+
+    def sample(self, parameters, noise, training=False):
+        """Return c~, (B, ..., units), from `parameters` and the noise of these draws; the mean without noise. Pure."""
+        mean = parameters["mean"]
+        if "prediction" in noise:
+            temperature = self.draw_temperature(training, self.temperature)
+            mean = gaussian_sample(mean, parameters["log_scale"], noise["prediction"], temperature)
+        return ops.cast(mean, self.compute_dtype)
+
+    def account(self, parameters, target, mask=None, training=None):
+        """Add the term of all draws: one `add_loss` a call.
+
+        Args:
+            parameters: As `parameters` returns them.
+            target: c, (B, ..., units), to which no gradient goes.
+            mask: Boolean (B, ...) or `None`.
+            training: The call's `training`.
+        """
+        log_scale = parameters["log_scale"]
+        distance = ops.cast(ops.stop_gradient(target), "float32") - ops.cast(parameters["mean"], "float32")
+        nats = 0.5 * ops.square(distance * ops.exp(-log_scale)) + log_scale + 0.5 * math.log(2.0 * math.pi)
+        self.add_divergence(ops.sum(nats, axis=-1), mask, training=training)
+
+    def _current_kl_weight(self, training):
+        return super()._current_kl_weight(training) if training else 0.0
+
+    def divergence_of_last_call(self):
+        return None
+
+    def call(self, inputs, target=None, mask=None, training=None):
+        parameters = self.parameters(inputs)
+        if target is not None:
+            self.account(parameters, target, mask, training)
+        return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
+
+    def posterior_distribution(self, inputs):
+        """Return p(c~ | z), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        self.require_built()
+        return diagonal_normal(**self.parameters(inputs))
+
+    def compute_output_shape(self, inputs_shape, target_shape=None):
+        return (*inputs_shape[:-1], self.units)
+
+    def compute_output_spec(self, inputs, target=None, mask=None, training=None):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "floor": self.floor,
+            "weight": self.weight,
+            "annealing": keras.saving.serialize_keras_object(self.annealing),
+            "temperature": self.temperature,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }

@@ -1,0 +1,292 @@
+import keras
+from keras import ops
+
+from keras_vattn.layers.attention import Attention
+from keras_vattn.layers.gaussian_latent import GaussianLatent
+from keras_vattn.layers.predicted_context import PredictedContext
+from keras_vattn.recurrent.cells import CELLS, RecurrentCell
+from keras_vattn.recurrent.parts import AttentionPart, CellsPart, LatentPart, Part
+from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
+from keras_vattn.support.identifiers import resolve
+from keras_vattn.support.masks import check_mask
+from keras_vattn.support.parts import adopt, require_dtype, serialize_part
+from keras_vattn.support.products import product
+from keras_vattn.support.validation import positive_integer
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class StochasticDecoder(RecurrentDecoder):
+    """Recurrent decoder with a latent variable at every step, which attention informs: VRAE-SA.
+
+    A step is, in this order (equations 2-4, 6, 11, 15-19, algorithm 1):
+
+        p(z_t | h_{t-1})       the prior, N(W h_{t-1} + b, diag(sigma^2))
+        c_t = attention(h_{t-1}, memory)
+        q(z_t | h_{t-1}, c_t)  the posterior, `latent` of [h_{t-1}; c_t]
+        z_t ~ q
+        c~_t ~ p(c~_t | z_t)   `prediction`, as wide as c_t (of the 32 that the paper prints neither c_t nor the
+                               auxiliary term can be)
+        h_t = LSTM([x_t, ...], [z_t; c~_t])
+
+    What else every step reads, z_enc, is part of the inputs. c_t itself does not enter the state: what the memory says
+    reaches the words through z_t alone. So the decoder goes on without a memory, as generation has none: then z_t is
+    drawn from the prior, and nothing has a KL.
+
+    KL(q || p) of all steps is summed under the mask after the loop, as are the auxiliary term of `prediction` and the
+    KL of the attention, if it has one: one `add_loss` each.
+
+    Args:
+        units: Width of h.
+        latent: A `GaussianLatent` (or its config), which says what it costs: weight, annealing, free bits.
+        attention: An `Attention` (or its config), asked with h_{t-1}.
+        prediction: A `PredictedContext` (or its config), or `None` for one without the auxiliary term, of weight 0.
+            Defaults to `None`.
+        cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
+
+    Call arguments:
+        inputs: (B, T, D), for instance embedded words beside z_enc.
+        memory: (B, S, Dm), or `None` for the prior in the place of the posterior.
+        initial_state: List of (B, units) tensors, or `None` for zeros.
+        inputs_mask: Boolean (B, T). A masked step keeps the state and adds nothing to a loss.
+        memory_mask: Boolean (B, S).
+        return_attention_scores: Whether the result holds the weights. Defaults to `False`.
+        return_distributions: Whether the result holds the parameters of q and p. Defaults to `False`.
+        return_state: Whether the result holds the last state. Defaults to `False`.
+        training: Whether to draw.
+
+    Returns:
+        A dictionary: `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm), with a memory
+        `"context"` (B, T, Dm); on request `"weights"` (B, T, S), with a memory; `"latent_prior"` and, with a memory,
+        `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and `"state"`, a list as
+        `initial_state`.
+
+    Raises:
+        ValueError: For unknown options, and a decoder that is built without a memory.
+
+    Example:
+
+    >>> decoder = keras_vattn.StochasticDecoder(8, keras_vattn.GaussianLatent(3), keras_vattn.Attention("additive"))
+    >>> decoded = decoder(keras.ops.ones((2, 4, 5)), keras.ops.ones((2, 6, 7)), training=True)
+    >>> decoded["hidden"].shape, decoded["latent"].shape, len(decoder.losses)
+    (TensorShape([2, 4, 8]), TensorShape([2, 4, 3]), 1)
+    >>> sorted(decoder(keras.ops.ones((2, 4, 5))))
+    ['hidden', 'latent', 'predicted_context']
+    """
+
+    takes_seed_stacks = True
+
+    def __init__(self, units, latent, attention, prediction=None, cell="lstm", **kwargs):
+        super().__init__(**kwargs)
+        self.units = positive_integer("units", units)
+        self.latent = resolve(latent, {}, GaussianLatent, "latent")
+        self.attention = resolve(attention, {}, Attention, "attention")
+        self.prediction = None if prediction is None else resolve(prediction, {}, PredictedContext, "prediction")
+        for name in ("latent", "attention", "prediction"):
+            require_dtype(self, name, getattr(self, name))
+        self._makes_prediction = prediction is None
+        self._cell_name = cell if isinstance(cell, str) else None
+        self.cell = resolve(cell, CELLS, RecurrentCell, "cell", units=self.units, dtype=self.dtype_policy, name="cell")
+        if self.cell.units != self.units:
+            raise ValueError(
+                "The decoder and its cell must have the same `units`. "
+                f"Received: cell.units={self.cell.units}, units={self.units}"
+            )
+
+    def build(self, inputs_shape, memory_shape=None):
+        if memory_shape is None:
+            raise ValueError(
+                "A stochastic decoder is built with a memory; it can be called without one afterwards. Received: "
+                "memory=None"
+            )
+        for name, shape in (("inputs", inputs_shape), ("memory", memory_shape)):
+            if len(shape) != 3:
+                raise ValueError(
+                    f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
+                )
+        before = (*inputs_shape[:-1], self.units)
+        width = self.attention.compute_output_shape(before, memory_shape)[-1]
+        if self.prediction is None:
+            self.prediction = PredictedContext(width, weight=0.0, dtype=self.dtype_policy, name="prediction")
+        if self.prediction.units != width:
+            raise ValueError(
+                "What is predicted must be as wide as the context. "
+                f"Received: prediction.units={self.prediction.units}, a context of width {width}"
+            )
+        shapes = {"latent": (*before[:-1], self.units + width), "prediction": (*before[:-1], self.latent.units)}
+        for name in ("attention", "latent", "prediction"):
+            adopt(self, name, getattr(self, name))
+        if not self.attention.built:
+            self.attention.build(before, memory_shape)
+        for name, shape in shapes.items():
+            if not getattr(self, name).built:
+                getattr(self, name).build(shape)
+        if not self.cell.built:
+            self.cell.build(inputs_shape, (*before[:-1], self.latent.units + width))
+        size = (self.units, 2 * self.latent.units)
+        self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer="glorot_uniform")
+        self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer="zeros")
+
+    def parts(self):
+        def before(given, state):
+            return state["cells"][0]
+
+        def posterior(given, state):
+            return ops.concatenate([before(given, state), given["context"]], axis=-1) if "context" in given else None
+
+        def prior(given, state):
+            hidden = before(given, state)
+            return product(hidden, self.prior_kernel) + ops.cast(self.prior_bias, hidden.dtype)
+
+        def entering(given, state):
+            return ops.concatenate([given["latent"], given["predicted_context"]], axis=-1)
+
+        return [
+            _OptionalAttention(self.attention, before),
+            _InformedLatent(self.latent, posterior, prior),
+            _PredictionPart(self.prediction),
+            CellsPart([self.cell], context=entering),
+        ]
+
+    def call(
+        self,
+        inputs,
+        memory=None,
+        initial_state=None,
+        inputs_mask=None,
+        memory_mask=None,
+        return_attention_scores=False,
+        return_distributions=False,
+        return_state=False,
+        training=None,
+    ):
+        self._check(inputs, memory, inputs_mask, memory_mask)
+        keep = self._names(memory is not None, return_attention_scores, return_distributions)
+        result, state = self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, keep, training)
+        if return_state:
+            result["state"] = state["cells"]
+        return result
+
+    @staticmethod
+    def _names(attends, weights, distributions):
+        names = ["hidden", "latent", "predicted_context", *["latent_prior"] * distributions]
+        if attends:
+            names += ["context", *["weights"] * weights, *["latent_posterior"] * distributions]
+        return names
+
+    def _check(self, inputs, memory, inputs_mask, memory_mask):
+        if memory is None and memory_mask is not None:
+            raise ValueError(f"`memory_mask` is given without a memory. Received: memory_mask={memory_mask}")
+        if memory is not None:
+            check_mask("memory_mask", memory_mask, (memory.shape[0], memory.shape[1]), "(B, S)")
+        check_mask("inputs_mask", inputs_mask, (inputs.shape[0], inputs.shape[1]), "(B, T)")
+
+    def compute_output_shape(self, inputs_shape, memory_shape=None):
+        leading = inputs_shape[:-1]
+        shapes = {"hidden": (*leading, self.units), "latent": (*leading, self.latent.units)}
+        shapes["predicted_context"] = (*leading, self.prediction.units)
+        if memory_shape is not None:
+            shapes["context"] = (*leading, self.prediction.units)
+        return shapes
+
+    def compute_output_spec(
+        self,
+        inputs,
+        memory=None,
+        initial_state=None,
+        inputs_mask=None,
+        memory_mask=None,
+        return_attention_scores=False,
+        return_distributions=False,
+        return_state=False,
+        training=None,
+    ):
+        self._check(inputs, memory, inputs_mask, memory_mask)
+        cells = CellsPart([self.cell])
+        cells.check_initial_state(initial_state)
+        shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
+        if return_attention_scores and memory is not None:
+            shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
+        spec = {name: keras.KerasTensor(shape, dtype=self.compute_dtype) for name, shape in shapes.items()}
+        if return_distributions:
+            dtypes = {"mean": self.compute_dtype, "log_scale": "float32"}
+            for name in ("latent_prior", *["latent_posterior"] * (memory is not None)):
+                spec[name] = {key: keras.KerasTensor(shapes["latent"], dtype=dtype) for key, dtype in dtypes.items()}
+        if return_state:
+            shape = (inputs.shape[0], self.units)
+            spec["state"] = [keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]
+        return spec
+
+    @property
+    def gives(self):
+        return ("context", "hidden", "latent", "predicted_context")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "latent": serialize_part(self.latent),
+            "attention": serialize_part(self.attention),
+            "prediction": None if self._makes_prediction else serialize_part(self.prediction),
+            "cell": self._cell_name or serialize_part(self.cell),
+        }
+
+
+class _OptionalAttention(AttentionPart):
+    """Attention where there is a memory; without one it gives nothing."""
+
+    def prepare_memory(self, memory, mask):
+        return {} if memory is None else super().prepare_memory(memory, mask)
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        return super().draw_noise(batch_size, num_steps, memory, training) if self.name in memory else {}
+
+    def start(self, batch_size, memory, initial_state):
+        return super().start(batch_size, memory, initial_state) if self.name in memory else {}
+
+    def step(self, given, state, memory, noise, training):
+        return super().step(given, state, memory, noise, training) if self.name in memory else ({}, {})
+
+    def account(self, given, memory, noise, mask, training):
+        if self.name in memory:
+            super().account(given, memory, noise, mask, training)
+
+
+class _InformedLatent(LatentPart):
+    """A latent whose posterior is its prior where there was nothing to attend to."""
+
+    def infer(self, inputs, prior, memory):
+        found, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
+        if any_valid is None:
+            return found
+        return {name: ops.where(any_valid, x, ops.cast(prior[name], x.dtype)) for name, x in found.items()}
+
+
+class _PredictionPart(Part):
+    """c~ of z, `"predicted_context"`, and the auxiliary term of all steps after the loop.
+
+    Args:
+        prediction: A built `PredictedContext`.
+    """
+
+    def __init__(self, prediction):
+        self.prediction = prediction
+
+    def prepare_memory(self, memory, mask):
+        return {"predicted_context": self.prediction.kernels()}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        shape = (batch_size, num_steps, self.prediction.units)
+        return {"predicted_context": self.prediction.draw_noise(shape, training)}
+
+    def step(self, given, state, memory, noise, training):
+        parameters = self.prediction.parameters(given["latent"], memory["predicted_context"])
+        noise = noise.get("predicted_context", {})
+        return {"predicted_context": self.prediction.sample(parameters, noise, training)}, {}
+
+    def kept(self, inputs):
+        return ("latent", "context") if self.prediction.kl_weight else ()
+
+    def account(self, given, memory, noise, mask, training):
+        if self.prediction.kl_weight and "context" in given:
+            parameters = self.prediction.parameters(given["latent"])
+            self.prediction.account(parameters, given["context"], mask, training)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_probability.python import distributions as tfd
+
+import keras_vattn
+from keras_vattn import PredictedContext
+
+GENERATOR = np.random.default_rng(3)
+LATENT = GENERATOR.normal(size=(6, 5, 4)).astype("float32")
+TARGET = GENERATOR.normal(size=(6, 5, 3)).astype("float32")
+MASK = np.arange(5) < np.array([5, 4, 3, 2, 1, 0])[:, None]
+
+
+def distribution(layer, z):
+    mean = z @ layer.mean_kernel.numpy() + layer.mean_bias.numpy()
+    raw = z @ layer.log_scale_kernel.numpy() + layer.log_scale_bias.numpy()
+    return tfd.MultivariateNormalDiag(mean, np.exp(layer.floor + np.log1p(np.exp(raw))))
+
+
+def test_the_mean_and_the_density():
+    layer = PredictedContext(3, floor=-0.7)
+    np.testing.assert_allclose(layer(LATENT), distribution(layer, LATENT).mean(), rtol=1e-5, atol=1e-6)
+    assert layer.losses == []
+    found, expected = layer.posterior_distribution(LATENT), distribution(layer, LATENT)
+    np.testing.assert_allclose(found.log_prob(TARGET), expected.log_prob(TARGET), rtol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_the_term_is_in_the_loss_of_training_alone(weight):
+    layer = PredictedContext(3, weight=weight, name="c")
+    layer(LATENT, TARGET, mask=tf.constant(MASK), training=True)
+    nats = -distribution(layer, LATENT).log_prob(TARGET).numpy()[MASK].sum() / 6
+    assert float(layer.losses[0]) == pytest.approx(weight * nats, rel=1e-5)
+    layer(LATENT, TARGET, mask=tf.constant(MASK), training=False)
+    assert float(layer.losses[0]) == 0.0
+    # No term of a bound; the log has it without its weight, at inference too.
+    assert keras_vattn.divergences(layer) == {}
+    assert {x.name: float(x.result()) for x in layer.metrics} == {"c_nats": pytest.approx(nats, rel=1e-5)}
+
+
+def test_no_gradient_to_the_target():
+    layer, z, target = PredictedContext(3), tf.constant(LATENT), tf.constant(TARGET)
+    with tf.GradientTape() as tape:
+        tape.watch([z, target])
+        layer(z, target, training=True)
+        loss = layer.losses[0]
+    of_z, of_target = tape.gradient(loss, [z, target])
+    assert of_target is None and np.all(np.any(of_z != 0, axis=-1))
+
+
+def test_sigma_has_a_floor_and_comes_back_from_it():
+    """Where the target is what is predicted, the term alone would make sigma 0."""
+    layer = PredictedContext(3, floor=-1.5)
+    layer.build((None, 4))
+    layer.log_scale_bias.assign([-100.0] * 3)
+    sigma = layer.posterior_distribution(np.zeros((1, 4), "float32")).stddev()
+    np.testing.assert_allclose(sigma, np.full((1, 3), np.exp(-1.5)), rtol=1e-6)
+    layer.log_scale_bias.assign([-2.0] * 3)
+    with tf.GradientTape() as tape:
+        layer(np.zeros((1, 4), "float32"), 9.0 * np.ones((1, 3), "float32"), training=True)
+        loss = layer.losses[0]
+    assert np.all(tape.gradient(loss, layer.log_scale_bias.value) < -1.0)
+
+
+def test_draws():
+    """Means and variances over 100 000 examples, within 4 and 5 standard errors; seed 2."""
+    layer, count = PredictedContext(3, seed=2), 100_000
+    drawn = layer(np.broadcast_to(LATENT[:1, 0], (count, 4)), training=True).numpy()
+    expected = distribution(layer, LATENT[0, 0])
+    sigma = expected.stddev().numpy()
+    assert (np.abs(drawn.mean(0) - expected.mean()) < 4 * sigma / np.sqrt(count)).all()
+    assert (np.abs(drawn.var(0) / sigma**2 - 1.0) < 5 * np.sqrt(2.0 / count)).all()
+
+
+def test_the_weight_is_annealed():
+    layer = PredictedContext(3, weight=0.5, annealing=keras_vattn.LinearAnnealing(1, start_step=1))
+    losses = []
+    for _ in range(3):
+        layer(LATENT, TARGET, training=True)
+        losses.append(float(layer.losses[0]))
+    nats = -distribution(layer, LATENT).log_prob(TARGET).numpy().sum() / 6
+    assert losses == pytest.approx([0.0, 0.0, 0.5 * nats], rel=1e-5)
+
+
+def test_a_target_of_another_width():
+    with pytest.raises(ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, 3\), units=4"):
+        PredictedContext(4)(LATENT, TARGET)

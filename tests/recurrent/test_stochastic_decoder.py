@@ -1,0 +1,221 @@
+"""StochasticDecoder against a loop in NumPy, its densities and its gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, softmax
+from tensorflow_probability.python import distributions as tfd
+
+import keras_vattn
+
+GENERATOR = np.random.default_rng(5)
+BATCH, STEPS, SOURCE, UNITS, WIDTH, CONTEXT = 3, 4, 5, 6, 2, 5
+INPUTS = GENERATOR.normal(size=(BATCH, STEPS, 4)).astype("float32")
+MEMORY = GENERATOR.normal(size=(BATCH, SOURCE, CONTEXT)).astype("float32")
+INPUTS_MASK = np.array([[True, True, True, True], [True, True, False, False], [True, False, True, True]])
+MEMORY_MASK = np.arange(SOURCE) < np.array([5, 3, 1])[:, None]
+MASKS = {"inputs_mask": INPUTS_MASK, "memory_mask": MEMORY_MASK}
+NOISE = {width: GENERATOR.normal(size=(BATCH, STEPS, width)).astype("float32") for width in (WIDTH, CONTEXT)}
+FLOOR = -0.5
+
+
+def built(weight=0.25, **options):
+    decoder = keras_vattn.StochasticDecoder(
+        UNITS,
+        keras_vattn.GaussianLatent(WIDTH, seed=1, name="z"),
+        keras_vattn.Attention("additive"),
+        keras_vattn.PredictedContext(CONTEXT, floor=FLOOR, weight=weight, seed=2, name="c"),
+        **options,
+    )
+    decoder.build(INPUTS.shape, MEMORY.shape)
+    generator = np.random.default_rng(6)
+    for variable in decoder.trainable_weights:
+        variable.assign_add(0.3 * generator.normal(size=variable.shape))
+    return decoder
+
+
+@pytest.fixture
+def given_noise(monkeypatch):
+    monkeypatch.setattr(keras_vattn.random, "normal", lambda shape, seed: tf.constant(NOISE[int(shape[-1])]))
+
+
+def weights(layer, *names):
+    return [getattr(layer, name).numpy() for name in names]
+
+
+def affine(layer, x):
+    """Mean and what the log sigma is made of."""
+    kernels = weights(layer, "mean_kernel", "mean_bias", "log_scale_kernel", "log_scale_bias")
+    return x @ kernels[0] + kernels[1], x @ kernels[2] + kernels[3]
+
+
+def loop_in_numpy(decoder, factor, attends=True):
+    """Return what the decoder gives of each step, q, p and p(c~ | z) as TFP distributions of all steps.
+
+    Args:
+        decoder: `StochasticDecoder`.
+        factor: Of the noise: 1 in training, 0 at the mean.
+        attends: Whether there is a memory.
+    """
+    w1, w2, b, v = weights(decoder.attention.score, "query_kernel", "key_kernel", "bias", "scale")
+    kernels = weights(decoder.cell, "kernel", "context_kernel", "recurrent_kernel", "bias")
+    h, c, results = np.zeros((BATCH, UNITS)), np.zeros((BATCH, UNITS)), []
+    for t in range(STEPS):
+        p = np.split(h @ decoder.prior_kernel.numpy() + decoder.prior_bias.numpy(), 2, axis=-1)
+        q, context = p, np.zeros((BATCH, CONTEXT))
+        if attends:
+            logits = (np.tanh((h @ w1)[:, None] + MEMORY @ w2 + b) @ v)[..., 0]
+            context = np.einsum("bs,bsd->bd", softmax(np.where(MEMORY_MASK, logits, -np.inf), axis=-1), MEMORY)
+            q = affine(decoder.latent, np.concatenate([h, context], axis=-1))
+        mean, log_scale = q
+        z = mean + factor * np.exp(log_scale) * NOISE[WIDTH][:, t]
+        c_mean, raw = affine(decoder.prediction, z)
+        c_log_scale = FLOOR + np.log1p(np.exp(raw))
+        predicted = c_mean + factor * np.exp(c_log_scale) * NOISE[CONTEXT][:, t]
+        gates = INPUTS[:, t] @ kernels[0] + np.concatenate([z, predicted], axis=-1) @ kernels[1] + h @ kernels[2]
+        i, f, g, o = np.split(gates + kernels[3], 4, axis=-1)
+        new_c = expit(f) * c + expit(i) * np.tanh(g)
+        new_h = expit(o) * np.tanh(new_c)
+        results.append((new_h, z, predicted, context, *p, *q, c_mean, c_log_scale))
+        valid = INPUTS_MASK[:, t, None]
+        h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)
+    *given, p_mean, p_log_scale, q_mean, q_log_scale, c_mean, c_log_scale = (
+        np.stack(x, axis=1) for x in zip(*results, strict=True)
+    )
+    pairs = (q_mean, q_log_scale), (p_mean, p_log_scale), (c_mean, c_log_scale)
+    return given, [tfd.MultivariateNormalDiag(mean, np.exp(log_scale)) for mean, log_scale in pairs]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, given_noise):
+    decoder = built()
+    decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
+    given, (q, p, of_context) = loop_in_numpy(decoder, float(training))
+    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), given, strict=True):
+        np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+    for name, expected in (("latent_posterior", q), ("latent_prior", p)):
+        found = tfd.MultivariateNormalDiag(decoded[name]["mean"], tf.exp(decoded[name]["log_scale"]))
+        np.testing.assert_allclose(found.log_prob(given[1]), expected.log_prob(given[1]), rtol=1e-4, atol=1e-4)
+    divergence = tfd.kl_divergence(q, p).numpy()[INPUTS_MASK].sum() / BATCH
+    nats = -of_context.log_prob(given[3]).numpy()[INPUTS_MASK].sum() / BATCH
+    expected = [divergence, 0.25 * nats if training else 0.0]
+    assert [float(loss) for loss in decoder.losses] == pytest.approx(expected, rel=1e-4)
+    # What bounds a likelihood is the KL alone; the log has both, without a weight.
+    assert {name: float(x) for name, x in keras_vattn.divergences(decoder).items()} == pytest.approx(
+        {"z_kl": divergence}, rel=1e-4
+    )
+    logged = {metric.name: float(metric.result()) for metric in decoder.metrics}
+    assert logged == pytest.approx({"z_kl": divergence, "c_nats": nats}, rel=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_without_a_memory_it_goes_by_the_prior(training, given_noise):
+    decoder = built()
+    decoded = decoder(INPUTS, inputs_mask=INPUTS_MASK, return_distributions=True, training=training)
+    assert sorted(decoded) == ["hidden", "latent", "latent_prior", "predicted_context"]
+    assert decoder.losses == []
+    given, _ = loop_in_numpy(decoder, float(training), attends=False)
+    for name, expected in zip(("hidden", "latent", "predicted_context"), given, strict=False):
+        np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_the_context_enters_the_state_through_the_latent_alone():
+    """Where q does not see c, no memory changes what is given."""
+    decoder = built()
+    for name in ("mean_kernel", "log_scale_kernel"):
+        kernel = getattr(decoder.latent, name)
+        kernel.assign(np.concatenate([kernel.numpy()[:UNITS], np.zeros((CONTEXT, WIDTH))]))
+    one, other = (decoder(INPUTS, memory)["hidden"] for memory in (MEMORY, 3.0 - MEMORY))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
+    decoder, memory = built(weight=1.0), tf.constant(MEMORY)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(memory)
+        decoded = decoder(INPUTS, memory, training=True)
+        term = -BATCH * decoder.losses[1]
+        through_z = tf.reduce_sum(
+            decoder.prediction.posterior_distribution(decoded["latent"]).log_prob(tf.stop_gradient(decoded["context"]))
+        )
+        held = tf.reduce_sum(
+            decoder.prediction.posterior_distribution(tf.stop_gradient(decoded["latent"])).log_prob(
+                tf.stop_gradient(decoded["context"])
+            )
+        )
+    assert tape.gradient(held, memory) is None
+    found, expected = tape.gradient(term, memory), tape.gradient(through_z, memory)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.any(np.abs(expected) > 1e-3)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+def test_unknown_sizes_and_gradients(jit_compile, given_noise):
+    """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
+    decoder = built()
+
+    def value_and_gradients(inputs, memory, inputs_mask, memory_mask):
+        with tf.GradientTape() as tape:
+            decoded = decoder(inputs, memory, inputs_mask=inputs_mask, memory_mask=memory_mask, training=True)
+            value = tf.reduce_sum(decoded["hidden"] ** 2) + sum(decoder.losses)
+        return value, tape.gradient(value, [w.value for w in decoder.trainable_weights])
+
+    signature = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, CONTEXT))]
+    signature += 2 * [tf.TensorSpec((None, None), tf.bool)]
+    graph = tf.function(value_and_gradients, input_signature=signature, jit_compile=jit_compile)
+    arguments = [tf.constant(x) for x in (INPUTS, MEMORY, INPUTS_MASK, MEMORY_MASK)]
+    expected, gradients = value_and_gradients(*arguments)
+    value, of_graph = graph(*arguments)
+    assert float(value) == pytest.approx(float(expected), rel=1e-4)
+    for variable, one, two in zip(decoder.trainable_weights, gradients, of_graph, strict=True):
+        np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-4, err_msg=variable.path)
+        assert np.any(one != 0), variable.path
+
+
+def test_step_equals_the_loop():
+    """With a memory and without, at the mean and with slices of the noise of `posterior_draws`."""
+    decoder = built()
+    for memory in (MEMORY, None):
+        with keras_vattn.posterior_draws(decoder, seed=3):
+            drawn = decoder(INPUTS, memory)
+            prepared = decoder.prepare_memory(memory)
+            noise = decoder.draw_noise(BATCH, STEPS, prepared)
+        assert np.any(drawn["latent"] != decoder(INPUTS, memory)["latent"])
+        for expected, noise_of in ((decoder(INPUTS, memory), None), (drawn, noise)):
+            state = decoder.start(BATCH, prepared)
+            for t in range(STEPS):
+                now = None if noise_of is None else keras.tree.map_structure(lambda x, t=t: x[:, t], noise_of)
+                outputs, state = decoder.step(INPUTS[:, t], state, prepared, now)
+                for name in expected:
+                    np.testing.assert_allclose(outputs[name], expected[name][:, t], atol=1e-5)
+
+
+def test_it_is_trained_and_saved_like_a_layer_of_keras(tmp_path):
+    inputs, memory = keras.Input((None, 4)), keras.Input((None, CONTEXT))
+    decoder = keras_vattn.StochasticDecoder(
+        UNITS, keras_vattn.GaussianLatent(WIDTH, name="z"), keras_vattn.Attention("additive")
+    )
+    model = keras.Model([inputs, memory], keras.layers.Dense(1)(decoder(inputs, memory)["hidden"]))
+    model.compile("sgd", "mse")
+    history = model.fit([INPUTS, MEMORY], np.zeros((BATCH, STEPS, 1)), verbose=0).history
+    # Without an auxiliary term there is nothing of it in the log.
+    assert set(history) == {"loss", "z_kl"}
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(copy([INPUTS, MEMORY]), model([INPUTS, MEMORY]))
+
+
+def test_bad_arguments():
+    attention, latent = keras_vattn.Attention("additive"), keras_vattn.GaussianLatent(WIDTH)
+    decoder = keras_vattn.StochasticDecoder(UNITS, latent, attention)
+    with pytest.raises(ValueError, match="built with a memory"):
+        decoder(INPUTS)
+    with pytest.raises(ValueError, match=r"as wide as the context. Received: prediction.units=4, .* 5"):
+        keras_vattn.StochasticDecoder(UNITS, latent, attention, keras_vattn.PredictedContext(4))(INPUTS, MEMORY)
+    with pytest.raises(ValueError, match="`memory_mask` is given without a memory"):
+        built()(INPUTS, memory_mask=MEMORY_MASK)
+    with pytest.raises(ValueError, match="`latent`"):
+        keras_vattn.StochasticDecoder(UNITS, 3, attention)
+    with pytest.raises(ValueError, match="same `units`"):
+        keras_vattn.StochasticDecoder(UNITS, latent, attention, cell=keras_vattn.LSTMCell(UNITS + 1))
