@@ -10,7 +10,7 @@ from keras_vattn.support.gaussian import (
     gaussian_sample,
 )
 from keras_vattn.support.products import product
-from keras_vattn.support.validation import nonnegative_number, positive_integer
+from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -33,6 +33,8 @@ class GaussianLatent(StochasticLayer):
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
             are the queries. Defaults to `"sum"`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
+        initial_log_scale: First value of b_s. A latent at every step wants a small one, -3 say: sigma of 1 hides what
+            else a decoder reads, and the words are learned late or not at all. Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -64,6 +66,7 @@ class GaussianLatent(StochasticLayer):
         kl_annealing=None,
         kl_reduction="sum",
         kernel_initializer="glorot_uniform",
+        initial_log_scale=0.0,
         seed=None,
         **kwargs,
     ):
@@ -72,6 +75,7 @@ class GaussianLatent(StochasticLayer):
         self.temperature = nonnegative_number("temperature", temperature)
         self.free_bits = nonnegative_number("free_bits", free_bits)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.initial_log_scale = number("initial_log_scale", initial_log_scale, minimum=-8.0, maximum=8.0)
         self.supports_masking = True
         self.track_divergence()
 
@@ -84,7 +88,8 @@ class GaussianLatent(StochasticLayer):
         self.log_scale_kernel = self.add_weight(
             name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
         )
-        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
+        first = keras.initializers.Constant(self.initial_log_scale)
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
 
     def draw_noise(self, shape, training=False):
         """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
@@ -169,4 +174,5 @@ class GaussianLatent(StochasticLayer):
             "temperature": self.temperature,
             "free_bits": self.free_bits,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "initial_log_scale": self.initial_log_scale,
         }

@@ -27,7 +27,7 @@ class PredictedContext(StochasticLayer):
 
     Args:
         units: Width of c~ and of c.
-        floor: Smallest log sigma. Defaults to -1.0.
+        floor: Smallest log sigma. Defaults to -3.0.
         weight: Factor on the term (alpha). Defaults to 1.0.
         annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
@@ -60,7 +60,7 @@ class PredictedContext(StochasticLayer):
     def __init__(
         self,
         units,
-        floor=-1.0,
+        floor=-3.0,
         weight=1.0,
         annealing=None,
         temperature=1.0,

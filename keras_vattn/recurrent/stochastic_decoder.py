@@ -37,7 +37,8 @@ class StochasticDecoder(RecurrentDecoder):
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config), which says what it costs: weight, annealing, free bits.
+        latent: A `GaussianLatent` (or its config), which says what it costs, weight, annealing, free bits, and how
+            large sigma of q and p is at first.
         attention: An `Attention` (or its config), asked with h_{t-1}.
         prediction: A `PredictedContext` (or its config), or `None` for one without the auxiliary term, of weight 0.
             Defaults to `None`.
@@ -65,7 +66,8 @@ class StochasticDecoder(RecurrentDecoder):
 
     Example:
 
-    >>> decoder = keras_vattn.StochasticDecoder(8, keras_vattn.GaussianLatent(3), keras_vattn.Attention("additive"))
+    >>> latent = keras_vattn.GaussianLatent(3, initial_log_scale=-3.0)
+    >>> decoder = keras_vattn.StochasticDecoder(8, latent, keras_vattn.Attention("additive"))
     >>> decoded = decoder(keras.ops.ones((2, 4, 5)), keras.ops.ones((2, 6, 7)), training=True)
     >>> decoded["hidden"].shape, decoded["latent"].shape, len(decoder.losses)
     (TensorShape([2, 4, 8]), TensorShape([2, 4, 3]), 1)
@@ -124,7 +126,12 @@ class StochasticDecoder(RecurrentDecoder):
             self.cell.build(inputs_shape, (*before[:-1], self.latent.units + width))
         size = (self.units, 2 * self.latent.units)
         self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer="glorot_uniform")
-        self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer="zeros")
+        self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._first_prior_bias)
+
+    def _first_prior_bias(self, shape, dtype=None):
+        """Return a bias whose log sigma is that of the first posterior: a KL of its own would be no use."""
+        mean = ops.zeros(self.latent.units, dtype)
+        return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
     def parts(self):
         def before(given, state):

@@ -206,6 +206,16 @@ def test_it_is_trained_and_saved_like_a_layer_of_keras(tmp_path):
     np.testing.assert_array_equal(copy([INPUTS, MEMORY]), model([INPUTS, MEMORY]))
 
 
+def test_first_noise():
+    """q and p begin with the same sigma, so that draws hide nothing and cost next to nothing."""
+    latent = keras_vattn.GaussianLatent(WIDTH, initial_log_scale=-3.0, kernel_initializer="zeros")
+    decoder = keras_vattn.StochasticDecoder(UNITS, latent, keras_vattn.Attention("additive"))
+    decoded = decoder(INPUTS[:, :1], MEMORY, return_distributions=True)
+    for name in ("latent_posterior", "latent_prior"):
+        np.testing.assert_array_equal(decoded[name]["log_scale"], np.full((BATCH, 1, WIDTH), -3.0))
+    assert float(decoder.losses[0]) == 0.0
+
+
 def test_bad_arguments():
     attention, latent = keras_vattn.Attention("additive"), keras_vattn.GaussianLatent(WIDTH)
     decoder = keras_vattn.StochasticDecoder(UNITS, latent, attention)
