@@ -20,6 +20,7 @@ from applications.common.command_line import main
 from applications.nmt.options import PROGRAM as NMT
 from applications.ved.options import PROGRAM as VED
 from applications.vqa.options import PROGRAM as VQA
+from applications.vrae.options import PROGRAM as VRAE
 
 ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = ROOT / "docs" / "new_application.md"
@@ -66,6 +67,7 @@ class Case:
         answers: Files that the program leaves beside those of the platform.
         outputs: Text files that `evaluate` writes too.
         quality: Columns of the history that the program adds.
+        asked: Words of `generate` or `predict` that have it answer inputs, beside the run.
     """
 
     program: object
@@ -80,6 +82,7 @@ class Case:
     answers: tuple
     outputs: tuple
     quality: tuple
+    asked: tuple = ()
 
     @property
     def name(self):
@@ -89,6 +92,10 @@ class Case:
     def answer(self):
         """The command that answers inputs."""
         return "predict" if "predict" in self.program.commands else "generate"
+
+    def answers_of(self, run, *arguments):
+        """Return the command line that answers inputs."""
+        return [self.answer, "--run", run, *self.asked, *arguments]
 
     def train(self, out, **changes):
         """Return the command line of `train` for a run in the folder `out`, its data in files beside it."""
@@ -364,4 +371,34 @@ CAPTIONING_CASE = Case(
     outputs=("captions",),
     quality=("perplexity", "val_perplexity", "val_cider"),
 )
-CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE)}
+VRAE_CASE = Case(
+    program=VRAE,
+    options={
+        "embedding_width": 6,
+        "units": 8,
+        "latent_units": 3,
+        "max_length": 7,
+        "word_dropout": 0.2,
+        "valid_fraction": 0.2,
+        "batch_size": 10,
+        "num_draws": 2,
+        "num_decoded": 5,
+        "schedule": "constant",
+        "epochs": 2,
+    },
+    steps=3,
+    data={
+        "train_text": "".join(f"{english}\n" for _, english in PAIRS),
+        "test_text": "".join(f"{english}\n" for _, english in PAIRS[::7]),
+    },
+    evaluated={"text": "".join(f"{english}\n" for _, english in PAIRS[3:8])},
+    lines=("the dog has seen the ball", "my friend", "the zebra"),
+    unreadable=(b"fine\n\xff\n", "standard input:2: the line is not UTF-8"),
+    other_codec=("lowercase", False),
+    other_start="vrae",
+    answers=("vocabulary.txt", "samples.txt", "generated.txt", "attention.png"),
+    outputs=("generated",),
+    quality=("perplexity", "val_perplexity", "val_active_units", "val_mutual_information"),
+    asked=("--mode", "reconstruct"),
+)
+CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE, VRAE_CASE)}

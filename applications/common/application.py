@@ -126,7 +126,8 @@ class Application:
         return f"{record['split']} split"
 
     def example_of(self, part):
-        """Return what a user may give `generate` first, after a report on an encoded part; `None` for nothing."""
+        """Return what a user may give `generate` first, after a report on an encoded part: an empty text where it is to
+        be called without an input, `None` where it is not."""
         return None
 
     def report(self, run, part, record, outputs):

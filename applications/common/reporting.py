@@ -18,7 +18,7 @@ def write_report(application, folder, record, lines, example, exported):
         folder: `RunFolder`.
         record: What metrics.json holds.
         lines: The program's own.
-        example: What a user may give `generate` first, or `None`.
+        example: What a user may give `generate` first, empty for a call without an input, or `None` for none.
         exported: Whether the folder has a SavedModel.
     """
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
@@ -67,7 +67,8 @@ def next_steps(application, folder, split, example, exported):
     steps = []
     if example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"
-        steps.append(f"echo {shlex.quote(example)} | {program} {command} {run}")
+        given = f"echo {shlex.quote(example)} | " if example else ""
+        steps.append(f"{given}{program} {command} {run}")
     steps.append(f"{program} evaluate {run} --split {split}")
     if "export" in application.program.commands:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))

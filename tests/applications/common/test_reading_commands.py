@@ -106,20 +106,20 @@ def test_answers_to_a_file_and_to_standard_input(case, trained, tmp_path):
     """One line for each."""
     content = "".join(f"{line}\n" for line in case.lines)
     (tmp_path / "lines.txt").write_text(content, encoding="utf-8")
-    of_file = case.succeeds(case.answer, "--run", trained, "--input", tmp_path / "lines.txt")
-    assert of_file == case.succeeds(case.answer, "--run", trained, standard_input=content.encode())
+    of_file = case.succeeds(*case.answers_of(trained, "--input", tmp_path / "lines.txt"))
+    assert of_file == case.succeeds(*case.answers_of(trained), standard_input=content.encode())
     assert len(of_file.splitlines()) == len(case.lines)
 
 
 def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     """A wrong run is refused before standard input is read, and so is a file."""
     content, message = case.unreadable
-    case.fails(message, case.answer, "--run", trained, standard_input=content)
-    case.fails("there is no line", case.answer, "--run", trained, standard_input=b"")
+    case.fails(message, *case.answers_of(trained), standard_input=content)
+    case.fails("there is no line", *case.answers_of(trained), standard_input=b"")
     monkeypatch.setattr(sys, "stdin", Unread())
     (tmp_path / "lines.txt").write_bytes(content)
-    case.fails("lines.txt", case.answer, "--run", trained, "--input", tmp_path / "lines.txt")
-    case.fails("--input: no such file", case.answer, "--run", trained, "--input", tmp_path / "none.txt")
+    case.fails("lines.txt", *case.answers_of(trained, "--input", tmp_path / "lines.txt"))
+    case.fails("--input: no such file", *case.answers_of(trained, "--input", tmp_path / "none.txt"))
     no_run = "--run: must be the folder of a run, with its config.yaml. Received: "
     case.fails(no_run, case.answer, "--run", tmp_path / "none")
     (tmp_path / "run").mkdir()
@@ -187,7 +187,8 @@ for name, (path, lines, images) in json.loads(sys.argv[1]).items():
         rows = zip(found["answers"].numpy(), found["probabilities"].numpy())
         answers[name] = ["\\t".join(f"{x.decode()} {p:.3f}" for x, p in list(zip(*row))[:3]) for row in rows]
     elif hasattr(model, "generate"):
-        answers[name] = [line.decode() for line in model.generate(tf.constant(lines)).numpy()]
+        answer = model.reconstruct if hasattr(model, "reconstruct") else model.generate
+        answers[name] = [line.decode() for line in answer(tf.constant(lines)).numpy()]
     else:
         steps = tf.reshape(tf.strings.to_number([line.split() for line in lines]), (len(lines), 6, 4))
         answers[name] = [" ".join(f"{x:.4f}" for x in row) for row in model.predict(steps).numpy()]
@@ -214,5 +215,5 @@ def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
     assert project == []
     for name, case in CASES.items():
         content = "".join(f"{line}\n" for line in case.lines).encode()
-        printed = case.succeeds(case.answer, "--run", run_of(case).path, standard_input=content)
+        printed = case.succeeds(*case.answers_of(run_of(case).path), standard_input=content)
         assert answers[name] == printed.split("\n")[:-1]

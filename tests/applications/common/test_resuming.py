@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_a_finished_run_reports_again(case, copied, trained, without_pictures):
 def test_other_data_are_another_run(case, copied, tmp_path):
     config = yaml.safe_load((copied / "config.yaml").read_text())
     name = next(iter(case.data))
-    path = tmp_path / "fewer.tsv"
+    path = (tmp_path / "fewer").with_suffix(pathlib.Path(config[name]).suffix)
     path.write_text("".join(case.data[name].splitlines(keepends=True)[:-3]), encoding="utf-8")
     (copied / "config.yaml").write_text(yaml.safe_dump({**config, name: str(path)}))
     before = files_of(copied)

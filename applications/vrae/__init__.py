@@ -1,0 +1,1 @@
+"""Variational recurrent autoencoders with stochastic self-attention."""

@@ -1,0 +1,162 @@
+"""Language models with latent variables as a program."""
+
+import itertools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+from applications.common.application import Application
+from applications.common.training import load_run
+from applications.text.pairs import evenly, padded, write_samples
+from applications.text.perplexity import WordPerplexity
+from applications.text.readers import read_input
+from applications.text.text import PAD
+from applications.vrae import data, embedded, model, tables
+from applications.vrae.aggressive import AggressiveInference
+from applications.vrae.evaluation import evaluate, interpolated, looks
+from applications.vrae.generation import Writer
+from applications.vrae.options import MODELS, PROGRAM
+from applications.vrae.summaries import summarize
+from keras_vattn import metrics
+
+NUM_SAMPLES = 8
+
+
+class Vrae(Application):
+    """Variational recurrent autoencoders with stochastic self-attention."""
+
+    program = PROGRAM
+    columns = tables.COLUMNS
+    curves = {
+        "perplexity": "perplexity without KL, training",
+        "val_perplexity": "perplexity without KL, validation",
+        "val_mutual_information": "I(x; z_enc), validation",
+    }
+    layouts = {"paper": tables.paper}
+
+    def read(self, options):
+        return data.load(options)
+
+    def codec(self, options, parts):
+        return data.Codec.fit(options, parts["train"])
+
+    def load_codec(self, options, folder):
+        return data.Codec.load(options, folder)
+
+    def encode(self, options, codec, part, training=False):
+        return data.EncodedSentences.of(options, codec, part)
+
+    def build(self, options, codec):
+        return model.build(options, len(codec.vocabulary))
+
+    def compile(self, run):
+        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD), "metrics": [WordPerplexity()]}
+
+    def callbacks(self, run):
+        if not MODELS[run.options.model].latent:
+            return []
+        aggressive = run.options.variational.aggressive
+        return [CodeValidation(run), *([AggressiveInference(run, aggressive)] if aggressive else [])]
+
+    def read_other(self, options, evaluation):
+        if evaluation.text is None:
+            return None
+        return data.read(evaluation.text, options.text, evaluation.skip_invalid)
+
+    def evaluate(self, run, part, evaluation=None):
+        writer = Writer(run)
+        if evaluation is None:
+            report = evaluate(run, part, writer)
+        else:
+            report = evaluate(run, part, writer, evaluation.num_draws, evaluation.max_bound)
+        report["embedded_data"] = None if run.options.text.train_text else embedded.version()
+        return report, samples_of(run, part, writer)
+
+    def files(self, outputs):
+        return {"generated": outputs["generated"]}
+
+    def heading(self, record):
+        bound = record["report"]["likelihood"]["importance_weighted"]
+        found = f"{record['report']['num_sentences']} {record['split']} sentences"
+        return f"{found}; IW: {bound['num_draws']} draws, {bound['num_sentences']} sentences"
+
+    def example_of(self, part):
+        # New sentences are written without one.
+        return ""
+
+    def report(self, run, part, record, outputs):
+        if run.models.attends:
+            draw_attention(run, part)
+        rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
+        rows += [[("sentence", text), ("rebuilt", rebuilt)] for text, rebuilt in outputs["reconstructed"]]
+        if outputs["interpolated"]:
+            rows.append([("between", text) for text in outputs["interpolated"]])
+        return write_samples(run.folder.file("samples.txt"), rows)
+
+    def generate(self, run, options):
+        writer = Writer(run, options.sampling, options.num_beams)
+        if options.mode == "new":
+            yield from (text.decode() for text in writer.generate(options.num, options.seed).numpy())
+            return
+        lines = read_input(options)
+        if options.mode == "reconstruct":
+            yield from (text.decode() for text in writer.reconstruct(tf.constant(lines)).numpy())
+            return
+        for pair in itertools.pairwise(lines):
+            yield "\t".join(interpolated(run, writer, list(pair), options.num))
+
+    def summarize(self, options):
+        """The command `summarize`."""
+        summarize(load_run(self, options.run), options)
+
+    def endpoints(self, run, options=None):
+        writer = Writer(run)
+        return writer, writer.names
+
+
+def samples_of(run, part, writer):
+    """Return sentences to read: new ones, some of the part with what their z_enc stands for, and some between two."""
+    found = {"generated": [text.decode() for text in writer.generate(64, 0).numpy()]}
+    found |= {"reconstructed": [], "interpolated": []}
+    if MODELS[run.options.model].latent:
+        texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]
+        rebuilt = [text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy()]
+        found["reconstructed"] = list(zip(texts, rebuilt, strict=True))
+        found["interpolated"] = interpolated(run, writer, texts[:2]) if len(texts) > 1 else []
+    return found
+
+
+def draw_attention(run, part):
+    """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
+    short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
+    found = [looks(run, short[row]) for row in evenly(len(short), 2)]
+    keras_vattn.plots.alignment_heat_map(
+        [weights for _, weights in found],
+        [words for words, _ in found],
+        [[*words, "<end>"] for words, _ in found],
+        path=run.folder.file("attention.png"),
+    )
+
+
+class CodeValidation(keras.callbacks.Callback):
+    """Adds what z_enc says of validation sentences to the log: active units, and the mutual information (nats)."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        part, count = run.data["valid"], run.options.reports.num_decoded
+        self.ids = [part.ids[row] for row in evenly(len(part), count)]
+        self.writer = Writer(run)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        found = self.writer.posterior(padded(self.ids))
+        means, log_scales = (np.asarray(found[name]) for name in ("mean", "log_scale"))
+        logs["val_active_units"] = metrics.active_units(means)
+        logs["val_mutual_information"] = metrics.latent_mutual_information(means, log_scales)
+
+
+APPLICATION = Vrae()

@@ -1,0 +1,57 @@
+"""Real English that comes with every Python: the sentences of its documentation's topics."""
+
+import platform
+import re
+
+# A sentence ends before a capital letter, a quotation or a bracket; "e.g." and "i.e." end none.
+_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
+_HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
+# What prose has none of: grammar, prompts, assignments, tables.
+_CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
+MIN_WORDS, MAX_WORDS = 4, 40
+
+
+def topics():
+    """Return the sentences of each topic, in their order: a dictionary of lists of str, without what an earlier topic
+    has said.
+
+    They are those of this version of Python, which a report names.
+    """
+    import pydoc_data.topics
+
+    seen, found = set(), {}
+    for name, text in pydoc_data.topics.topics.items():
+        sentences = []
+        for sentence in (sentence for block in _paragraphs(text) for sentence in _END.split(block)):
+            key = sentence.lower()
+            if (
+                sentence[:1].isupper()
+                and sentence.endswith(".")
+                and MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
+                and key not in seen
+            ):
+                seen.add(key)
+                sentences.append(sentence)
+        if sentences:
+            found[name] = sentences
+    return found
+
+
+def version():
+    """Return what the sentences are of."""
+    return f"pydoc_data of Python {platform.python_version()}"
+
+
+def _paragraphs(text):
+    """Yield the paragraphs of prose, each a line."""
+    block = []
+    for line in [*text.split("\n"), ""]:
+        if line.strip() and not _HEADING.match(line):
+            block.append(line)
+            continue
+        if _HEADING.match(line):
+            # What it underlines.
+            block = block[:-1]
+        if block and not any(_CODE.search(part) for part in block):
+            yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))
+        block = []

@@ -1,0 +1,250 @@
+"""Extractive summaries by what a model says of sentences, and those that it is compared with.
+
+The model of a text is a diagonal Gaussian: p(c~_T | z_T) of a stochastic decoder, q(z_enc | x) of a VRAE, N(h_T, I) of
+an LSTM. Sentences with the smallest KL(document || sentence) are taken (section 4.1 of the paper).
+"""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.progress import progress
+from applications.common.runs import digest_of, write_json, write_text_atomically
+from applications.common.significance import mean_interval
+from applications.common.tables import interval_text, table, titled
+from applications.vrae.documents import embedded_topics, read_topics
+from applications.vrae.generation import Writer
+
+MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
+# Summaries of random sentences whose figures are averaged.
+NUM_RANDOM = 20
+# LexRank: similarities below it are none (Erkan and Radev 2004, section 3.2).
+_LEAST_SIMILARITY = 0.1
+_BATCH = 64
+
+
+@dataclasses.dataclass
+class Gaussians:
+    """Diagonal Gaussians.
+
+    Attributes:
+        means: (N, D).
+        log_scales: log sigma (N, D).
+    """
+
+    means: np.ndarray
+    log_scales: np.ndarray
+
+    def mixture(self):
+        """Return the Gaussian, of N = 1, with the moments of their mixture in equal parts."""
+        mean = self.means.mean(axis=0)
+        variance = np.mean(np.exp(2.0 * self.log_scales) + np.square(self.means - mean), axis=0)
+        return Gaussians(mean[None], 0.5 * np.log(variance)[None])
+
+
+def divergences(document, sentences):
+    """Return KL(document || sentence) in nats of each of N sentences, (N,).
+
+    Args:
+        document: `Gaussians` of one.
+        sentences: `Gaussians` of N.
+    """
+    gap = document.log_scales - sentences.log_scales
+    distance = (document.means - sentences.means) * np.exp(-sentences.log_scales)
+    return 0.5 * np.sum(np.exp(2.0 * gap) - 1.0 - 2.0 * gap + distance**2, axis=1)
+
+
+def take(order, sentences, max_words, max_overlap=1.0):
+    """Return the indices of the sentences of a summary, in the order of the document.
+
+    Args:
+        order: Indices of sentences, the best first.
+        sentences: List of str.
+        max_words: Words of the summary. A sentence that does not fit in is passed over; where not one does, the best
+            one is taken, and `text_of` cuts it.
+        max_overlap: A sentence is passed over if the summary has a larger share of its different words already.
+    """
+    taken, count, seen = [], 0, set()
+    for index in order:
+        words = sentences[index].lower().split()
+        if count + len(words) > max_words or len(set(words) & seen) > max_overlap * len(set(words)):
+            continue
+        taken.append(int(index))
+        count += len(words)
+        seen |= set(words)
+    return sorted(taken) or [int(order[0])]
+
+
+def text_of(indices, sentences, max_words):
+    """Return the text of a summary, of at most so many words."""
+    return " ".join(" ".join(sentences[index] for index in indices).split()[:max_words])
+
+
+def has_lexrank():
+    """Return whether the libraries that LexRank takes are installed."""
+    return all(importlib.util.find_spec(name) for name in ("networkx", "sklearn"))
+
+
+def lexrank(sentences):
+    """Return the indices of sentences, the most central first: PageRank on the cosines of their tf-idf (LexRank, Erkan
+    and Radev 2004, its continuous form)."""
+    import networkx
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
+    similar = (vectors @ vectors.T).toarray()
+    rank = networkx.pagerank(networkx.from_numpy_array(np.where(similar < _LEAST_SIMILARITY, 0.0, similar)))
+    return np.argsort([-rank[index] for index in range(len(sentences))], kind="stable")
+
+
+def rouge(summary, references):
+    """Return ROUGE-1, -2 and -L of a summary, stemmed: a dictionary of recall, precision and F by measure, means over
+    the references."""
+    from rouge_score import rouge_scorer
+
+    scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
+    scores = [scorer.score(reference, summary) for reference in references]
+    return {
+        name: {part: float(np.mean([getattr(score[name], part) for score in scores])) for part in PARTS}
+        for name in MEASURES
+    }
+
+
+def mean_rouge(found):
+    """Return the means of several results of `rouge`."""
+    return {name: {part: float(np.mean([x[name][part] for x in found])) for part in PARTS} for name in MEASURES}
+
+
+class Summarizer:
+    """Orders the sentences of a document by a trained model.
+
+    Args:
+        run: `Run`.
+        document: "mixture" or "sequence", as in `SummarizeVrae`.
+    """
+
+    def __init__(self, run, document="mixture"):
+        self._writer, self._words = Writer(run), run.codec.words
+        self._document = document
+        self._max_length = run.options.text.max_length
+
+    def order(self, sentences):
+        """Return the indices of sentences, the nearest to the document first."""
+        found = self._gaussians(sentences, self._max_length)
+        document = found.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
+        return np.argsort(divergences(document, found), kind="stable")
+
+    def _gaussians(self, texts, max_length):
+        found = []
+        for start in range(0, len(texts), _BATCH):
+            batch = tf.constant(texts[start : start + _BATCH])
+            target_input, target, _ = self._words.encode_targets(batch, max_length)
+            found.append(self._writer.describe(self._words.encode(batch, max_length), target_input, target))
+        means, log_scales = (
+            np.concatenate([x[name].numpy().astype("float64") for x in found]) for name in ("mean", "log_scale")
+        )
+        return Gaussians(means, log_scales)
+
+
+def summarize(run, options):
+    """Write summaries of documents, and where there are references their figures beside those of other ways to choose
+    sentences; print the table.
+
+    Args:
+        run: `Run`.
+        options: `SummarizeVrae`.
+    """
+    if options.documents is None:
+        topics, left_out, max_words = embedded_topics(), [], 250
+    else:
+        topics, left_out = read_topics(options.documents, options.references, options.skip_invalid)
+        max_words = 25 if next(pathlib.Path(options.documents).glob("*.txt.data"), None) else 250
+    max_words = options.max_words or max_words
+    folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out: {folder} is a file.")
+    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(options.seed)
+    systems = {run.options.model: [], "lead": [], "random": []}
+    if has_lexrank():
+        systems["LexRank"] = []
+    elif options.references is not None:
+        print("LexRank is left out: it takes networkx and scikit-learn, pip install 'keras_vattn[summaries]'")
+    for topic in progress(topics, "summaries"):
+        sentences = topic.sentences
+        orders = {run.options.model: [summarizer.order(sentences)], "lead": [range(len(sentences))]}
+        orders["random"] = [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)]
+        if "LexRank" in systems:
+            orders["LexRank"] = [lexrank(sentences)]
+        for name, of_system in orders.items():
+            taken = [take(order, sentences, max_words, options.max_overlap) for order in of_system]
+            systems[name].append([text_of(indices, sentences, max_words) for indices in taken])
+    for topic, (summary,) in zip(topics, systems[run.options.model], strict=True):
+        write_text_atomically(folder / f"{topic.name}.txt", f"{summary}\n")
+    record = {
+        "model": run.options.model,
+        "seed": run.options.run.seed,
+        "document": options.document,
+        "max_words": max_words,
+        "max_overlap": options.max_overlap,
+        "num_topics": len(topics),
+        "left_out": left_out,
+        "data_digest": digest_of([dataclasses.asdict(topic) for topic in topics]),
+    }
+    if options.references is not None:
+        record["topics"] = [topic.name for topic in topics]
+        record["systems"] = {
+            name: [
+                mean_rouge([rouge(text, topic.references) for text in texts])
+                for topic, texts in zip(topics, of_system, strict=True)
+            ]
+            for name, of_system in systems.items()
+        }
+        print(table_of(record), end="\n\n")
+    else:
+        for topic, (summary,) in list(zip(topics, systems[run.options.model], strict=True))[:3]:
+            print(f"{topic.name}: {summary}", end="\n\n")
+    if left_out:
+        print(f"left out: {', '.join(left_out)}")
+    write_json(folder / "summaries.json", record)
+    print(f"written: {folder}, a file for each of {len(topics)} topics, and summaries.json")
+
+
+def table_of(record):
+    """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent; and the paired
+    differences of F against the model."""
+    heads = [f"{title} {of}" for title in MEASURES.values() for of in PARTS.values()]
+    rows = [
+        [name, *(_cell([100 * x[measure][part] for x in found]) for measure in MEASURES for part in PARTS)]
+        for name, found in record["systems"].items()
+    ]
+    own = record["systems"][record["model"]]
+    differences = [
+        [
+            name,
+            *(
+                _cell([100 * (a[measure]["fmeasure"] - b[measure]["fmeasure"]) for a, b in zip(own, of, strict=True)])
+                for measure in MEASURES
+            ),
+        ]
+        for name, of in record["systems"].items()
+        if name != record["model"]
+    ]
+    title = f"ROUGE (%), stemmed, {record['num_topics']} topics, at most {record['max_words']} words"
+    return "\n\n".join(
+        [
+            titled(f"{title}; seed {record['seed']} (one seed, no claim)", table(["system", *heads], rows)),
+            titled(
+                f"F of {record['model']} less that of another, paired by topic",
+                table(["system", *MEASURES.values()], differences),
+            ),
+        ]
+    )
+
+
+def _cell(values):
+    return interval_text(mean_interval(values), 1)

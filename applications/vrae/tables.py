@@ -1,0 +1,40 @@
+"""Columns of the tables, and the paper's layout."""
+
+from applications.common.tables import Column, main_table, title_from, titled
+from applications.vrae.options import MODELS
+
+_LIKELIHOOD = "report.likelihood"
+PAPER = (
+    Column("NLL, z_t from priors", f"{_LIKELIHOOD}.published.nats", 2),
+    Column("KL(z_enc)", f"{_LIKELIHOOD}.kl_code", 2),
+    Column("PPL, no KL, no end", f"{_LIKELIHOOD}.published.perplexity", 2, logarithm=True),
+)
+OURS = (
+    Column("-ELBO (nats)", f"{_LIKELIHOOD}.elbo.nats", 2),
+    Column("PPL (ELBO)", f"{_LIKELIHOOD}.elbo.perplexity", 2, logarithm=True),
+    Column("PPL (IW)", f"{_LIKELIHOOD}.importance_weighted.perplexity", 2, logarithm=True),
+    Column("reconstruction (nats)", f"{_LIKELIHOOD}.reconstruction", 2),
+    Column("KL of z_t (nats)", f"{_LIKELIHOOD}.kl_steps", 2),
+)
+COLUMNS = (
+    *PAPER,
+    *OURS,
+    Column("active units", "report.code.active_units", 1, differs=False),
+    Column("I(x; z_enc) (nats)", "report.code.mutual_information", 3),
+    Column("other z_enc (nats)", "report.controls.shuffled.nats", 3, differs=False),
+    Column("standard error", "report.controls.shuffled.standard_error", 3, differs=False),
+    Column("no z_enc (nats)", "report.controls.zero.nats", 3, differs=False),
+    Column("s/step", "step_seconds", differs=False),
+    Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
+    Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
+)
+
+
+def paper(comparison):
+    """Return Table 1 or 2 of the paper, its columns beside bounds."""
+    text = main_table((*PAPER, *OURS), comparison.records, first_of=lambda name: (_title(name),))
+    return [titled("Table 1 of VRAE-SA, and bounds", text)]
+
+
+def _title(name):
+    return title_from(name, lambda model: MODELS[model].title)
