@@ -53,6 +53,9 @@ def read_topics(folder, references=None, skip_invalid=False):
             if path.is_dir()
         ),
     ]
+    inner = next(folder.glob("*/*.txt.data"), None)
+    if inner is not None:
+        raise InputError(f"{folder}: the documents are in {inner.parent}; name that folder")
     topics = []
     for name, paths in found:
         sentences = [sentence for path in paths for sentence in _sentences(path)]

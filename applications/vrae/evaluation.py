@@ -111,18 +111,24 @@ def _importance_weighted(run, part, writer, num_draws):
 
 def _controls(run, part, writer):
     """Return by how much the reconstruction worsens, in nats a sentence, with the z_enc of another sentence, and with
-    zeros: means and standard errors of the differences."""
-    found = {"shuffled": [], "zero": []}
-    for inputs, target in progress(part.batches(run.options), "controls"):
-        given = inputs["source"], inputs["target_input"], target
-        z = writer.posterior(inputs["source"])["mean"]
-        own = writer.at(*given, z)["log_likelihood"].numpy()
-        for name, other in (("shuffled", tf.roll(z, 1, axis=0)), ("zero", tf.zeros_like(z))):
-            found[name].append(own - writer.at(*given, other)["log_likelihood"].numpy())
-    differences = {name: np.concatenate(x) for name, x in found.items()}
+    zeros, all other latents as they are: means and standard errors of the differences. `None` of a single sentence."""
+    if len(part) < 2:
+        return None
+    batches = [(inputs["source"], inputs["target_input"], target) for inputs, target in part.batches(run.options)]
+    codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
+    # Sentences of about one length are beside one another, so that it is not the length alone that the other one knows.
+    others = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
+    differences, start = {name: [] for name in others}, 0
+    for given in progress(batches, "controls"):
+        rows = slice(start, start + len(given[0]))
+        own = writer.at(*given, codes[rows])["log_likelihood"].numpy()
+        for name, other in others.items():
+            differences[name].append(own - writer.at(*given, other[rows])["log_likelihood"].numpy())
+        start = rows.stop
+    found = {name: np.concatenate(x) for name, x in differences.items()}
     return {
         name: {"nats": float(x.mean()), "standard_error": float(x.std(ddof=1) / np.sqrt(len(x)))}
-        for name, x in differences.items()
+        for name, x in found.items()
     }
 
 

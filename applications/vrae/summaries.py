@@ -98,6 +98,8 @@ def lexrank(sentences):
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
     similar = (vectors @ vectors.T).toarray()
+    # A sentence that is like no other one is not central for being like itself.
+    np.fill_diagonal(similar, 0.0)
     rank = networkx.pagerank(networkx.from_numpy_array(np.where(similar < _LEAST_SIMILARITY, 0.0, similar)))
     return np.argsort([-rank[index] for index in range(len(sentences))], kind="stable")
 
@@ -183,6 +185,7 @@ def summarize(run, options):
         for name, of_system in orders.items():
             taken = [take(order, sentences, max_words, options.max_overlap) for order in of_system]
             systems[name].append([text_of(indices, sentences, max_words) for indices in taken])
+    folder.mkdir(parents=True, exist_ok=True)
     for topic, (summary,) in zip(topics, systems[run.options.model], strict=True):
         write_text_atomically(folder / f"{topic.name}.txt", f"{summary}\n")
     record = {

@@ -1,0 +1,145 @@
+"""What a report says, against figures computed by hand, and the tables of comparisons."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from application_cases import tables_of
+from scipy.special import logsumexp
+from vrae_cases import run_of, sentences_of
+
+import keras_vattn
+from applications.common.tables import figures_of
+from applications.vrae import tables
+from applications.vrae.application import CodeValidation
+from applications.vrae.evaluation import evaluate, looks
+from applications.vrae.generation import Writer
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """Runs of models, and the report of their validation sentences, which are one batch."""
+    found = {}
+
+    def reported(model):
+        if model not in found:
+            tf.config.run_functions_eagerly(True)
+            run = run_of(tmp_path_factory.mktemp(model), model=model)
+            writer = Writer(run)
+            found[model] = run, writer, evaluate(run, run.data["valid"], writer, num_draws=6, max_bound=4)
+        return found[model]
+
+    return reported
+
+
+@pytest.mark.parametrize("model", ["lstm", "vrae", "vrae_sa"])
+def test_three_perplexities(reported, model):
+    run, writer, report = reported(model)
+    found = report["likelihood"]
+    source, _, target = given = sentences_of(run)
+    assert len(source) == len(run.data["valid"]) == report["num_sentences"]
+    num_tokens, num_words = np.count_nonzero(target), np.count_nonzero(source)
+    assert (found["num_tokens"], found["num_words"]) == (num_tokens, num_words)
+    seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
+    drawn = {name: x.numpy() for name, x in writer.drawn(*given, seed).items()}
+    elbo = drawn["log_likelihood"] - drawn["kl_code"] - drawn["kl_steps"].sum(axis=1)
+    assert found["elbo"]["nats"] == pytest.approx(-elbo.mean(), rel=1e-5)
+    assert found["elbo"]["perplexity"] == pytest.approx(np.exp(-elbo.sum() / num_tokens), rel=1e-5)
+    assert found["kl_code"] == pytest.approx(drawn["kl_code"].mean(), rel=1e-5)
+    assert found["kl_steps"] == pytest.approx(drawn["kl_steps"].sum(axis=1).mean(), rel=1e-5)
+    # The paper's: without any KL, z_t from its prior, and the end is in the sum but not in the count.
+    published = writer.published(*given, seed).numpy()
+    assert found["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
+    assert found["published"]["perplexity"] == pytest.approx(np.exp(-published.sum() / num_words), rel=1e-5)
+    bound = found["importance_weighted"]
+    assert (bound["num_draws"], bound["num_sentences"]) == (6, 4)
+    assert bound["nats"] <= bound["elbo_nats"] + 1e-6
+    if model == "lstm":
+        assert bound["nats"] == pytest.approx(bound["elbo_nats"])
+        assert found["kl_code"] == found["kl_steps"] == 0
+        assert not {"code", "controls"} & report.keys()
+    else:
+        assert bound["nats"] < bound["elbo_nats"] - 1e-3
+
+
+def test_what_the_published_figure_leaves_out(reported):
+    """Of a model without z_t it is the reconstruction; with it, not what q knows of the sentence."""
+    for model, same in (("vrae", True), ("vrae_sa", False)):
+        found = reported(model)[2]["likelihood"]
+        assert (found["published"]["nats"] == pytest.approx(found["reconstruction"], rel=1e-5)) == same
+
+
+def test_the_bound_of_some_sentences(reported):
+    run, writer, report = reported("vrae")
+    part = run.data["valid"].head(4)
+    inputs, target = next(iter(part.batches(run.options)))
+    weights = writer.log_weights(inputs["source"], inputs["target_input"], target, 6, 7919).numpy().astype("float64")
+    value = logsumexp(weights, axis=0) - np.log(6)
+    found, num_tokens = report["likelihood"]["importance_weighted"], np.count_nonzero(target)
+    assert found["nats"] == pytest.approx(-value.mean(), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(np.exp(-value.sum() / num_tokens), rel=1e-5)
+    assert found["elbo_perplexity"] == pytest.approx(np.exp(-weights.mean(axis=0).sum() / num_tokens), rel=1e-5)
+
+
+def test_step_divergences(reported):
+    run, writer, report = reported("vrae_sa")
+    _, _, target = given = sentences_of(run)
+    seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
+    drawn = writer.drawn(*given, seed)["kl_steps"].numpy()
+    there = target.numpy() != 0
+    expected = [drawn[there[:, t], t].mean() for t in range(there.shape[1])]
+    assert report["likelihood"]["kl_of_step"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_controls(reported):
+    """Another sentence's z_enc, and none, against its own."""
+    run, writer, report = reported("vrae_sa")
+    inputs, target = next(iter(run.data["valid"].head(4).batches(run.options)))
+    given = inputs["source"], inputs["target_input"], target
+    z = writer.posterior(inputs["source"])["mean"].numpy()
+    for name, other in (("shuffled", z[[3, 0, 1, 2]]), ("zero", 0 * z)):
+        one, two = (writer.at(*given, x)["log_likelihood"].numpy() for x in (z, other))
+        assert report["controls"][name]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
+        assert report["controls"][name]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
+    assert evaluate(run, run.data["valid"].head(1), writer)["controls"] is None
+
+
+def test_what_the_log_says_of_the_code(reported):
+    run, writer, report = reported("vrae")
+    logs = {}
+    callback = CodeValidation(run)
+    callback.on_epoch_end(0, logs)
+    posterior = writer.posterior(sentences_of(run)[0])
+    assert report["code"]["active_units"] == keras_vattn.metrics.active_units(posterior["mean"].numpy())
+    assert logs["val_active_units"] <= 3 and 0 < logs["val_mutual_information"] <= np.log(5) + 0.1
+
+
+def test_where_a_sentence_looks(reported):
+    run, _, _ = reported("vrae_sa")
+    words, weights = looks(run, "the dog has seen the ball")
+    assert words == ["the", "dog", "has", "seen", "the", "ball"]
+    assert weights.shape == (7, 6)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_tables(reported):
+    """Every figure says which kind it is; the paper's stand beside ours."""
+    records = {model: [{"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
+    shown = figures_of(tables.COLUMNS, records["vrae_sa"][0])
+    for title in (
+        "NLL, z_t from priors",
+        "PPL, no KL, no end",
+        "PPL (ELBO)",
+        "PPL (IW)",
+        "KL(z_enc)",
+        "KL of z_t (nats)",
+    ):
+        assert f"| {title}" in shown
+    comparison = type("Comparison", (), {"records": records})
+    (text,) = tables.paper(comparison)
+    ((lines),) = tables_of(text).values()
+    assert [line["model"] for line in lines] == ["LSTM", "VRAE-SA w/o aux"]
+    found = records["vrae_sa"][0]["report"]["likelihood"]
+    assert lines[1]["PPL (ELBO)"] == f"{found['elbo']['perplexity']:.2f}"
+    assert lines[1]["PPL, no KL, no end"] == f"{found['published']['perplexity']:.2f}"

@@ -1,0 +1,186 @@
+"""What is written and scored: sentences of each mode, the bounds of log p(x), what a text is described by."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from program_cases import VRAE_CASE
+from scipy.special import logsumexp
+from vrae_cases import EVERY_MODEL, run_of, sentences_of
+
+from applications.text.text import END, PAD, START, UNKNOWN
+from applications.vrae.evaluation import interpolated
+from applications.vrae.generation import Writer
+from applications.vrae.options import SamplingOptions
+
+every_model = pytest.mark.parametrize("model", EVERY_MODEL)
+LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book", "the zebra"])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Runs by their models, made once."""
+    known = {}
+
+    def made(model):
+        if model not in known:
+            known[model] = run_of(tmp_path_factory.mktemp(model), model=model)
+        return known[model]
+
+    return made
+
+
+def log_words(run, z, ids):
+    """Return log p of all words (B, T, V) at the steps of sentences, written without a memory."""
+    target_input = np.insert(ids, 0, START, axis=1)[:, :-1]
+    models = run.models
+    decoded = models.decoder(models.inputs(tf.constant(target_input, tf.int32), z))
+    return models.words(decoded["hidden"][:, :, None])[:, :, 0].numpy()
+
+
+@pytest.mark.usefixtures("eagerly")
+@every_model
+def test_new_sentences(made, model):
+    """Those of a seed, of words alone, as long as they may be; each draw has latent variables of its own."""
+    writer = Writer(made(model))
+    one, again, other = (writer.generate(40, seed).numpy().tolist() for seed in (1, 1, 2))
+    assert one == again != other
+    assert len(one) == 40 and len(set(one)) > 20
+    words = {word for text in one for word in text.decode().split()}
+    assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
+    assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
+    # The most probable word alone: what differs is latent, which an LSTM has none of.
+    likely = Writer(made(model), SamplingOptions(top_k=1))
+    count = len(set(likely.generate(40, 1).numpy()))
+    assert count == 1 if model == "lstm" else count > 3
+    cold = Writer(made(model), SamplingOptions(temperature=1e-6))
+    assert cold.generate(40, 1).numpy().tolist() == likely.generate(40, 1).numpy().tolist()
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("model", ["vrae", "vrae_sa"])
+def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
+    """Greedily the most probable words in turn, but those that are none; by beam search a more probable sentence."""
+    run = made(model)
+    writer = Writer(run)
+    z = tf.constant(writer.encode(LINES)["mean"])
+    ids = writer.write_from(z).numpy()
+    log_p = log_words(run, z, ids)
+    log_p[..., [PAD, START, UNKNOWN]] = -np.inf
+    written = np.cumsum(np.roll(ids == END, 1, axis=1) & (np.arange(ids.shape[1]) > 0), axis=1) == 0
+    assert np.array_equal(np.where(written, log_p.argmax(axis=-1), 0), ids)
+    assert writer.reconstruct(LINES).numpy().tolist() == run.codec.words.decode(ids).numpy().tolist()
+
+    beams = Writer(run, num_beams=4)
+    found = beams.write_from(z).numpy()
+
+    def total(ids):
+        there = (ids != PAD) & (np.cumsum(ids == END, axis=1) - (ids == END) == 0)
+        return np.sum(np.take_along_axis(log_words(run, z, ids), ids[..., None], axis=-1)[..., 0] * there, axis=1)
+
+    ended = np.any(ids == END, axis=1) & np.any(found == END, axis=1)
+    assert np.all(total(found)[ended] >= total(ids)[ended] - 1e-4)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_what_lies_between_two_sentences(made):
+    """At equal distances of their codes, from the one to the other."""
+    run = made("vrae")
+    writer = Writer(run)
+    texts = [text.decode() for text in LINES.numpy()[:2]]
+    found = interpolated(run, writer, texts, 3)
+    first, last = (text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy())
+    z = writer.encode(tf.constant(texts))["mean"]
+    middle = run.codec.words.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
+    assert found == [first, middle, last]
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("model", ["lstm", "vrae", "vrae_sa"])
+def test_a_bound_of_more_draws_is_larger(made, model):
+    """On the same draws the importance-weighted bound is at least the mean ELBO, and grows with their number within
+    three standard errors; of one draw it is that draw."""
+    run = made(model)
+    source, target_input, target = sentences_of(run, "train")
+    writer = Writer(run)
+    weights = writer.log_weights(source, target_input, target, 64, 5).numpy().astype("float64")
+    if model == "lstm":
+        assert np.ptp(weights, axis=0).max() == 0.0
+        return
+    assert np.all(np.ptp(weights, axis=0) > 0.0)
+    bounds = {}
+    for count in (1, 4, 16, 64):
+        parts = weights.reshape(64 // count, count, -1)
+        bounds[count] = logsumexp(parts, axis=1) - np.log(count)
+        assert np.all(bounds[count] >= parts.mean(axis=1) - 1e-9)
+    for less, more in ((1, 4), (4, 16), (16, 64)):
+        difference = bounds[more].mean(axis=0) - bounds[less].mean(axis=0)
+        error = bounds[less].std(axis=0) / np.sqrt(len(bounds[less]))
+        assert difference.mean() > -3 * error.mean()
+    assert bounds[64].mean() > bounds[1].mean() + 0.01
+    texts = run.codec.words.decode(source)
+    scored = writer.score(texts, 4, 5)
+    np.testing.assert_allclose(
+        scored["log_likelihood_bound"], logsumexp(weights[:4], axis=0) - np.log(4), rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_array_equal(scored["num_tokens"], np.count_nonzero(target, axis=1))
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("model", ["vrae", "vrae_sa_aux"])
+def test_divergences_are_the_means_of_what_draws_say(made, model):
+    """log q - log p of the draws, whose mean over 400 is the closed form within 4 standard errors."""
+    run = made(model)
+    source, target_input, target = (x[:4] for x in sentences_of(run))
+    rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
+    writer = Writer(run)
+    found = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
+    closed = found["kl_code"] + found["kl_steps"].sum(axis=1)
+    difference = (found["log_ratio"] - closed).reshape(4, 400)
+    assert np.all(np.abs(difference.mean(axis=1)) < 4 * difference.std(axis=1) / np.sqrt(400))
+    assert np.all(difference.std(axis=1) > 0.1)
+
+
+@pytest.mark.usefixtures("eagerly")
+@every_model
+def test_what_a_text_is_described_by(made, model):
+    """It depends on the text alone, not on its batch, and not on the latent variables of a draw."""
+    run = made(model)
+    writer = Writer(run)
+    source, target_input, target = sentences_of(run)
+    found = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
+    width = {"lstm": 8, "vrae": 3}.get(model, 8)
+    assert found["mean"].shape == found["log_scale"].shape == (len(source), width)
+    for row in range(len(source)):
+        words = int(np.count_nonzero(source[row]))
+        alone = writer.describe(
+            source[row : row + 1, :words], target_input[row : row + 1, : words + 1], target[row : row + 1, : words + 1]
+        )
+        for name, x in alone.items():
+            np.testing.assert_allclose(x[0], found[name][row], rtol=1e-4, atol=1e-5)
+    if model == "lstm":
+        assert not found["log_scale"].any()
+        decoded = run.models.decoder(run.models.inputs(target_input), inputs_mask=target != 0)["hidden"]
+        np.testing.assert_allclose(found["mean"], [x[n] for x, n in zip(decoded, lengths(target))], rtol=1e-5)
+    elif model == "vrae":
+        np.testing.assert_allclose(found["mean"], writer.posterior(source)["mean"], rtol=1e-6)
+    else:
+        assert found["log_scale"].min() > run.options.variational.context_floor
+
+
+def lengths(target):
+    return np.count_nonzero(target, axis=1) - 1
+
+
+def test_the_exported_module(run_of):
+    """Its signatures take a batch of any size, and answer as a process that has the program does."""
+    served = tf.saved_model.load(str(run_of(VRAE_CASE).path / "saved_model"))
+    assert set(served.signatures) == {"serving_default", "encode", "reconstruct", "generate", "score"}
+    encoded = served.encode(LINES)
+    assert {name: tuple(x.shape) for name, x in encoded.items()} == {"mean": (3, 3), "standard_deviation": (3, 3)}
+    assert np.all(encoded["standard_deviation"] > 0)
+    one, again = (served.signatures["generate"](num=tf.constant(5), seed=tf.constant(3)) for _ in range(2))
+    (one,), (again,) = one.values(), again.values()
+    assert one.numpy().tolist() == again.numpy().tolist() and one.shape == (5,)
+    few, many = (served.score(LINES, num, 0)["log_likelihood_bound"].numpy() for num in (1, 50))
+    assert np.all(np.isfinite(few)) and np.all(many < 0)
+    assert served.score(LINES, 1, 0)["num_tokens"].numpy().tolist() == [7, 7, 3]

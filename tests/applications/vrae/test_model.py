@@ -1,0 +1,249 @@
+"""The four models: what they compute, from their weights alone, what training maximises, and that z_enc is learned."""
+
+from contextlib import nullcontext
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, log_softmax, softmax
+from vrae_cases import EVERY_MODEL, run_of, sentences_of
+
+import keras_vattn
+from applications.vrae.application import APPLICATION
+from applications.vrae.generation import Writer
+from applications.vrae.model import Models
+
+every_model = pytest.mark.parametrize("model", EVERY_MODEL)
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Runs by their models, made once, without any dropout."""
+    known = {}
+
+    def made(model):
+        if model not in known:
+            still = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
+            known[model] = run_of(tmp_path_factory.mktemp(model), model=model, **still)
+        return known[model]
+
+    return made
+
+
+def lstm(cell, inputs, state, context=None):
+    """One step of an LSTM from its kernels."""
+    gates = inputs @ cell["kernel"] + state[0] @ cell["recurrent_kernel"] + cell["bias"]
+    gates = gates if context is None else gates + context @ cell["context_kernel"]
+    i, f, g, o = np.split(gates, 4, axis=-1)
+    c = expit(f) * state[1] + expit(i) * np.tanh(g)
+    return expit(o) * np.tanh(c), c
+
+
+def normal_kl(q, p):
+    """KL of diagonal Gaussians, pairs of mean and log sigma, summed over the last axis."""
+    ratio = (np.exp(2 * q[1]) + (q[0] - p[0]) ** 2) * np.exp(-2 * p[1])
+    return np.sum(p[1] - q[1] + 0.5 * ratio - 0.5, axis=-1)
+
+
+def recomputed(run, source, target_input, target):
+    """Return log p of the words (B, T) and the KLs of z_enc (B,) and z_t (B, T), all latents at their means."""
+    weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
+    part = lambda prefix: {path.rpartition("/")[2]: x for path, x in weights.items() if path.startswith(prefix)}  # noqa: E731
+    vectors, batch = weights["words_embedded/embeddings"], len(source)
+    zeros = lambda width: np.zeros((batch, width))  # noqa: E731
+    units = run.options.network.units
+    kl_code, kl_steps, z, memory = np.zeros(batch), np.zeros(target.shape), zeros(0), None
+    affine = lambda of, x: (x @ of["mean_kernel"] + of["mean_bias"], x @ of["log_scale_kernel"] + of["log_scale_bias"])  # noqa: E731
+    if run.models.latent is not None:
+        state, memory = (zeros(units), zeros(units)), []
+        for t in range(source.shape[1]):
+            new = lstm(part("encoder/"), vectors[source[:, t]], state)
+            state = tuple(np.where((source[:, t] != 0)[:, None], *x) for x in zip(new, state))
+            memory.append(state[0])
+        q = affine(part("z_enc/"), state[0])
+        z, kl_code, memory = q[0], normal_kl(q, (zeros(z_width(run)), zeros(z_width(run)))), np.stack(memory, axis=1)
+    state, found = (zeros(units), zeros(units)), []
+    cell = part("decoder/cell")
+    words = part("words/")
+    for t in range(target.shape[1]):
+        context = None
+        if run.models.attends:
+            score, before = part("decoder/attention/"), state[0]
+            asked = np.tanh((before @ score["query_kernel"])[:, None] + memory @ score["key_kernel"] + score["bias"])
+            logits = np.where(source != 0, (asked @ score["scale"])[..., 0], -np.inf)
+            attended = np.einsum("bs,bsd->bd", softmax(logits, axis=-1), memory)
+            p = np.split(before @ weights["decoder/prior_kernel"] + weights["decoder/prior_bias"], 2, axis=-1)
+            q = affine(part("decoder/z/"), np.concatenate([before, attended], axis=-1))
+            kl_steps[:, t] = normal_kl(q, p)
+            predicted = q[0] @ part("decoder/context/")["mean_kernel"] + part("decoder/context/")["mean_bias"]
+            context = np.concatenate([q[0], predicted], axis=-1)
+        read = np.concatenate([vectors[target_input[:, t]], z], axis=-1)
+        new = lstm(cell, read, state, context)
+        state = tuple(np.where((target[:, t] != 0)[:, None], *x) for x in zip(new, state))
+        log_p = log_softmax(new[0] @ words["kernel"] + words["bias"], axis=-1)
+        found.append(np.take_along_axis(log_p, target[:, t, None], axis=-1)[:, 0])
+    there = target != 0
+    return np.where(there, np.stack(found, axis=1), 0.0), kl_code, np.where(there, kl_steps, 0.0)
+
+
+def z_width(run):
+    return run.options.network.latent_units
+
+
+@every_model
+def test_values_are_those_of_the_weights(made, model):
+    """Of the training model and its losses, and of the module that is exported."""
+    run = made(model)
+    source, target_input, target = sentences_of(run)
+    inputs = {"source": source, "target_input": target_input, "target": target}
+    found = run.models.training(inputs).numpy()
+    expected, kl_code, kl_steps = recomputed(run, *(x.numpy() for x in (source, target_input, target)))
+    np.testing.assert_allclose(np.where(target != 0, found, 0.0), expected, rtol=1e-4, atol=1e-5)
+    losses = [x for x in (kl_code.mean(), kl_steps.sum(axis=1).mean()) if x]
+    assert [float(x) for x in run.models.training.losses if float(x)] == pytest.approx(losses, rel=1e-4)
+    if model != "lstm":
+        writer = Writer(run)
+        at = writer.at(source, target_input, target, writer.posterior(source)["mean"])
+        np.testing.assert_allclose(at["log_likelihood"], expected.sum(axis=1), rtol=1e-4)
+        np.testing.assert_allclose(at["kl_code"], kl_code, rtol=1e-4)
+        np.testing.assert_allclose(at["kl_steps"], kl_steps, rtol=1e-3, atol=1e-5)
+
+
+@every_model
+def test_what_a_report_calls_elbo_is_what_training_maximises(made, model):
+    """With the noise of one draw of everything."""
+    run = made(model)
+    source, target_input, target = sentences_of(run)
+    writer, seed = Writer(run), tf.constant([3, 4])
+    found = writer.drawn(source, target_input, target, seed)
+    elbo = found["log_likelihood"] - found["kl_code"] - tf.reduce_sum(found["kl_steps"], axis=1)
+    run.models.training.compile(loss=keras_vattn.NegativeBound(ignore_class=0))
+    drawing = keras_vattn.posterior_draws(run.models.training, seed=seed) if model != "lstm" else nullcontext()
+    with drawing:
+        inputs = {"source": source, "target_input": target_input, "target": target}
+        predicted = run.models.training(inputs)
+        loss = run.models.training.compute_loss(inputs, target, predicted)
+    assert float(loss) == pytest.approx(-float(tf.reduce_mean(elbo)), rel=1e-5)
+
+
+def test_the_auxiliary_term_is_in_the_loss_of_training_alone(made):
+    run = made("vrae_sa_aux")
+    source, target_input, target = sentences_of(run)
+    inputs = {"source": source, "target_input": target_input, "target": target}
+    run.models.training(inputs, training=True)
+    assert len([x for x in run.models.training.losses if float(x)]) == 3
+    assert set(keras_vattn.divergences(run.models.training)) == {"z_enc_kl", "z_kl"}
+    run.models.training(inputs)
+    assert len([x for x in run.models.training.losses if float(x)]) == 2
+
+
+@every_model
+def test_weights_of_q_are_those_without_which_sentences_are_written(made, model):
+    """Nothing that `generate` reads is one of them, and everything else is."""
+    run = made(model)
+    writer = Writer(run)
+    before = writer.generate(6, 1).numpy().tolist()
+    own = run.models.inference_weights
+    kept = [weight.numpy() for weight in own]
+    for weight in own:
+        weight.assign(keras.ops.zeros_like(weight))
+    assert writer.generate(6, 1).numpy().tolist() == before
+    for weight, value in zip(own, kept):
+        weight.assign(value)
+    counts = run.models.parameters
+    assert counts["inference"] == sum(x.size for x in kept)
+    assert sum(counts.values()) == run.models.training.count_params()
+
+
+def test_words_are_dropped_and_the_others_stay(tmp_path):
+    run = run_of(tmp_path, model="lstm", word_dropout=0.5)
+    _, target_input, _ = sentences_of(run)
+    dropped = run.models.word_dropout(target_input, training=True).numpy()
+    assert set(dropped[dropped != target_input.numpy()]) == {1}
+    assert np.array_equal(dropped[:, 0], target_input[:, 0])
+    assert 0.2 < np.mean(dropped[target_input != 0] == 1) < 0.7
+
+
+@pytest.mark.parametrize(
+    ("annealing", "expected"),
+    [
+        ("none", {0: 1.0, 9: 1.0}),
+        ("linear", {0: 0.1, 4: 0.1, 9: 0.55, 14: 1.0}),
+        ("logistic", {14: 0.5}),
+        ("cyclical", {0: 0.0, 10: 0.0}),
+    ],
+)
+def test_weights_of_both_divergences(tmp_path, annealing, expected):
+    values = {"annealing": annealing, "kl_start": 0.1, "kl_hold": 4, "kl_steps": 10, "step_kl_steps": 10}
+    models = run_of(tmp_path, model="vrae_sa", **values).models
+    for step, weight in expected.items():
+        schedule = models.latent.kl_annealing
+        assert float(1.0 if schedule is None else schedule(step)) == pytest.approx(weight, abs=1e-6)
+    other = models.decoder.latent.kl_annealing
+    if annealing == "linear":
+        # z_t's grows from the first step on.
+        assert [float(other(step)) for step in (0, 5, 10)] == pytest.approx([0.01, 0.505, 1.0])
+
+
+def test_aggressive_updates_move_q_alone_and_end(tmp_path):
+    run = run_of(tmp_path, model="vrae_sa", aggressive=2)
+    run.folder = type("Folder", (), {"path": tmp_path})
+    from applications.vrae.aggressive import AggressiveInference
+
+    model = run.models.training
+    model.compile(keras_vattn.FusedAdam(0.1, global_clipnorm=1.0), loss=keras_vattn.NegativeBound(ignore_class=0))
+    model.optimizer.build(model.trainable_variables)
+    callback = AggressiveInference(run, 2)
+    callback.set_model(model)
+    before = [weight.numpy() for weight in model.trainable_weights]
+    callback.on_train_batch_begin(0)
+    own = {id(weight) for weight in run.models.inference_weights}
+    for weight, value in zip(model.trainable_weights, before):
+        assert np.any(weight.numpy() != value) == (id(weight) in own), weight.path
+    assert int(model.optimizer.iterations) == 0
+    for value, active in ((0.1, True), (0.3, True), (0.2, False), (0.4, False)):
+        callback.on_epoch_end(0, {"val_mutual_information": value})
+        assert callback.active == active
+    # A run that goes on knows what there was.
+    for text, active in (("0.1\n0.3\n", True), ("0.1\n\n0.3\n0.2\n", False), ("", True)):
+        (tmp_path / "history.csv").write_text(f"val_mutual_information\n{text}" if text else "epoch\n1\n")
+        assert AggressiveInference(run, 2).active == active
+
+
+def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
+    """Words at random from one of two sets: z_enc has the 0.69 nats of which, less a detached one."""
+    generator = np.random.default_rng(0)
+    sets = (["red", "blue", "green", "grey"], ["one", "two", "three", "four"])
+    texts = [" ".join(generator.choice(sets[row % 2], size=6)) for row in range(400)]
+    text = tmp_path / "kinds.txt"
+    text.write_text("".join(f"{line}\n" for line in texts))
+    tf.config.run_functions_eagerly(False)
+    found, inputs = {}, Models.inputs
+    for name in ("learned", "detached"):
+        if name == "detached":
+            monkeypatch.setattr(Models, "inputs", lambda self, words, z: inputs(self, words, 0.0 * z))
+        run = run_of(
+            tmp_path,
+            model="vrae",
+            train_text=str(text),
+            units=12,
+            latent_units=2,
+            input_dropout=0.0,
+            word_dropout=0.7,
+            free_bits=0.0,
+            kl_steps=100,
+            max_length=6,
+            batch_size=32,
+        )
+        model = run.models.training
+        model.compile(keras_vattn.FusedAdam(0.02), **APPLICATION.compile(run))
+        model.fit(APPLICATION.batches(run, run.data["train"], 0), steps_per_epoch=250, shuffle=False, verbose=0)
+        writer = Writer(run)
+        posterior = writer.posterior(next(iter(run.data["valid"].batches(run.options)))[0]["source"])
+        found[name] = keras_vattn.metrics.latent_mutual_information(
+            posterior["mean"].numpy(), posterior["log_scale"].numpy(), num_samples=200
+        )
+    assert found["learned"] >= 0.5
+    assert found["detached"] < 0.05

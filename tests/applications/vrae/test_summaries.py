@@ -1,0 +1,195 @@
+"""Summaries: documents in their formats, Gaussians of texts, which sentences are taken, what it says of them."""
+
+import numpy as np
+import pytest
+import tensorflow_probability as tfp
+from program_cases import PAIRS, VRAE_CASE, read_json
+from vrae_cases import run_of
+
+from applications.common.errors import InputError
+from applications.vrae import summaries
+from applications.vrae.documents import embedded_topics, read_topics
+from applications.vrae.summaries import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
+
+GENERATOR = np.random.default_rng(3)
+SGML = """<DOC>
+<DOCNO> APW-1 </DOCNO>
+<HEADLINE> A headline is left out. </HEADLINE>
+<TEXT>
+<P>The dog has seen the ball. It was a red &amp; round one.
+"Fine," it said.</P>
+<P>Mr. Smith has bought 3.5 houses.</P>
+</TEXT>
+</DOC>
+"""
+
+
+def opinosis(folder, references=True):
+    """Write two topics of Opinosis."""
+    for number, name in enumerate(("food", "rooms")):
+        path = folder / "topics" / f"{name}.txt.data"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [english for _, english in PAIRS[number::4]]
+        path.write_bytes("\r\n".join([f" {lines[0]} \x93so\x94", "", "...", *lines[1:]]).encode("latin-1"))
+        if references:
+            for reference in (1, 2):
+                path = folder / "gold" / name / f"{name}.{reference}.gold"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{lines[reference]}\n{lines[0]}\n")
+    return ["--documents", folder / "topics", *(["--references", folder / "gold"] if references else [])]
+
+
+def test_opinosis(tmp_path):
+    """A sentence a line, without those that have no word, typographic quotation marks of Windows among them."""
+    opinosis(tmp_path)
+    topics, left_out = read_topics(tmp_path / "topics", tmp_path / "gold")
+    assert [topic.name for topic in topics] == ["food", "rooms"] and left_out == []
+    lines = [english for _, english in PAIRS[::4]]
+    assert topics[0].sentences == [f"{lines[0]} “so”", *lines[1:]]
+    assert topics[0].references == [f"{lines[1]} {lines[0]}", f"{lines[2]} {lines[0]}"]
+
+
+def test_duc(tmp_path):
+    """Folders of SGML documents; references are files that begin with the topic's name less the assessors' letter."""
+    for name in ("b", "a"):
+        path = tmp_path / "docs" / "D0701A" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SGML if name == "a" else "<DOC><TEXT>And a second document.</TEXT></DOC>")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "D0701.M.250.A.1").write_text("The dog has seen it.\nAll of it.")
+    (tmp_path / "models" / "D0702.M.250.A.1").write_text("Another topic's.")
+    ((topic,), _) = read_topics(tmp_path / "docs", tmp_path / "models")
+    assert topic.sentences == [
+        "The dog has seen the ball.",
+        "It was a red & round one.",
+        '"Fine," it said.',
+        "Mr.",
+        "Smith has bought 3.5 houses.",
+        "And a second document.",
+    ]
+    assert topic.references == ["The dog has seen it. All of it."]
+
+
+def test_bad_documents(tmp_path):
+    opinosis(tmp_path)
+    (tmp_path / "topics" / "void.txt.data").write_text("\n...\n")
+    with pytest.raises(InputError, match=r"void: no sentence in the document; .*--skip-invalid"):
+        read_topics(tmp_path / "topics")
+    (tmp_path / "topics" / "lonely.txt.data").write_text("one sentence\n")
+    topics, left_out = read_topics(tmp_path / "topics", tmp_path / "gold", skip_invalid=True)
+    assert [topic.name for topic in topics] == ["food", "rooms"] and left_out == ["void", "lonely"]
+    (tmp_path / "topics" / "void.txt.data").unlink()
+    with pytest.raises(InputError, match="gold: no reference for the topic lonely"):
+        read_topics(tmp_path / "topics", tmp_path / "gold")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no documents; expected"):
+        read_topics(tmp_path / "empty")
+    with pytest.raises(InputError, match="no reference for any of 3 topics"):
+        read_topics(tmp_path / "topics", tmp_path / "empty", skip_invalid=True)
+
+
+def gaussians(rows, width=3):
+    return Gaussians(GENERATOR.normal(size=(rows, width)), GENERATOR.normal(size=(rows, width), scale=0.5))
+
+
+def test_divergences_and_mixtures_are_those_of_the_distributions():
+    found = gaussians(4)
+    normal = lambda x: tfp.distributions.MultivariateNormalDiag(x.means, np.exp(x.log_scales))  # noqa: E731
+    mixture = found.mixture()
+    expected = tfp.distributions.kl_divergence(normal(mixture), normal(found))
+    np.testing.assert_allclose(divergences(mixture, found), expected, rtol=1e-10)
+    of_all = tfp.distributions.MixtureSameFamily(tfp.distributions.Categorical(np.zeros(4)), normal(found))
+    np.testing.assert_allclose(mixture.means[0], of_all.mean(), rtol=1e-10)
+    np.testing.assert_allclose(np.exp(2 * mixture.log_scales[0]), of_all.variance(), rtol=1e-10)
+    np.testing.assert_allclose(divergences(mixture, mixture), [0], atol=1e-12)
+
+
+def test_sentences_are_taken_while_they_fit():
+    sentences = ["a b c", "d e f g", "a b d", "h", "A b c i"]
+    assert take([1, 0, 3, 2, 4], sentences, 8) == [0, 1, 3]
+    assert take([2, 0, 3], sentences, 7, max_overlap=0.5) == [2, 3]
+    assert take([2, 0, 3], sentences, 7, max_overlap=0.7) == [0, 2, 3]
+    # Words are compared without case.
+    assert take([0, 4], sentences, 9, max_overlap=0.7) == [0]
+    # Where none fits the best one is cut.
+    assert take([1, 0], sentences, 2) == [1]
+    assert text_of([1], sentences, 2) == "d e"
+
+
+def test_the_nearest_sentence_comes_first(tmp_path, eagerly):
+    """To the mixture of all, or to all words in turn, however long that is."""
+    run = run_of(tmp_path, model="vrae")
+    sentences = [english for _, english in PAIRS[:9]] + ["zebra", "the dog " * 20]
+    for document in ("mixture", "sequence"):
+        summarizer = Summarizer(run, document)
+        order = summarizer.order(sentences)
+        assert sorted(order) == list(range(11))
+        found = summarizer._gaussians(sentences, 7)
+        of_all = found.mixture() if document == "mixture" else summarizer._gaussians([" ".join(sentences)], None)
+        assert np.all(np.diff(divergences(of_all, found)[order]) >= 0)
+    cut = summarizer._gaussians([" ".join(sentences)], 7)
+    assert np.any(cut.means != of_all.means)
+
+
+def test_lexrank():
+    """The sentence that most others are like comes first."""
+    sentences = ["red green", "red green blue", "red blue", "one two", "green blue red black"]
+    order = lexrank(sentences)
+    assert order[0] in (1, 4) and order[-1] == 3
+    assert sorted(order) == list(range(5))
+
+
+def test_rouge_is_the_mean_over_references():
+    found = rouge("the dogs saw a ball", ["the dog saw it", "a ball"])
+    assert found["rouge1"]["recall"] == pytest.approx((3 / 4 + 1) / 2)
+    assert found["rouge1"]["precision"] == pytest.approx((3 / 5 + 2 / 5) / 2)
+    assert found["rouge2"]["recall"] == pytest.approx((2 / 3 + 1) / 2)
+    assert found["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
+
+
+def test_the_command(run_of, tmp_path, monkeypatch):
+    """A file for each topic, a table of all systems, means over topics; LexRank where its libraries are installed."""
+    words = opinosis(tmp_path)
+    run = run_of(VRAE_CASE).path
+    printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
+    record = read_json(tmp_path / "out" / "summaries.json")
+    assert set(record["systems"]) == {"vrae_sa_aux", "lead", "random", "LexRank"}
+    assert (record["num_topics"], record["max_words"], record["topics"]) == (2, 14, ["food", "rooms"])
+    for name in record["topics"]:
+        text = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8")
+        assert 0 < len(text.split()) <= 14
+    (topic, _), _ = read_topics(tmp_path / "topics", tmp_path / "gold")
+    lead = text_of(take(range(9), topic.sentences, 14), topic.sentences, 14)
+    assert record["systems"]["lead"][0] == rouge(lead, topic.references)
+    mean = 100 * np.mean([x["rouge1"]["fmeasure"] for x in record["systems"]["lead"]])
+    assert "| lead        | " in printed and f"{mean:.1f} [" in printed
+    monkeypatch.setattr(summaries, "has_lexrank", lambda: False)
+    printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
+    assert "keras_vattn[summaries]" in printed
+    assert set(read_json(tmp_path / "out" / "summaries.json")["systems"]) == {"vrae_sa_aux", "lead", "random"}
+    # 25 words of Opinosis, of which no figures are asked for.
+    VRAE_CASE.succeeds("summarize", "--run", run, *opinosis(tmp_path, references=False), "--out", tmp_path / "none")
+    record = read_json(tmp_path / "none" / "summaries.json")
+    assert record["max_words"] == 25 and "systems" not in record
+
+
+def test_bad_calls_write_nothing(run_of, tmp_path):
+    run = run_of(VRAE_CASE).path
+    words = opinosis(tmp_path)
+    cases = [
+        ("--references: of which documents?", words[2:]),
+        ("--documents: ", ["--documents", tmp_path / "nowhere"]),
+        (f"the documents are in {tmp_path / 'topics'}", ["--documents", tmp_path]),
+        ("--max-words: must be positive", [*words, "--max-words", 0]),
+    ]
+    (tmp_path / "topics" / "void.txt.data").write_text("")
+    cases.append(("no sentence in the document", words))
+    for message, arguments in cases:
+        VRAE_CASE.fails(message, "summarize", "--run", run, *arguments, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_embedded_topics():
+    topics = embedded_topics()
+    assert len(topics) > 10
+    assert all(len(topic.sentences) >= 20 and not topic.references for topic in topics)

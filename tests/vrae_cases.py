@@ -1,0 +1,31 @@
+"""Options and runs of the variational recurrent autoencoder for its tests."""
+
+import numpy as np
+from application_cases import changed, prepared
+from program_cases import VRAE_CASE, written
+
+from applications.vrae.application import APPLICATION
+from applications.vrae.options import MODELS
+
+EVERY_MODEL = list(MODELS)
+
+
+def options_of(folder, **values):
+    """Options of `train` with the data of the program's case, written into a folder."""
+    given = {**VRAE_CASE.options, **written(VRAE_CASE.data, folder), **values}
+    return changed(APPLICATION.program.default, **given)
+
+
+def run_of(folder, **values):
+    """A run whose model is not trained, with weights that make every part matter."""
+    values = {"step_log_scale": -0.5, **values}
+    run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
+    for weight in run.models.training.trainable_weights:
+        weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
+    return run
+
+
+def sentences_of(run, part="valid"):
+    """Source, inputs and targets of the first batch of a part."""
+    inputs, target = next(iter(run.data[part].batches(run.options)))
+    return inputs["source"], inputs["target_input"], target
