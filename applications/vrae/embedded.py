@@ -8,6 +8,9 @@ _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
 # What prose has none of: grammar, prompts, assignments, tables.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
+# Names and operators in a sentence, which as tokens of their own are most of it.
+_SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
+_MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40
 
 
@@ -23,9 +26,11 @@ def topics():
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
         for sentence in (sentence for block in _paragraphs(text) for sentence in _END.split(block)):
+            sentence = _MARKUP.sub("", sentence)
             key = sentence.lower()
             if (
                 sentence[:1].isupper()
+                and not _SYMBOLS.search(sentence)
                 and sentence.endswith(".")
                 and MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
                 and key not in seen

@@ -133,7 +133,7 @@ class VariationalOptions:
     """First weight of the KLs of z_t, where linear."""
     step_kl_steps: Positive = 600
     """Steps until it is 1, as kl_steps."""
-    free_bits: NotNegativeFloat = 0.25
+    free_bits: NotNegativeFloat = 0.5
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: NotNegativeFloat = 0.0
     """The same of each z_t, averaged over the steps."""
@@ -185,7 +185,7 @@ class Options:
     text: TextOptions = group(TextOptions)
     network: NetworkOptions = group(NetworkOptions)
     variational: VariationalOptions = group(VariationalOptions)
-    fit: FitOptions = group(FitOptions, batch_size=32, epochs=30, learning_rate=2e-3, schedule="cosine")
+    fit: FitOptions = group(FitOptions, batch_size=32, epochs=20, learning_rate=4e-3, schedule="cosine")
     sampling: SamplingOptions = group(SamplingOptions)
     reports: ReportOptions = group(ReportOptions)
 

@@ -18,9 +18,9 @@ SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 def test_embedded_sentences():
     """English prose of every Python, sentences of four words at least, none twice, in three parts."""
     texts = [sentence for sentences in embedded.topics().values() for sentence in sentences]
-    assert len(texts) > 1500 and len({text.lower() for text in texts}) == len(texts)
+    assert len(texts) > 1200 and len({text.lower() for text in texts}) == len(texts)
     assert all(text.endswith(".") and text[0].isupper() and 4 <= len(text.split()) <= 40 for text in texts)
-    assert not any(mark in text for text in texts for mark in ("::=", ">>>", "\n"))
+    assert not any(mark in text for text in texts for mark in ("::=", ">>>", "\n", "_", "()", '"'))
     parts = data.load(APPLICATION.program.default)
     assert sorted(text for part in parts.values() for text in part.texts) == sorted(texts)
     assert [round(10 * len(parts[name]) / len(texts)) for name in ("train", "valid", "test")] == [8, 1, 1]
