@@ -11,7 +11,8 @@ from faults import (
     recurrent,
     support,
     vision,
+    vrae,
 )
 
-ROOMS = (alignments, captioning, decoding, draws, latent_alignment, layers, programs, recurrent, support, vision)
+ROOMS = (alignments, captioning, decoding, draws, latent_alignment, layers, programs, recurrent, support, vision, vrae)
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

@@ -40,7 +40,7 @@ def log_words(run, z, ids):
 @pytest.mark.usefixtures("eagerly")
 @every_model
 def test_new_sentences(made, model):
-    """Those of a seed, of words alone, as long as they may be; each draw has latent variables of its own."""
+    """Those of a seed, of words alone, as long as they may be."""
     writer = Writer(made(model))
     one, again, other = (writer.generate(40, seed).numpy().tolist() for seed in (1, 1, 2))
     assert one == again != other
@@ -54,6 +54,16 @@ def test_new_sentences(made, model):
     assert count == 1 if model == "lstm" else count > 3
     cold = Writer(made(model), SamplingOptions(temperature=1e-6))
     assert cold.generate(40, 1).numpy().tolist() == likely.generate(40, 1).numpy().tolist()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_each_new_sentence_has_latents_of_its_own(tmp_path):
+    """Where z_enc does not enter the state, and the most probable word is written, z_t makes the difference."""
+    run = run_of(tmp_path, model="vrae_sa")
+    kernel = run.models.decoder.cell.kernel
+    kernel.assign(tf.concat([kernel[:6], tf.zeros_like(kernel[6:])], axis=0))
+    writer = Writer(run, SamplingOptions(top_k=1))
+    assert len(set(writer.generate(40, 1).numpy())) > 3
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -128,7 +138,8 @@ def test_a_bound_of_more_draws_is_larger(made, model):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("model", ["vrae", "vrae_sa_aux"])
 def test_divergences_are_the_means_of_what_draws_say(made, model):
-    """log q - log p of the draws, whose mean over 400 is the closed form within 4 standard errors."""
+    """log q - log p of the draws, whose mean over 400 is the closed form within 4 standard errors; so is the mean of
+    the importance weights the ELBO."""
     run = made(model)
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
@@ -138,6 +149,10 @@ def test_divergences_are_the_means_of_what_draws_say(made, model):
     difference = (found["log_ratio"] - closed).reshape(4, 400)
     assert np.all(np.abs(difference.mean(axis=1)) < 4 * difference.std(axis=1) / np.sqrt(400))
     assert np.all(difference.std(axis=1) > 0.1)
+    weights = writer.log_weights(*rows, 1, 7).numpy().reshape(4, 400)
+    elbo = (found["log_likelihood"] - closed).reshape(4, 400)
+    error = np.sqrt((weights.var(axis=1) + elbo.var(axis=1)) / 400)
+    assert np.all(np.abs(weights.mean(axis=1) - elbo.mean(axis=1)) < 4 * error)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -146,7 +161,8 @@ def test_what_a_text_is_described_by(made, model):
     """It depends on the text alone, not on its batch, and not on the latent variables of a draw."""
     run = made(model)
     writer = Writer(run)
-    source, target_input, target = sentences_of(run)
+    source = run.codec.words.encode(LINES, 7)
+    target_input, target, _ = run.codec.words.encode_targets(LINES, 7)
     found = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
     width = {"lstm": 8, "vrae": 3}.get(model, 8)
     assert found["mean"].shape == found["log_scale"].shape == (len(source), width)

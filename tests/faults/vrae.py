@@ -1,0 +1,182 @@
+"""Faults of the stochastic decoder and the variational recurrent autoencoder."""
+
+from faults.fault import Fault
+
+DECODER = ("tests/recurrent/test_stochastic_decoder.py",)
+CONTEXT = ("tests/layers/test_predicted_context.py", *DECODER)
+MODEL = ("tests/applications/vrae/test_model.py",)
+GENERATION = ("tests/applications/vrae/test_generation.py",)
+EVALUATION = ("tests/applications/vrae/test_evaluation.py",)
+SUMMARIES = ("tests/applications/vrae/test_summaries.py",)
+DATA = ("tests/applications/vrae/test_data.py",)
+
+FAULTS = [
+    Fault(
+        "vrae: q does not see what was attended to",
+        "recurrent/stochastic_decoder.py",
+        'ops.concatenate([before(given, state), given["context"]], axis=-1)',
+        'ops.concatenate([before(given, state), 0.0 * given["context"]], axis=-1)',
+        DECODER,
+        "order_of_a_step",
+    ),
+    Fault(
+        "vrae: the state reads the mean of c~ in training",
+        "layers/predicted_context.py",
+        'if "prediction" in noise:',
+        'if "nothing" in noise:',
+        DECODER,
+        "order_of_a_step",
+    ),
+    Fault(
+        "vrae: q and p begin with different noise",
+        "recurrent/stochastic_decoder.py",
+        "ops.full_like(mean, self.latent.initial_log_scale)",
+        "mean",
+        DECODER,
+        "first_noise",
+    ),
+    Fault(
+        "vrae: the auxiliary term moves what attends",
+        "layers/predicted_context.py",
+        'ops.cast(ops.stop_gradient(target), "float32")',
+        'ops.cast(target, "float32")',
+        CONTEXT,
+        "auxiliary_term_reaches",
+    ),
+    Fault(
+        "vrae: the auxiliary term is in the loss of validation",
+        "layers/predicted_context.py",
+        "return super()._current_kl_weight(training) if training else 0.0",
+        "return super()._current_kl_weight(training)",
+        (*CONTEXT, *MODEL),
+        "auxiliary or training",
+    ),
+    Fault(
+        "vrae: no floor under what is predicted",
+        "layers/predicted_context.py",
+        "clip_log_scale(self.floor + ops.softplus(",
+        "clip_log_scale(self.floor + (",
+        CONTEXT,
+        "order_of_a_step or floor or density",
+    ),
+    Fault(
+        "vrae: forbidden words are offered",
+        "decoding/decode.py",
+        "chosen = sampler(without(logits, forbidden_ids), position)",
+        "chosen = sampler(logits, position)",
+        ("tests/decoding/test_decoding.py",),
+        "forbidden",
+    ),
+    Fault(
+        "vrae: z_enc is not beside the words",
+        "applications/vrae/model.py",
+        "return ops.concatenate([read, ops.expand_dims(z, 1) * ops.ones_like(read[..., :1])], axis=-1)",
+        "return ops.concatenate([read, 0.0 * ops.expand_dims(z, 1) * ops.ones_like(read[..., :1])], axis=-1)",
+        MODEL,
+        "values_are_those or two_kinds",
+    ),
+    Fault(
+        "vrae: the KLs of z_t are left out of the density of a draw",
+        "applications/vrae/generation.py",
+        'found["log_ratio"] += ',
+        'found["log_ratio"] += 0.0 * ',
+        GENERATION,
+        "divergences_are_the_means",
+    ),
+    Fault(
+        "vrae: an importance weight has the wrong sign",
+        "applications/vrae/generation.py",
+        'return found["log_likelihood"] - found["log_ratio"]',
+        'return found["log_likelihood"] + found["log_ratio"]',
+        GENERATION,
+        "divergences_are_the_means",
+    ),
+    Fault(
+        "vrae: all sentences are of one draw of z_t",
+        "applications/vrae/generation.py",
+        "return decoding.sample(self._step(z, noise)",
+        "return decoding.sample(self._step(z)",
+        GENERATION,
+        "latents_of_its_own",
+    ),
+    Fault(
+        "vrae: a text is described by its padding",
+        "applications/vrae/generation.py",
+        "last_step = tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) - 1",
+        "last_step = 0 * tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) + tf.shape(mask)[1] - 1",
+        GENERATION,
+        "described",
+    ),
+    Fault(
+        "vrae: the bound leaves out the KLs of z_t",
+        "applications/vrae/evaluation.py",
+        'bound = totals["reconstruction"] - totals["kl_code"] - totals["kl_steps"]',
+        'bound = totals["reconstruction"] - totals["kl_code"]',
+        EVALUATION,
+        "three_perplexities",
+    ),
+    Fault(
+        "vrae: the mean of the draws in place of their bound",
+        "applications/vrae/evaluation.py",
+        "values.append(largest + np.log(np.mean(np.exp(found - largest), axis=0)))",
+        "values.append(found.mean(axis=0))",
+        EVALUATION,
+        "three_perplexities or bound_of",
+    ),
+    Fault(
+        "vrae: the published perplexity counts the end",
+        "applications/vrae/evaluation.py",
+        '"perplexity": perplexity(-totals["published"] / num_words)',
+        '"perplexity": perplexity(-totals["published"] / num_tokens)',
+        EVALUATION,
+        "three_perplexities",
+    ),
+    Fault(
+        "vrae: the control has the sentence's own z_enc",
+        "applications/vrae/evaluation.py",
+        "np.roll(codes, 1, axis=0)",
+        "np.roll(codes, 0, axis=0)",
+        EVALUATION,
+        "controls",
+    ),
+    Fault(
+        "vrae: aggressive updates for ever",
+        "applications/vrae/aggressive.py",
+        "self.active, self.best = value > self.best, value",
+        "self.best = value",
+        MODEL,
+        "aggressive",
+    ),
+    Fault(
+        "vrae: a mixture as narrow as its parts",
+        "applications/vrae/summaries.py",
+        "+ np.square(self.means - mean), axis=0)",
+        "+ 0.0 * np.square(self.means - mean), axis=0)",
+        SUMMARIES,
+        "mixtures",
+    ),
+    Fault(
+        "vrae: KL(sentence || document)",
+        "applications/vrae/summaries.py",
+        "return np.argsort(divergences(document, found), kind",
+        "return np.argsort(-divergences(document, found), kind",
+        SUMMARIES,
+        "nearest",
+    ),
+    Fault(
+        "vrae: a summary longer than it may be",
+        "applications/vrae/summaries.py",
+        "if count + len(words) > max_words or",
+        "if count > max_words or",
+        SUMMARIES,
+        "taken",
+    ),
+    Fault(
+        "vrae: a sentence of which one copy is held out",
+        "applications/vrae/data.py",
+        "rest = [text for text in sentences.texts if text not in held]",
+        "rest = list(sentences.texts)",
+        DATA,
+        "equal_sentences",
+    ),
+]
