@@ -10,6 +10,7 @@ import gzip
 import json
 import pathlib
 import sys
+import unicodedata
 import zlib
 
 import numpy as np
@@ -147,10 +148,13 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=False):
     _require_rows(rows, path)
     texts = [row[0] for row in rows]
     if labelled:
-        texts = [text.partition(" ")[2].strip() for text in texts]
-    kept = [text for text in texts if text]
-    if len(kept) < len(texts) and not skip_invalid:
-        raise InputError(f"{path}: line {texts.index('') + 1} has a label and no word; {SKIP_HINT}")
+        texts = [text.split(None, 1)[1:] for text in texts]
+        texts = [text[0].strip() if text else "" for text in texts]
+    there = [any(unicodedata.category(x) not in ("Cc", "Zs", "Zl", "Zp") for x in text) for text in texts]
+    if not all(there) and not skip_invalid:
+        without = "a label and no word" if labelled else "no word"
+        raise InputError(f"{path}: sentence {there.index(False) + 1} has {without}; {SKIP_HINT}")
+    kept = [text for text, has_word in zip(texts, there, strict=True) if has_word]
     _require_rows(kept, path)
     return kept, skipped + len(texts) - len(kept)
 

@@ -20,7 +20,8 @@ class AggressiveInference(keras.callbacks.Callback):
     A decoder that learns faster than the encoder finds z_enc of no use, and does without it for good. The mutual
     information is that of the column `val_mutual_information`, which another callback adds to the log. The batches
     depend on the seed and the step alone, and the optimizer's state is the model's: a run that is resumed takes the
-    same steps. Annealing counts these updates, too.
+    same steps. Annealing counts these updates, too; the log's KLs are those of their batches as well; and the
+    optimizer, whose count of steps they leave alone, takes the first ones up to twice as large as it would.
 
     Args:
         run: `Run`.

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.application import Application
+from applications.common.errors import InputError
 from applications.common.training import load_run
 from applications.text.pairs import evenly, padded, write_samples
 from applications.text.perplexity import WordPerplexity
@@ -16,12 +17,14 @@ from applications.text.text import PAD
 from applications.vrae import data, embedded, model, tables
 from applications.vrae.aggressive import AggressiveInference
 from applications.vrae.evaluation import evaluate, interpolated, looks
-from applications.vrae.generation import Writer
+from applications.vrae.generation import writer_of
 from applications.vrae.options import MODELS, PROGRAM
 from applications.vrae.summaries import summarize
 from keras_vattn import metrics
 
 NUM_SAMPLES = 8
+# What `generate` writes unless it is told, and how much at once.
+NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 
 
 class Vrae(Application):
@@ -66,12 +69,13 @@ class Vrae(Application):
         return data.read(evaluation.text, options.text, evaluation.skip_invalid)
 
     def evaluate(self, run, part, evaluation=None):
-        writer = Writer(run)
+        writer = writer_of(run)
         if evaluation is None:
             report = evaluate(run, part, writer)
         else:
             report = evaluate(run, part, writer, evaluation.num_draws, evaluation.max_bound)
-        report["embedded_data"] = None if run.options.text.train_text else embedded.version()
+        embeds = run.options.text.train_text is None and getattr(evaluation, "text", None) is None
+        report["embedded_data"] = embedded.version() if embeds else None
         return report, samples_of(run, part, writer)
 
     def files(self, outputs):
@@ -96,23 +100,34 @@ class Vrae(Application):
         return write_samples(run.folder.file("samples.txt"), rows)
 
     def generate(self, run, options):
-        writer = Writer(run, options.sampling, options.num_beams)
+        writer = writer_of(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
         if options.mode == "new":
-            yield from (text.decode() for text in writer.generate(options.num, options.seed).numpy())
+            for number, start in enumerate(range(0, options.num or NUM_NEW, BATCH)):
+                count = min(BATCH, (options.num or NUM_NEW) - start)
+                # Of another seed, or each batch would be the first one again.
+                seed = (options.seed + number * 7919) % 2**31
+                yield from (text.decode() for text in writer.generate(count, seed).numpy())
             return
         lines = read_input(options)
+        empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
+        if empty:
+            raise InputError(f"{options.input or 'standard input'}:{empty[0]}: a line without a word")
         if options.mode == "reconstruct":
-            yield from (text.decode() for text in writer.reconstruct(tf.constant(lines)).numpy())
+            for start in range(0, len(lines), BATCH):
+                found = writer.reconstruct(tf.constant(lines[start : start + BATCH]))
+                yield from (text.decode() for text in found.numpy())
             return
+        if len(lines) < 2:
+            raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
         for pair in itertools.pairwise(lines):
-            yield "\t".join(interpolated(run, writer, list(pair), options.num))
+            yield "\t".join(interpolated(run, writer, list(pair), options.num or NUM_BETWEEN))
 
     def summarize(self, options):
         """The command `summarize`."""
         summarize(load_run(self, options.run), options)
 
     def endpoints(self, run, options=None):
-        writer = Writer(run)
+        writer = writer_of(run)
         return writer, writer.names
 
 
@@ -148,7 +163,7 @@ class CodeValidation(keras.callbacks.Callback):
         self.run = run
         part, count = run.data["valid"], run.options.reports.num_decoded
         self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = Writer(run)
+        self.writer = writer_of(run)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):

@@ -134,9 +134,9 @@ class EncodedSentences:
     def __len__(self):
         return len(self.ids)
 
-    def head(self, count):
-        """Return the first sentences, so many."""
-        return EncodedSentences(self.texts[:count], self.ids[:count], self.report)
+    def rows(self, indices):
+        """Return the sentences of these indices."""
+        return EncodedSentences([self.texts[row] for row in indices], [self.ids[row] for row in indices], self.report)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch has."""

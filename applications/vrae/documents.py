@@ -5,18 +5,23 @@ DUC: a folder for each topic, of SGML documents; references are files that begin
 folder of that name.
 """
 
+import contextlib
 import dataclasses
 import html
 import pathlib
 import re
 
 from applications.common.errors import InputError
-from applications.text.readers import SKIP_HINT
 from applications.vrae import embedded
 
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
 _TAG = re.compile(r"<[^>]*>")
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])")
+# Not after a title or an initial.
+_SENTENCE_END = re.compile(
+    r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bGen\.)(?<!\bSen\.)(?<!\bGov\.)(?<!\bRep\.)"
+    r"(?<!\b[A-Z]\.)(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])"
+)
+_SKIP_HINT = "leave such topics out with --skip-invalid"
 # DUC names a topic D0701A and its references D0701.M.250.A.1: the last letter is the group of assessors.
 _DUC_TOPIC = re.compile(r"D\d{4}[A-Z]", re.I)
 
@@ -42,17 +47,12 @@ def read_topics(folder, references=None, skip_invalid=False):
 
     Raises:
         InputError: for a folder without documents, a document without a sentence, a topic without references where
-            these are asked for, and a file that is not UTF-8.
+            these are asked for, and a file that is no text.
     """
     folder, left_out = pathlib.Path(folder), []
-    found = [
-        *((path.name.removesuffix(".txt.data"), [path]) for path in sorted(folder.glob("*.txt.data"))),
-        *(
-            (path.name, sorted(x for x in path.rglob("*") if x.is_file()))
-            for path in sorted(folder.iterdir())
-            if path.is_dir()
-        ),
-    ]
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [(path.name.removesuffix(".txt.data"), [path]) for path in _files(folder.glob("*.txt.data"))]
+    found += [(path.name, _files(path.rglob("*"))) for path in folders]
     inner = next(folder.glob("*/*.txt.data"), None)
     if inner is not None:
         raise InputError(f"{folder}: the documents are in {inner.parent}; name that folder")
@@ -61,7 +61,7 @@ def read_topics(folder, references=None, skip_invalid=False):
         sentences = [sentence for path in paths for sentence in _sentences(path)]
         if not sentences:
             if not skip_invalid:
-                raise InputError(f"{folder / name}: no sentence in the document; {SKIP_HINT}")
+                raise InputError(f"{paths[0] if paths else folder / name}: no sentence in the document; {_SKIP_HINT}")
             left_out.append(name)
             continue
         topics.append(Topic(name, sentences))
@@ -77,7 +77,7 @@ def read_topics(folder, references=None, skip_invalid=False):
         elif skip_invalid:
             left_out.append(topic.name)
         else:
-            raise InputError(f"{references}: no reference for the topic {topic.name}; {SKIP_HINT}")
+            raise InputError(f"{references}: no reference for the topic {topic.name}; {_SKIP_HINT}")
     if not kept:
         raise InputError(f"{references}: no reference for any of {len(topics)} topics")
     return kept, left_out
@@ -104,16 +104,24 @@ def _sentences(path):
 def _references(folder, name):
     inside = folder / name
     if inside.is_dir():
-        paths = sorted(path for path in inside.iterdir() if path.is_file())
+        paths = _files(inside.iterdir())
     else:
         prefixes = {name, name[:-1] if _DUC_TOPIC.fullmatch(name) else name}
-        paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name.split(".")[0] in prefixes)
+        paths = [path for path in _files(folder.iterdir()) if path.name.split(".")[0] in prefixes]
     return [text for text in (" ".join(_read(path).split()) for path in paths) if text]
 
 
 def _read(path):
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # Opinosis has typographic quotation marks of Windows.
-        return path.read_bytes().decode("cp1252", errors="replace")
+    content = path.read_bytes()
+    # Opinosis has typographic quotation marks of Windows.
+    for encoding in ("utf-8-sig", "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError):
+            text = content.decode(encoding)
+            if "\0" not in text:
+                return text
+    raise InputError(f"{path}: neither UTF-8 nor text of Windows")
+
+
+def _files(paths):
+    """Return the files among paths, in the order of their names, but for hidden ones."""
+    return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
+from applications.text.pairs import evenly
 from applications.vrae.options import MODELS
 from keras_vattn import metrics, random
 
@@ -32,7 +33,10 @@ def evaluate(run, part, writer, num_draws=None, max_bound=None):
     max_bound = reports.max_bound if max_bound is None else max_bound
     likelihood, codes = _likelihood(run, part, writer, kind)
     report = {"num_sentences": len(part), "likelihood": likelihood}
-    chosen = part.head(max_bound)
+    # All over the part: the first ones may be of one document.
+    chosen = part.rows(evenly(len(part), max_bound))
+    # Without a latent variable every draw is the same, and exact.
+    num_draws = num_draws if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     if kind.latent:
         report["code"] = {
@@ -77,8 +81,8 @@ def _likelihood(run, part, writer, kind):
         # As in the paper: neither a KL nor the end of a sentence, in the count, is in it.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["reconstruction"] / rows,
-        "kl_code": totals["kl_code"] / rows,
-        "kl_steps": totals["kl_steps"] / rows,
+        "kl_code": totals["kl_code"] / rows if kind.latent else None,
+        "kl_steps": totals["kl_steps"] / rows if kind.attention else None,
         "elbo": {"nats": -bound / rows, "perplexity": perplexity(-bound / num_tokens)},
     }
     if kind.attention:
@@ -133,20 +137,13 @@ def _controls(run, part, writer):
 
 
 def looks(run, text):
-    """Return the words of a sentence with its end, and where the decoder looks for each, (T, S)."""
-    models, codec = run.models, run.codec
-    ids, _ = codec.words.encode_numpy([text], run.options.text.max_length)
-    source = tf.constant(ids)
-    target_input, target, _ = codec.words.encode_targets(tf.constant([text]), run.options.text.max_length)
+    """Return the words of a sentence, and where the decoder looks for each and for the end, (T, S)."""
+    models, words = run.models, run.codec.words
+    source = words.encode(tf.constant([text]), run.options.text.max_length)
+    target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
     memory, last = models.encode(source)
-    decoded = models.decoder(
-        models.inputs(target_input, models.latent(last)),
-        memory,
-        inputs_mask=tf.not_equal(target, 0),
-        return_attention_scores=True,
-    )
-    words = codec.words.tokenizer.token_lists([text])[0][: source.shape[1]]
-    return words, decoded["weights"][0].numpy()
+    decoded = models.decode(target_input, target, models.latent(last), memory, source, return_attention_scores=True)
+    return words.tokenizer.token_lists([text])[0][: source.shape[1]], decoded["weights"][0].numpy()
 
 
 def interpolated(run, writer, texts, num_steps=5):

@@ -47,7 +47,7 @@ class Writer(tf.Module):
     @property
     def names(self):
         """Names of the endpoints, the default one first."""
-        return ("generate", "encode", "reconstruct", "score") if self._has_code else ("generate", "score")
+        return ("generate", "score")
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
@@ -55,18 +55,6 @@ class Writer(tf.Module):
         seed = keras_vattn.random.as_seed(seed)
         z = keras_vattn.random.normal((num, self._width), keras_vattn.random.fold_in(seed, 0))
         return self.text_encoder.decode(self._write(z, num, seed))
-
-    @in_graph(_TEXTS)
-    def encode(self, texts):
-        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
-        found = self.posterior(self._encoded(texts))
-        return {"mean": found["mean"], "standard_deviation": tf.exp(found["log_scale"])}
-
-    @in_graph(_TEXTS)
-    def reconstruct(self, texts):
-        """Return the sentence (B,) that the mean of q(z_enc | x) stands for, greedy or by beam search, z_t and c~_t at
-        the means of their priors (algorithm 2)."""
-        return self.text_encoder.decode(self.write_from(self.posterior(self._encoded(texts))["mean"]))
 
     @in_graph(_TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
@@ -82,34 +70,18 @@ class Writer(tf.Module):
         """Return what the model takes sentences for, a diagonal Gaussian each, "mean" and "log_scale" (B, D):
         p(c~_T | z_T) after the last word where the decoder attends, q(z_enc | x) of a VRAE, N(h_T, I) of an LSTM
         (section 4.1)."""
-        models = self._models.value
+        models, z, memory = self._models.value, None, None
         if self._has_code and not models.attends:
             return self.posterior(source)
-        mask, z, attended = ops.not_equal(target, PAD), None, {}
         if models.attends:
             memory, last = models.encode(source)
-            z, attended = models.latent(last), {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
-        decoded = models.decoder(models.inputs(target_input, z), **attended, inputs_mask=mask)
+            z = models.latent(last)
+        decoded, mask = models.decode(target_input, target, z, memory, source), ops.not_equal(target, PAD)
         last_step = tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) - 1
         found = tf.gather(decoded["latent" if models.attends else "hidden"], last_step, batch_dims=1)
         if models.attends:
-            return models.decoder.prediction.parameters(found)
-        return {"mean": found, "log_scale": tf.zeros_like(found)}
-
-    @in_graph(_IDS)
-    def posterior(self, source):
-        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
-        return self._models.value.latent.parameters(self._models.value.encode(source)[1])
-
-    @in_graph(tf.TensorSpec([None, None], tf.float32))
-    def write_from(self, z):
-        """Return ids (B, L) of the most probable sentence that is found, given z_enc (B, Z)."""
-        z = tf.ensure_shape(z, (None, self._width))
-        given = self._start(tf.shape(z)[0])
-        if self._num_beams == 1:
-            return decoding.greedy(self._step(z), **given)["ids"]
-        beams = self._step(tf.repeat(z, self._num_beams, axis=0))
-        return decoding.beam_search(beams, **given, num_beams=self._num_beams)["ids"][:, 0]
+            return _in_float32(models.decoder.prediction.parameters(found))
+        return _in_float32({"mean": found, "log_scale": tf.zeros_like(found)})
 
     @in_graph(_IDS, _IDS, _IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
@@ -134,11 +106,6 @@ class Writer(tf.Module):
         with keras_vattn.posterior_draws(models.training, seed=seed):
             return self._read(source, target_input, target, None)
 
-    @in_graph(_IDS, _IDS, _IDS, tf.TensorSpec([None, None], tf.float32))
-    def at(self, source, target_input, target, z):
-        """Return what `drawn` does, given z_enc (B, Z), all other latents at the means of q."""
-        return self._read(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
-
     @in_graph(_IDS, _IDS, _IDS, _SEED)
     def published(self, source, target_input, target, seed):
         """Return log p (B,) in nats as the published code has it: z_enc drawn from q, which has seen the sentence, z_t
@@ -147,36 +114,25 @@ class Writer(tf.Module):
         if self._has_code:
             with keras_vattn.posterior_draws(models.latent, seed=seed):
                 z = models.latent(models.encode(source)[1])
-        decoded = models.decoder(models.inputs(target_input, z), inputs_mask=ops.not_equal(target, PAD))
-        return self._log_words(decoded, target)
+        return self._log_words(models.decode(target_input, target, z), target)
 
     def _read(self, source, target_input, target, z):
         models, mask = self._models.value, ops.not_equal(target, PAD)
-        zeros = tf.zeros(tf.shape(source)[:1])
         if not self._has_code:
-            decoded = models.decoder(models.inputs(target_input), inputs_mask=mask)
-            return {
-                "log_likelihood": self._log_words(decoded, target),
-                "log_ratio": zeros,
-                "kl_code": zeros,
-                "kl_steps": tf.zeros_like(target, tf.float32),
-            }
+            zeros = tf.zeros_like(target, tf.float32)
+            decoded = models.decode(target_input, target)
+            nothing = {"log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros}
+            return {"log_likelihood": self._log_words(decoded, target), **nothing}
         memory, last = models.encode(source)
-        if z is None:
-            z = models.latent(last)
+        z = models.latent(last) if z is None else z
         q, p = models.latent.posterior_distribution(last), models.latent.prior_distribution(last)
-        found = {"log_ratio": q.log_prob(z) - p.log_prob(z), "kl_code": q.kl_divergence(p)}
+        found = {"log_ratio": _log_ratio(q, p, z), "kl_code": q.kl_divergence(p)}
         found["kl_steps"] = tf.zeros_like(target, tf.float32)
-        attended = {}
-        if models.attends:
-            attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD), "return_distributions": True}
-        decoded = models.decoder(models.inputs(target_input, z), **attended, inputs_mask=mask)
+        asked = {"return_distributions": True} if models.attends else {}
+        decoded = models.decode(target_input, target, z, memory, source, **asked)
         if models.attends:
             q, p = (diagonal_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
-            ratio = q.log_prob(ops.cast(decoded["latent"], "float32")) - p.log_prob(
-                ops.cast(decoded["latent"], "float32")
-            )
-            found["log_ratio"] += tf.reduce_sum(tf.where(mask, ratio, 0.0), axis=1)
+            found["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, decoded["latent"]), 0.0), axis=1)
             found["kl_steps"] = tf.where(mask, q.kl_divergence(p), 0.0)
         return {**found, "log_likelihood": self._log_words(decoded, target)}
 
@@ -220,3 +176,59 @@ class Writer(tf.Module):
             "max_length": self._max_length + 1,
             "forbidden_ids": _FORBIDDEN,
         }
+
+
+class Coder(Writer):
+    """The same of a model with z_enc, which it infers and writes from."""
+
+    @property
+    def names(self):
+        """Names of the endpoints, the default one first."""
+        return ("generate", "encode", "reconstruct", "score")
+
+    @in_graph(_TEXTS)
+    def encode(self, texts):
+        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
+        found = self.posterior(self._encoded(texts))
+        return {"mean": found["mean"], "standard_deviation": tf.exp(found["log_scale"])}
+
+    @in_graph(_TEXTS)
+    def reconstruct(self, texts):
+        """Return the sentence (B,) that the mean of q(z_enc | x) stands for, greedy or by beam search, z_t and c~_t at
+        the means of their priors (algorithm 2)."""
+        return self.text_encoder.decode(self.write_from(self.posterior(self._encoded(texts))["mean"]))
+
+    @in_graph(_IDS)
+    def posterior(self, source):
+        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
+        return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
+
+    @in_graph(tf.TensorSpec([None, None], tf.float32))
+    def write_from(self, z):
+        """Return ids (B, L) of the most probable sentence that is found, given z_enc (B, Z)."""
+        z = tf.ensure_shape(z, (None, self._width))
+        given = self._start(tf.shape(z)[0])
+        if self._num_beams == 1:
+            return decoding.greedy(self._step(z), **given)["ids"]
+        beams = self._step(tf.repeat(z, self._num_beams, axis=0))
+        return decoding.beam_search(beams, **given, num_beams=self._num_beams)["ids"][:, 0]
+
+    @in_graph(_IDS, _IDS, _IDS, tf.TensorSpec([None, None], tf.float32))
+    def at(self, source, target_input, target, z):
+        """Return what `drawn` does, given z_enc (B, Z), all other latents at the means of q."""
+        return self._read(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
+
+
+def writer_of(run, sampling=None, num_beams=1):
+    """Return the `Writer` of a run, a `Coder` where its model has z_enc."""
+    has_code = MODELS[run.options.model].latent
+    return (Coder if has_code else Writer)(run, sampling, num_beams)
+
+
+def _log_ratio(q, p, z):
+    z = ops.cast(z, "float32")
+    return q.log_prob(z) - p.log_prob(z)
+
+
+def _in_float32(parameters):
+    return {name: ops.cast(x, "float32") for name, x in parameters.items()}

@@ -48,7 +48,16 @@ class Models:
         if z is None:
             return read
         # A product with ones repeats it over a length that is not known here.
-        return ops.concatenate([read, ops.expand_dims(z, 1) * ops.ones_like(read[..., :1])], axis=-1)
+        z = ops.expand_dims(ops.cast(z, read.dtype), 1)
+        return ops.concatenate([read, z * ops.ones_like(read[..., :1])], axis=-1)
+
+    def decode(self, target_input, target, z=None, memory=None, source=None, **asked):
+        """Return what the decoder gives of target_input and target (B, T), z_enc, and the encoder's states of source,
+        where it attends; without these it goes by its priors."""
+        attended = {}
+        if self.attends and memory is not None:
+            attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
+        return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **asked)
 
     @property
     def attends(self):
@@ -113,13 +122,11 @@ def build(options, vocabulary_size):
         _decoder(options, kind),
         keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words"),
     )
-    z, attended = None, {}
+    z, memory = None, None
     if kind.latent:
         memory, last = models.encode(source)
         z = latent(last)
-    if kind.attention:
-        attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
-    decoded = models.decoder(models.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD))
+    decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = models.words(decoded["hidden"][:, :, None], target)[..., 0]
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
     return models

@@ -1,6 +1,7 @@
 """Options of the variational recurrent autoencoder, and its models. The presets stand in presets/."""
 
 import dataclasses
+import re
 from typing import Annotated, Literal
 
 from applications.common.errors import InputError
@@ -30,7 +31,6 @@ from applications.common.program import Program
 from applications.text.options import DecodeOptions
 
 VocabularySize = Annotated[int, Bound("must be more than the 4 special tokens", lambda x: x > 4)]
-PARTS = ("train", "valid", "test")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +99,12 @@ class TextOptions:
                 raise InputError(f"--{part}-text is given without --train-text.")
         if not self.test_fraction < 1:
             raise InputError(f"--test-fraction: must be less than 1. Received: {self.test_fraction:g}")
+        if self.train_text is None:
+            for name in ("labelled", "test_fraction"):
+                if getattr(self, name):
+                    raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
+        elif self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
+            raise InputError(f"--text-column: {self.train_text} is no CSV or TSV.")
 
 
 @dataclasses.dataclass
@@ -194,6 +200,8 @@ class Options:
             return
         if not MODELS[self.model].latent:
             raise InputError(f"--aggressive: the model {self.model} has no z_enc.")
+        if self.reports.decode_every != 1:
+            raise InputError("--aggressive looks at the mutual information after every epoch: --decode-every 1.")
         for name, value in (("strategy", "mirrored"), ("mixed_precision", "float16")):
             if getattr(self.fit, name) == value:
                 raise InputError(f"--aggressive goes without --{name.replace('_', '-')} {value}.")
@@ -220,17 +228,36 @@ class GenerateVrae(GenerateOptions):
     mode: Literal["new", "reconstruct", "interpolate"] = "new"
     """new: from the priors. reconstruct: each line from the mean of its z_enc. interpolate: from each line to the
     next, separated by tabs."""
-    num: Positive = 10
-    """How many new sentences, or sentences of an interpolation."""
-    num_beams: Positive = 1
-    """Beams of a reconstruction; 1 is greedy."""
-    sampling: SamplingOptions = group(SamplingOptions)
+    num: Positive | None = None
+    """How many new sentences, by default 10, or sentences of an interpolation with both ends, by default 5."""
+    num_beams: Positive | None = None
+    """Beams of a reconstruction; by default 1, which is greedy."""
+    temperature: PositiveFloat | None = None
+    """Of the words' probabilities, instead of the run's; so are top_k and top_p."""
+    top_k: Positive | None = None
+    """Draw one of so many words, the most probable ones."""
+    top_p: Share | None = None
+    """Draw one of the most probable words that have this probability together."""
     seed: Seed32 = 0
     """Of the draws."""
 
     def check(self):
-        if self.mode == "new" and self.input is not None:
+        new = self.mode == "new"
+        if new and self.input is not None:
             raise InputError("--input: new sentences need none; name a --mode.")
+        if self.mode == "reconstruct" and self.num is not None:
+            raise InputError("--num: a sentence is rebuilt once.")
+        for name in ("num_beams",) if new else ("temperature", "top_k", "top_p"):
+            if getattr(self, name) is not None:
+                what = "new sentences are drawn" if new else "words are drawn of new sentences alone"
+                raise InputError(f"--{name.replace('_', '-')}: {what}.")
+
+    def drawn_by(self, sampling):
+        """Return how words are drawn: as `SamplingOptions`, of the run, but for what is given here."""
+        names = [field.name for field in dataclasses.fields(sampling)]
+        return dataclasses.replace(
+            sampling, **{name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        )
 
     def check_run(self, options):
         """Check what depends on the model of the run."""
@@ -250,7 +277,7 @@ class SummarizeVrae:
     references: Folder | None = None
     """Summaries by people: a folder for each topic, as in Opinosis, or files that begin with its name."""
     max_words: Positive | None = None
-    """Longest summary in words; 25 for Opinosis, otherwise 250."""
+    """Longest summary in words, what stands between spaces; 25 for Opinosis, otherwise 250."""
     document: Literal["mixture", "sequence"] = "mixture"
     """The model of a document: the moments of a mixture of its sentences' models, or that of all its words in turn."""
     max_overlap: Share = 1.0
@@ -260,7 +287,8 @@ class SummarizeVrae:
     seed: Seed = 0
     """Of the random summaries."""
     out: str | None = None
-    """Folder of the summaries and their figures; by default summaries/ in the run's."""
+    """Folder of the summaries and their figures; by default summaries/ in the run's. It may have those of the same
+    documents."""
 
     def check(self):
         if self.references is not None and self.documents is None:
@@ -275,7 +303,7 @@ class CompareVrae(CompareOptions):
     models: tuple[str, ...] = tuple(MODELS)
     baseline: str = "lstm"
     layout: tuple[Literal["paper"], ...] = ()
-    """Also Table 1 of the paper, its columns beside ours."""
+    """Also the columns of the paper's tables beside bounds."""
 
 
 PROGRAM = Program(
@@ -288,6 +316,6 @@ PROGRAM = Program(
         "compare": CompareVrae,
         "export": ExportOptions,
     },
-    may_change=("num_draws", "max_bound", "decode_every", "num_decoded"),
+    may_change=("num_draws", "max_bound"),
     codec_options=("lowercase", "split_punctuation", "vocabulary_size", "min_count", "max_length"),
 )

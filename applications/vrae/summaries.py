@@ -6,6 +6,7 @@ an LSTM. Sentences with the smallest KL(document || sentence) are taken (section
 
 import dataclasses
 import importlib.util
+import json
 import pathlib
 
 import numpy as np
@@ -17,12 +18,14 @@ from applications.common.runs import digest_of, write_json, write_text_atomicall
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
 from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.generation import Writer
+from applications.vrae.generation import writer_of
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
 # Summaries of random sentences whose figures are averaged.
 NUM_RANDOM = 20
+# Summaries that are printed where there are no figures.
+NUM_SHOWN = 3
 # LexRank: similarities below it are none (Erkan and Radev 2004, section 3.2).
 _LEAST_SIMILARITY = 0.1
 _BATCH = 64
@@ -131,12 +134,16 @@ class Summarizer:
     """
 
     def __init__(self, run, document="mixture"):
-        self._writer, self._words = Writer(run), run.codec.words
+        self._writer, self._words = writer_of(run), run.codec.words
+        # Of all documents so far.
+        self.num_tokens = self.num_unknown = 0
         self._document = document
         self._max_length = run.options.text.max_length
 
     def order(self, sentences):
         """Return the indices of sentences, the nearest to the document first."""
+        _, counts = self._words.encode_numpy(sentences)
+        self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
         found = self._gaussians(sentences, self._max_length)
         document = found.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
         return np.argsort(divergences(document, found), kind="stable")
@@ -168,8 +175,8 @@ def summarize(run, options):
         max_words = 25 if next(pathlib.Path(options.documents).glob("*.txt.data"), None) else 250
     max_words = options.max_words or max_words
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out: {folder} is a file.")
+    digest = digest_of([dataclasses.asdict(topic) for topic in topics])
+    _require_same(folder, digest)
     summarizer, generator = Summarizer(run, options.document), np.random.default_rng(options.seed)
     systems = {run.options.model: [], "lead": [], "random": []}
     if has_lexrank():
@@ -196,7 +203,9 @@ def summarize(run, options):
         "max_overlap": options.max_overlap,
         "num_topics": len(topics),
         "left_out": left_out,
-        "data_digest": digest_of([dataclasses.asdict(topic) for topic in topics]),
+        "num_tokens": summarizer.num_tokens,
+        "num_unknown": summarizer.num_unknown,
+        "data_digest": digest,
     }
     if options.references is not None:
         record["topics"] = [topic.name for topic in topics]
@@ -209,12 +218,25 @@ def summarize(run, options):
         }
         print(table_of(record), end="\n\n")
     else:
-        for topic, (summary,) in list(zip(topics, systems[run.options.model], strict=True))[:3]:
+        for topic, (summary,) in list(zip(topics, systems[run.options.model], strict=True))[:NUM_SHOWN]:
             print(f"{topic.name}: {summary}", end="\n\n")
+        if len(topics) > NUM_SHOWN:
+            print(f"... and of {len(topics) - NUM_SHOWN} others")
+    unknown = summarizer.num_unknown / summarizer.num_tokens
+    print(f"{unknown:.1%} of the documents' tokens are unknown to the model")
     if left_out:
         print(f"left out: {', '.join(left_out)}")
     write_json(folder / "summaries.json", record)
     print(f"written: {folder}, a file for each of {len(topics)} topics, and summaries.json")
+
+
+def _require_same(folder, digest):
+    """Raise `InputError` if the folder has something else than summaries of these documents."""
+    path = folder / "summaries.json"
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
+        raise InputError(f"--out: {folder} has something else; choose another folder.")
+    if path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("data_digest") != digest:
+        raise InputError(f"--out: {folder} has the summaries of other documents; choose another folder.")
 
 
 def table_of(record):
@@ -237,12 +259,15 @@ def table_of(record):
         for name, of in record["systems"].items()
         if name != record["model"]
     ]
-    title = f"ROUGE (%), stemmed, {record['num_topics']} topics, at most {record['max_words']} words"
+    title = (
+        f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, of at most "
+        f"{record['max_words']} words; random: the mean of {NUM_RANDOM}"
+    )
     return "\n\n".join(
         [
             titled(f"{title}; seed {record['seed']} (one seed, no claim)", table(["system", *heads], rows)),
             titled(
-                f"F of {record['model']} less that of another, paired by topic",
+                f"F of {record['model']} minus that of each other, paired by topic",
                 table(["system", *MEASURES.values()], differences),
             ),
         ]

@@ -139,7 +139,7 @@ def sample(
 
 def without(log_words, forbidden_ids):
     """Return logits or log probabilities (..., V) without the words that are never chosen."""
-    if not forbidden_ids:
+    if not len(forbidden_ids):
         return log_words
     # NumPy: a constant of the graph, and no work of a step.
     return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)

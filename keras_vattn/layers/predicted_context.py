@@ -86,11 +86,6 @@ class PredictedContext(StochasticLayer):
         return self.kl_annealing
 
     def build(self, inputs_shape, target_shape=None):
-        if target_shape is not None and target_shape[-1] != self.units:
-            raise ValueError(
-                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target_shape)}, "
-                f"units={self.units}"
-            )
         width = inputs_shape[-1]
         self.mean_kernel = self.add_weight(
             name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
@@ -142,6 +137,11 @@ class PredictedContext(StochasticLayer):
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
         """
+        if target.shape[-1] != self.units:
+            raise ValueError(
+                f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
+                f"units={self.units}"
+            )
         log_scale = parameters["log_scale"]
         distance = ops.cast(ops.stop_gradient(target), "float32") - ops.cast(parameters["mean"], "float32")
         nats = 0.5 * ops.square(distance * ops.exp(-log_scale)) + log_scale + 0.5 * math.log(2.0 * math.pi)
@@ -159,7 +159,7 @@ class PredictedContext(StochasticLayer):
             self.account(parameters, target, mask, training)
         return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
 
-    def posterior_distribution(self, inputs):
+    def distribution(self, inputs):
         """Return p(c~ | z), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
         self.require_built()
         return diagonal_normal(**self.parameters(inputs))

@@ -16,7 +16,7 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class StochasticDecoder(RecurrentDecoder):
-    """Recurrent decoder with a latent variable at every step, which attention informs: VRAE-SA.
+    """Recurrent decoder with a latent variable at every step, which attention informs: VRAE-SA (Chien and Wang 2019).
 
     A step is, in this order (equations 2-4, 6, 11, 15-19, algorithm 1):
 
@@ -40,16 +40,17 @@ class StochasticDecoder(RecurrentDecoder):
         latent: A `GaussianLatent` (or its config), which says what it costs, weight, annealing, free bits, and how
             large sigma of q and p is at first.
         attention: An `Attention` (or its config), asked with h_{t-1}.
-        prediction: A `PredictedContext` (or its config), or `None` for one without the auxiliary term, of weight 0.
-            Defaults to `None`.
+        prediction: A `PredictedContext` (or its config) as wide as the context, for most attentions Dm, or `None` for
+            one without the auxiliary term, of weight 0. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words beside z_enc.
         memory: (B, S, Dm), or `None` for the prior in the place of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
-        inputs_mask: Boolean (B, T). A masked step keeps the state and adds nothing to a loss.
-        memory_mask: Boolean (B, S).
+        inputs_mask: Boolean (B, T), which Keras fills in where the inputs have one. A masked step keeps the state and
+            adds nothing to a loss.
+        memory_mask: Boolean (B, S), likewise.
         return_attention_scores: Whether the result holds the weights. Defaults to `False`.
         return_distributions: Whether the result holds the parameters of q and p. Defaults to `False`.
         return_state: Whether the result holds the last state. Defaults to `False`.
@@ -76,6 +77,8 @@ class StochasticDecoder(RecurrentDecoder):
     """
 
     takes_seed_stacks = True
+    # Keras puts masks on outputs in the order of their names: no more of them than there are without a memory.
+    gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", **kwargs):
         super().__init__(**kwargs)
@@ -222,10 +225,6 @@ class StochasticDecoder(RecurrentDecoder):
             shape = (inputs.shape[0], self.units)
             spec["state"] = [keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]
         return spec
-
-    @property
-    def gives(self):
-        return ("context", "hidden", "latent", "predicted_context")
 
     def get_config(self):
         return {

@@ -70,8 +70,8 @@ FAULTS = [
     Fault(
         "vrae: z_enc is not beside the words",
         "applications/vrae/model.py",
-        "return ops.concatenate([read, ops.expand_dims(z, 1) * ops.ones_like(read[..., :1])], axis=-1)",
-        "return ops.concatenate([read, 0.0 * ops.expand_dims(z, 1) * ops.ones_like(read[..., :1])], axis=-1)",
+        "z = ops.expand_dims(ops.cast(z, read.dtype), 1)",
+        "z = 0.0 * ops.expand_dims(ops.cast(z, read.dtype), 1)",
         MODEL,
         "values_are_those or two_kinds",
     ),
@@ -156,7 +156,7 @@ FAULTS = [
         "mixtures",
     ),
     Fault(
-        "vrae: KL(sentence || document)",
+        "vrae: the farthest sentence comes first",
         "applications/vrae/summaries.py",
         "return np.argsort(divergences(document, found), kind",
         "return np.argsort(-divergences(document, found), kind",

@@ -22,7 +22,7 @@ def test_the_mean_and_the_density():
     layer = PredictedContext(3, floor=-0.7)
     np.testing.assert_allclose(layer(LATENT), distribution(layer, LATENT).mean(), rtol=1e-5, atol=1e-6)
     assert layer.losses == []
-    found, expected = layer.posterior_distribution(LATENT), distribution(layer, LATENT)
+    found, expected = layer.distribution(LATENT), distribution(layer, LATENT)
     np.testing.assert_allclose(found.log_prob(TARGET), expected.log_prob(TARGET), rtol=1e-5)
 
 
@@ -54,7 +54,7 @@ def test_sigma_has_a_floor_and_comes_back_from_it():
     layer = PredictedContext(3, floor=-1.5)
     layer.build((None, 4))
     layer.log_scale_bias.assign([-100.0] * 3)
-    sigma = layer.posterior_distribution(np.zeros((1, 4), "float32")).stddev()
+    sigma = layer.distribution(np.zeros((1, 4), "float32")).stddev()
     np.testing.assert_allclose(sigma, np.full((1, 3), np.exp(-1.5)), rtol=1e-6)
     layer.log_scale_bias.assign([-2.0] * 3)
     with tf.GradientTape() as tape:
@@ -84,5 +84,13 @@ def test_the_weight_is_annealed():
 
 
 def test_a_target_of_another_width():
-    with pytest.raises(ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, 3\), units=4"):
-        PredictedContext(4)(LATENT, TARGET)
+    """Also where the layer has been built without one."""
+    for first in ((LATENT, TARGET), (LATENT,)):
+        layer = PredictedContext(4)
+        if len(first) == 1:
+            layer(LATENT)
+        for width in (1, 3):
+            with pytest.raises(
+                ValueError, match=r"as wide as what predicts it. Received: target.shape=\(6, 5, .\), units=4"
+            ):
+                layer(LATENT, TARGET[..., :width], training=True)

@@ -137,10 +137,10 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
         decoded = decoder(INPUTS, memory, training=True)
         term = -BATCH * decoder.losses[1]
         through_z = tf.reduce_sum(
-            decoder.prediction.posterior_distribution(decoded["latent"]).log_prob(tf.stop_gradient(decoded["context"]))
+            decoder.prediction.distribution(decoded["latent"]).log_prob(tf.stop_gradient(decoded["context"]))
         )
         held = tf.reduce_sum(
-            decoder.prediction.posterior_distribution(tf.stop_gradient(decoded["latent"])).log_prob(
+            decoder.prediction.distribution(tf.stop_gradient(decoded["latent"])).log_prob(
                 tf.stop_gradient(decoded["context"])
             )
         )

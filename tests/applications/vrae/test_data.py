@@ -5,11 +5,11 @@ import gzip
 import numpy as np
 import pytest
 from application_cases import changed, prepared
-from program_cases import PAIRS, VRAE_CASE, words_of
+from program_cases import PAIRS, VRAE_CASE, read_history, without_time, words_of
 from vrae_cases import options_of
 
 from applications.common.errors import InputError
-from applications.vrae import data, embedded
+from applications.vrae import application, data, embedded
 from applications.vrae.application import APPLICATION
 
 SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
@@ -29,7 +29,7 @@ def test_embedded_sentences():
     assert other["test"].texts == parts["test"].texts and other["valid"].texts != parts["valid"].texts
 
 
-@pytest.mark.parametrize("form", ["lines", "gz", "labelled", "csv", "csv.gz"])
+@pytest.mark.parametrize("form", ["lines", "gz", "labelled", "tab", "csv", "csv.gz"])
 def test_files_in_every_form(tmp_path, form):
     """The same sentences, the quoted ones with their commas and line ends."""
     texts = [*SENTENCES[:4], 'a "quoted" one, with a comma']
@@ -37,10 +37,11 @@ def test_files_in_every_form(tmp_path, form):
         quoted = ['"{}"'.format(text.replace('"', '""')) for text in texts]
         content = "stars,review\n" + "".join(f"5,{text}\n" for text in quoted)
     else:
-        content = "".join(f"{'4 ' if form == 'labelled' else ''}{text}\n" for text in texts)
-    path = tmp_path / f"sentences.{ {'lines': 'txt', 'labelled': 'txt', 'gz': 'txt.gz'}.get(form, form) }"
+        label = {"labelled": "4 ", "tab": "4\t"}.get(form, "")
+        content = "".join(f"{label}{text}\n" for text in texts)
+    path = tmp_path / f"sentences.{ {'lines': 'txt', 'labelled': 'txt', 'tab': 'txt', 'gz': 'txt.gz'}.get(form, form) }"
     path.write_bytes(gzip.compress(content.encode()) if form.endswith("gz") else content.encode())
-    given = options_of(tmp_path, train_text=str(path), text_column="review", labelled=form == "labelled").text
+    given = options_of(tmp_path, train_text=str(path), text_column="review", labelled=form in ("labelled", "tab")).text
     assert data.read(path, given).texts == texts
 
 
@@ -49,7 +50,9 @@ def test_lines_that_are_none(tmp_path):
     for content, labelled, message in (
         (b"fine\n\nalso fine\n", False, "lines.txt:2: "),
         (b"fine\n\xff\n", False, "lines.txt:2: bytes that are not UTF-8"),
-        (b"1 fine\n2\n", True, "line 2 has a label and no word"),
+        (b"1 fine\n2\n", True, "sentence 2 has a label and no word"),
+        (b"1\tfine\n2\t\n", True, "sentence 2 has a label and no word"),
+        (b"fine\n\x01\n", False, "sentence 2 has no word"),
         (b"", False, "the file is empty"),
     ):
         path.write_bytes(content)
@@ -89,11 +92,14 @@ def test_equal_sentences_stay_in_one_part(tmp_path):
         data.load(options)
 
 
-def test_modes_of_generate(run_of, tmp_path):
-    """New sentences of a seed without any input; what lies between each line and the next."""
+def test_modes_of_generate(run_of, monkeypatch):
+    """New sentences of a seed without any input; what lies between each line and the next. All of it in batches."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
     one, again, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
     assert one == again != other and len(one.splitlines()) == 4
+    monkeypatch.setattr(application, "BATCH", 2)
+    in_batches = VRAE_CASE.succeeds(*run, "--num", 5, "--seed", 1).splitlines()
+    assert len(in_batches) == 5 and in_batches[2:4] != in_batches[:2]
     lines = "".join(f"{line}\n" for line in VRAE_CASE.lines).encode()
     between = VRAE_CASE.succeeds(*run, "--mode", "interpolate", "--num", 3, standard_input=lines).splitlines()
     rebuilt = VRAE_CASE.succeeds(*VRAE_CASE.answers_of(run_of(VRAE_CASE).path), standard_input=lines).splitlines()
@@ -106,12 +112,48 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     run = run_of(VRAE_CASE).path
     VRAE_CASE.fails("--input: new sentences need none", "generate", "--run", run, "--input", tmp_path / "lines.txt")
     VRAE_CASE.fails("--top-p", "generate", "--run", run, "--top-p", 0)
+    VRAE_CASE.fails("--num-beams: new sentences are drawn", "generate", "--run", run, "--num-beams", 2)
+    rebuild = VRAE_CASE.answers_of(run)
+    VRAE_CASE.fails("--temperature: words are drawn of new sentences alone", *rebuild, "--temperature", 2)
+    VRAE_CASE.fails("--num: a sentence is rebuilt once", *rebuild, "--num", 2)
+    VRAE_CASE.fails("standard input:2: a line without a word", *rebuild, standard_input=b"a dog\n\n")
+    between = ("generate", "--run", run, "--mode", "interpolate")
+    VRAE_CASE.fails("--mode interpolate goes from a line to the next", *between, standard_input=b"a dog\n")
     train = VRAE_CASE.train(tmp_path / "run")
     for more, message in (
         ({"model": "lstm", "aggressive": 2}, "--aggressive: the model lstm has no z_enc"),
         ({"mixed_precision": "float16", "aggressive": 2}, "--aggressive goes without --mixed-precision float16"),
+        ({"aggressive": 2, "decode_every": 2}, "--aggressive looks at the mutual information after every epoch"),
         ({"train_text": None}, "--test-text is given without --train-text"),
+        ({"train_text": None, "test_text": None, "labelled": True}, "--labelled is given without --train-text"),
+        ({"text_column": "review"}, "train_text.txt is no CSV or TSV"),
         ({"min_count": 1000}, "--min-count: no word of the sentences occurs that often"),
     ):
         VRAE_CASE.fails(message, *train, *words_of(more))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_with_aggressive_updates_goes_on_as_if_never_stopped(tmp_path):
+    more = {"model": "vrae", "aggressive": 1, "tensorboard": False, "export": False}
+    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "whole", **more))
+    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "parts", **more, epochs=1))
+    VRAE_CASE.succeeds("train", "--resume", "--out", tmp_path / "parts", "--epochs", 2)
+    whole, parts = (without_time(read_history(tmp_path / name)) for name in ("whole", "parts"))
+    assert len(whole) == 2 and whole == parts
+    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "calm", **more | {"aggressive": 0}))
+    assert without_time(read_history(tmp_path / "calm"))[0]["loss"] != whole[0]["loss"]
+
+
+@pytest.mark.parametrize("model", ["lstm", "vrae_sa_aux"])
+def test_half_precision_from_training_to_sentences(tmp_path, model):
+    """Whatever a report, a summary and `generate` compute."""
+    run = tmp_path / "run"
+    values = {"model": model, "mixed_precision": "bfloat16", "epochs": 1, "tensorboard": False}
+    VRAE_CASE.succeeds(*VRAE_CASE.train(run, **values))
+    assert all(np.isfinite(row["loss"]) for row in read_history(run))
+    assert len(VRAE_CASE.succeeds("generate", "--run", run, "--num", 3).splitlines()) == 3
+    VRAE_CASE.succeeds("summarize", "--run", run, "--out", tmp_path / "out")
+    if model != "lstm":
+        lines = b"a dog\nmy friend\n"
+        VRAE_CASE.succeeds(*VRAE_CASE.answers_of(run), "--num-beams", 2, standard_input=lines)
+        VRAE_CASE.succeeds("generate", "--run", run, "--mode", "interpolate", standard_input=lines)

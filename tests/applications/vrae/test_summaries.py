@@ -55,6 +55,9 @@ def test_duc(tmp_path):
         path = tmp_path / "docs" / "D0701A" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SGML if name == "a" else "<DOC><TEXT>And a second document.</TEXT></DOC>")
+    # What a file manager leaves.
+    (tmp_path / "docs" / "D0701A" / ".DS_Store").write_bytes(bytes(range(256)))
+    (tmp_path / "docs" / ".git").mkdir()
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "D0701.M.250.A.1").write_text("The dog has seen it.\nAll of it.")
     (tmp_path / "models" / "D0702.M.250.A.1").write_text("Another topic's.")
@@ -63,8 +66,7 @@ def test_duc(tmp_path):
         "The dog has seen the ball.",
         "It was a red & round one.",
         '"Fine," it said.',
-        "Mr.",
-        "Smith has bought 3.5 houses.",
+        "Mr. Smith has bought 3.5 houses.",
         "And a second document.",
     ]
     assert topic.references == ["The dog has seen it. All of it."]
@@ -73,7 +75,7 @@ def test_duc(tmp_path):
 def test_bad_documents(tmp_path):
     opinosis(tmp_path)
     (tmp_path / "topics" / "void.txt.data").write_text("\n...\n")
-    with pytest.raises(InputError, match=r"void: no sentence in the document; .*--skip-invalid"):
+    with pytest.raises(InputError, match=r"void.txt.data: no sentence in the document; .*--skip-invalid"):
         read_topics(tmp_path / "topics")
     (tmp_path / "topics" / "lonely.txt.data").write_text("one sentence\n")
     topics, left_out = read_topics(tmp_path / "topics", tmp_path / "gold", skip_invalid=True)
@@ -84,6 +86,10 @@ def test_bad_documents(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no documents; expected"):
         read_topics(tmp_path / "empty")
+    (tmp_path / "topics" / "picture.txt.data").write_bytes(bytes(range(256)))
+    with pytest.raises(InputError, match=r"picture.txt.data: neither UTF-8 nor text of Windows"):
+        read_topics(tmp_path / "topics")
+    (tmp_path / "topics" / "picture.txt.data").unlink()
     with pytest.raises(InputError, match="no reference for any of 3 topics"):
         read_topics(tmp_path / "topics", tmp_path / "empty", skip_invalid=True)
 
@@ -167,6 +173,10 @@ def test_the_command(run_of, tmp_path, monkeypatch):
     printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
     assert "keras_vattn[summaries]" in printed
     assert set(read_json(tmp_path / "out" / "summaries.json")["systems"]) == {"vrae_sa_aux", "lead", "random"}
+    (tmp_path / "topics" / "rooms.txt.data").write_text("Other sentences.\n")
+    message = f"--out: {tmp_path / 'out'} has the summaries of other documents"
+    VRAE_CASE.fails(message, "summarize", "--run", run, *words, "--out", tmp_path / "out")
+    VRAE_CASE.fails("has something else", "summarize", "--run", run, *words, "--out", tmp_path / "topics")
     # 25 words of Opinosis, of which no figures are asked for.
     VRAE_CASE.succeeds("summarize", "--run", run, *opinosis(tmp_path, references=False), "--out", tmp_path / "none")
     record = read_json(tmp_path / "none" / "summaries.json")
