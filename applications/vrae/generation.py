@@ -7,13 +7,13 @@ import dataclasses
 
 import tensorflow as tf
 from keras import ops
+from tensorflow_probability import distributions as tfd
 
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.vrae.options import MODELS
 from keras_vattn import decoding
-from keras_vattn.support.gaussian import diagonal_normal
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)
@@ -131,7 +131,7 @@ class Writer(tf.Module):
         asked = {"return_distributions": True} if models.attends else {}
         decoded = models.decode(target_input, target, z, memory, source, **asked)
         if models.attends:
-            q, p = (diagonal_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
+            q, p = (_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
             found["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, decoded["latent"]), 0.0), axis=1)
             found["kl_steps"] = tf.where(mask, q.kl_divergence(p), 0.0)
         return {**found, "log_likelihood": self._log_words(decoded, target)}
@@ -223,6 +223,10 @@ def writer_of(run, sampling=None, num_beams=1):
     """Return the `Writer` of a run, a `Coder` where its model has z_enc."""
     has_code = MODELS[run.options.model].latent
     return (Coder if has_code else Writer)(run, sampling, num_beams)
+
+
+def _normal(mean, log_scale):
+    return tfd.MultivariateNormalDiag(ops.cast(mean, "float32"), tf.exp(log_scale))
 
 
 def _log_ratio(q, p, z):

@@ -1,20 +1,17 @@
 import keras
 from keras import ops
 
-from keras_vattn import random
-from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.layers.gaussian_layer import GaussianLayer
 from keras_vattn.support.gaussian import (
     clip_log_scale,
     diagonal_normal,
     elementwise_gaussian_divergence,
-    gaussian_sample,
 )
-from keras_vattn.support.products import product
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class GaussianLatent(StochasticLayer):
+class GaussianLatent(GaussianLayer):
     """Gaussian latent variable: z ~ q(z | x) = N(W_m x + b_m, diag(exp(2 (W_s x + b_s)))), KL to N(0, I).
 
     Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns the
@@ -55,8 +52,6 @@ class GaussianLatent(StochasticLayer):
     TensorShape([2, 4])
     """
 
-    takes_seed_stacks = True
-
     def __init__(
         self,
         units,
@@ -79,30 +74,6 @@ class GaussianLatent(StochasticLayer):
         self.supports_masking = True
         self.track_divergence()
 
-    def build(self, input_shape):
-        width = input_shape[-1]
-        self.mean_kernel = self.add_weight(
-            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
-        )
-        self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
-        self.log_scale_kernel = self.add_weight(
-            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
-        )
-        first = keras.initializers.Constant(self.initial_log_scale)
-        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
-
-    def draw_noise(self, shape, training=False):
-        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
-        not draw."""
-        seed = self.noise_seed(training)
-        return {} if seed is None else {"latent": random.normal(shape, seed)}
-
-    def kernels(self):
-        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
-        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
-        bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
-        return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
-
     def parameters(self, inputs, kernels=None):
         """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
 
@@ -110,18 +81,8 @@ class GaussianLatent(StochasticLayer):
             inputs: (B, ..., D).
             kernels: Result of `kernels`, or `None`.
         """
-        kernels = self.kernels() if kernels is None else kernels
-        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
-        mean, log_scale = ops.split(joined, 2, axis=-1)
+        mean, log_scale = self.linear(inputs, kernels)
         return {"mean": mean, "log_scale": clip_log_scale(log_scale)}
-
-    def sample(self, parameters, noise, training=False):
-        """Return z, (B, ..., units), from `parameters` and the noise of these draws; the mean without noise. Pure."""
-        mean = parameters["mean"]
-        if "latent" in noise:
-            temperature = self.draw_temperature(training, self.temperature)
-            mean = gaussian_sample(mean, parameters["log_scale"], noise["latent"], temperature)
-        return ops.cast(mean, self.compute_dtype)
 
     def account(self, parameters, mask=None, training=None, prior=None):
         """Add the KL of all draws: one `add_loss` a call.

@@ -3,15 +3,13 @@ import math
 import keras
 from keras import ops
 
-from keras_vattn import random
-from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal, gaussian_sample
-from keras_vattn.support.products import product
+from keras_vattn.layers.gaussian_layer import GaussianLayer
+from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class PredictedContext(StochasticLayer):
+class PredictedContext(GaussianLayer):
     """What a latent variable says of an attended vector c: c~ ~ p(c~ | z) = N(W_m z + b_m, diag(sigma^2)), with
     log sigma = floor + softplus(W_s z + b_s) (VRAE-SA, equations 16 and 19).
 
@@ -53,7 +51,9 @@ class PredictedContext(StochasticLayer):
     (TensorShape([2, 4, 6]), 1)
     """
 
-    takes_seed_stacks = True
+    noise_name = "prediction"
+    # The softplus of 0 above the floor.
+    initial_log_scale = 0.0
     # What the log shows is no KL.
     logged_as = "nats"
 
@@ -86,27 +86,7 @@ class PredictedContext(StochasticLayer):
         return self.kl_annealing
 
     def build(self, inputs_shape, target_shape=None):
-        width = inputs_shape[-1]
-        self.mean_kernel = self.add_weight(
-            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
-        )
-        self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
-        self.log_scale_kernel = self.add_weight(
-            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
-        )
-        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer="zeros")
-
-    def kernels(self):
-        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
-        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
-        bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
-        return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
-
-    def draw_noise(self, shape, training=False):
-        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
-        not draw."""
-        seed = self.noise_seed(training)
-        return {} if seed is None else {"prediction": random.normal(shape, seed)}
+        super().build(inputs_shape)
 
     def parameters(self, inputs, kernels=None):
         """Return mean and log sigma of p(c~ | z), a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
@@ -115,18 +95,8 @@ class PredictedContext(StochasticLayer):
             inputs: z, (B, ..., D).
             kernels: Result of `kernels`, or `None`.
         """
-        kernels = self.kernels() if kernels is None else kernels
-        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
-        mean, log_scale = ops.split(joined, 2, axis=-1)
+        mean, log_scale = self.linear(inputs, kernels)
         return {"mean": mean, "log_scale": clip_log_scale(self.floor + ops.softplus(ops.cast(log_scale, "float32")))}
-
-    def sample(self, parameters, noise, training=False):
-        """Return c~, (B, ..., units), from `parameters` and the noise of these draws; the mean without noise. Pure."""
-        mean = parameters["mean"]
-        if "prediction" in noise:
-            temperature = self.draw_temperature(training, self.temperature)
-            mean = gaussian_sample(mean, parameters["log_scale"], noise["prediction"], temperature)
-        return ops.cast(mean, self.compute_dtype)
 
     def account(self, parameters, target, mask=None, training=None):
         """Add the term of all draws: one `add_loss` a call.

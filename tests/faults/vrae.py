@@ -21,8 +21,8 @@ FAULTS = [
     ),
     Fault(
         "vrae: the state reads the mean of c~ in training",
-        "layers/predicted_context.py",
-        'if "prediction" in noise:',
+        "layers/gaussian_layer.py",
+        "if self.noise_name in noise:",
         'if "nothing" in noise:',
         DECODER,
         "order_of_a_step",

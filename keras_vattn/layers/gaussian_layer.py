@@ -1,0 +1,57 @@
+from keras import ops
+from keras.initializers import Constant
+
+from keras_vattn import random
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.gaussian import gaussian_sample
+from keras_vattn.support.products import product
+
+
+class GaussianLayer(StochasticLayer):
+    """Base of layers that draw a vector from a diagonal Gaussian, whose mean and log sigma are linear in their inputs.
+
+    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`, and says by
+    `parameters` what becomes of the two linear maps. Its `call` takes inputs (B, ..., D), and a recurrent decoder calls
+    `kernels` and `draw_noise` before its loop, `parameters` and `sample` in it.
+    """
+
+    takes_seed_stacks = True
+    # The key of its noise.
+    noise_name = "latent"
+
+    def build(self, inputs_shape):
+        width, first = inputs_shape[-1], Constant(self.initial_log_scale)
+        self.mean_kernel = self.add_weight(
+            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
+        )
+        self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
+        self.log_scale_kernel = self.add_weight(
+            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
+        )
+        self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
+
+    def kernels(self):
+        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
+        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
+        bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
+        return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
+
+    def linear(self, inputs, kernels=None):
+        """Return both linear maps of the inputs, (B, ..., units) each: in one product. Pure."""
+        kernels = self.kernels() if kernels is None else kernels
+        joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
+        return ops.split(joined, 2, axis=-1)
+
+    def draw_noise(self, shape, training=False):
+        """Return the noise of all draws, a dictionary of tensors of `shape`, (B, ..., units), empty where the call does
+        not draw."""
+        seed = self.noise_seed(training)
+        return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
+
+    def sample(self, parameters, noise, training=False):
+        """Return draws, (B, ..., units), from `parameters` and their noise; the mean without noise. Pure."""
+        mean = parameters["mean"]
+        if self.noise_name in noise:
+            temperature = self.draw_temperature(training, self.temperature)
+            mean = gaussian_sample(mean, parameters["log_scale"], noise[self.noise_name], temperature)
+        return ops.cast(mean, self.compute_dtype)
