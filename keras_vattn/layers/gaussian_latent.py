@@ -52,6 +52,8 @@ class GaussianLatent(GaussianLayer):
     TensorShape([2, 4])
     """
 
+    takes_seed_stacks = True
+
     def __init__(
         self,
         units,

@@ -15,7 +15,6 @@ class GaussianLayer(StochasticLayer):
     `kernels` and `draw_noise` before its loop, `parameters` and `sample` in it.
     """
 
-    takes_seed_stacks = True
     # The key of its noise.
     noise_name = "latent"
 

@@ -51,6 +51,7 @@ class PredictedContext(GaussianLayer):
     (TensorShape([2, 4, 6]), 1)
     """
 
+    takes_seed_stacks = True
     noise_name = "prediction"
     # The softplus of 0 above the floor.
     initial_log_scale = 0.0
