@@ -41,7 +41,6 @@ class Writer(tf.Module):
         self._sampling = Untracked(sampling or run.options.sampling)
         self._num_beams = num_beams
         self._max_length = run.options.text.max_length
-        self._has_code = MODELS[run.options.model].latent
         self._width = run.options.network.latent_units
 
     @property
@@ -53,8 +52,7 @@ class Writer(tf.Module):
     def generate(self, num, seed):
         """Return (num,) sentences: z_enc from N(0, I), z_t and c~_t from their priors, words from p."""
         seed = keras_vattn.random.as_seed(seed)
-        z = keras_vattn.random.normal((num, self._width), keras_vattn.random.fold_in(seed, 0))
-        return self.text_encoder.decode(self._write(z, num, seed))
+        return self.text_encoder.decode(self._write(self._code_of_prior(num, seed), num, seed))
 
     @in_graph(_TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
@@ -70,18 +68,9 @@ class Writer(tf.Module):
         """Return what the model takes sentences for, a diagonal Gaussian each, "mean" and "log_scale" (B, D):
         p(c~_T | z_T) after the last word where the decoder attends, q(z_enc | x) of a VRAE, N(h_T, I) of an LSTM
         (section 4.1)."""
-        models, z, memory = self._models.value, None, None
-        if self._has_code and not models.attends:
-            return self.posterior(source)
-        if models.attends:
-            memory, last = models.encode(source)
-            z = models.latent(last)
-        decoded, mask = models.decode(target_input, target, z, memory, source), ops.not_equal(target, PAD)
-        last_step = tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) - 1
-        found = tf.gather(decoded["latent" if models.attends else "hidden"], last_step, batch_dims=1)
-        if models.attends:
-            return _in_float32(models.decoder.prediction.parameters(found))
-        return _in_float32({"mean": found, "log_scale": tf.zeros_like(found)})
+        decoded = self._models.value.decode(target_input, target)
+        hidden = _last_of(decoded["hidden"], target)
+        return _in_float32({"mean": hidden, "log_scale": tf.zeros_like(hidden)})
 
     @in_graph(_IDS, _IDS, _IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
@@ -100,41 +89,30 @@ class Writer(tf.Module):
         """Return what one draw of all latents from q says of sentences, in nats: "log_likelihood" (B,), log p(x | z);
         "log_ratio" (B,), log q(z | x) - log p(z) of the draw; and the KLs that this is an estimate of, "kl_code" (B,)
         and "kl_steps" (B, T)."""
-        models = self._models.value
-        if not self._has_code:
-            return self._read(source, target_input, target, None)
-        with keras_vattn.posterior_draws(models.training, seed=seed):
-            return self._read(source, target_input, target, None)
+        return self._read(source, target_input, target, seed)
 
     @in_graph(_IDS, _IDS, _IDS, _SEED)
     def published(self, source, target_input, target, seed):
         """Return log p (B,) in nats as the published code has it: z_enc drawn from q, which has seen the sentence, z_t
         and c~_t at the means of their priors. It is no bound."""
-        models, z = self._models.value, None
-        if self._has_code:
-            with keras_vattn.posterior_draws(models.latent, seed=seed):
-                z = models.latent(models.encode(source)[1])
-        return self._log_words(models.decode(target_input, target, z), target)
+        decoded = self._models.value.decode(target_input, target, self._code_of_posterior(source, seed))
+        return self._log_words(decoded, target)
 
-    def _read(self, source, target_input, target, z):
-        models, mask = self._models.value, ops.not_equal(target, PAD)
-        if not self._has_code:
-            zeros = tf.zeros_like(target, tf.float32)
-            decoded = models.decode(target_input, target)
-            nothing = {"log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros}
-            return {"log_likelihood": self._log_words(decoded, target), **nothing}
-        memory, last = models.encode(source)
-        z = models.latent(last) if z is None else z
-        q, p = models.latent.posterior_distribution(last), models.latent.prior_distribution(last)
-        found = {"log_ratio": _log_ratio(q, p, z), "kl_code": q.kl_divergence(p)}
-        found["kl_steps"] = tf.zeros_like(target, tf.float32)
-        asked = {"return_distributions": True} if models.attends else {}
-        decoded = models.decode(target_input, target, z, memory, source, **asked)
-        if models.attends:
-            q, p = (_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
-            found["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, decoded["latent"]), 0.0), axis=1)
-            found["kl_steps"] = tf.where(mask, q.kl_divergence(p), 0.0)
-        return {**found, "log_likelihood": self._log_words(decoded, target)}
+    def _code_of_prior(self, num, seed):
+        return None
+
+    def _code_of_posterior(self, source, seed):
+        return None
+
+    def _read(self, source, target_input, target, seed):
+        zeros = tf.zeros_like(target, tf.float32)
+        log_likelihood = self._log_words(self._models.value.decode(target_input, target), target)
+        return {
+            "log_likelihood": log_likelihood,
+            "log_ratio": zeros[:, 0],
+            "kl_code": zeros[:, 0],
+            "kl_steps": zeros,
+        }
 
     def _log_words(self, decoded, target):
         value = self._models.value.words(decoded["hidden"][:, :, None], target)[..., 0]
@@ -160,7 +138,7 @@ class Writer(tf.Module):
 
         def step(ids, state, position):
             now = tf.nest.map_structure(lambda x: x[:, position], noise) if noise else None
-            inputs = models.inputs(ids[:, None], z if self._has_code else None)[:, 0]
+            inputs = models.inputs(ids[:, None], z)[:, 0]
             outputs, state = models.decoder.step(inputs, state, memory, now)
             return models.words(outputs["hidden"][:, None, None])[:, 0, 0], state, {}
 
@@ -198,6 +176,15 @@ class Coder(Writer):
         the means of their priors (algorithm 2)."""
         return self.text_encoder.decode(self.write_from(self.posterior(self._encoded(texts))["mean"]))
 
+    @in_graph(_IDS, _IDS, _IDS)
+    def describe(self, source, target_input, target):
+        models = self._models.value
+        if not models.attends:
+            return self.posterior(source)
+        memory, last = models.encode(source)
+        decoded = models.decode(target_input, target, models.latent(last), memory, source)
+        return _in_float32(models.decoder.prediction.parameters(_last_of(decoded["latent"], target)))
+
     @in_graph(_IDS)
     def posterior(self, source):
         """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
@@ -216,13 +203,45 @@ class Coder(Writer):
     @in_graph(_IDS, _IDS, _IDS, tf.TensorSpec([None, None], tf.float32))
     def at(self, source, target_input, target, z):
         """Return what `drawn` does, given z_enc (B, Z), all other latents at the means of q."""
-        return self._read(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
+        return self._read_with(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
+
+    def _code_of_prior(self, num, seed):
+        return keras_vattn.random.normal((num, self._width), keras_vattn.random.fold_in(seed, 0))
+
+    def _code_of_posterior(self, source, seed):
+        models = self._models.value
+        with keras_vattn.posterior_draws(models.latent, seed=seed):
+            return models.latent(models.encode(source)[1])
+
+    def _read(self, source, target_input, target, seed):
+        with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
+            return self._read_with(source, target_input, target)
+
+    def _read_with(self, source, target_input, target, z=None):
+        models, mask = self._models.value, ops.not_equal(target, PAD)
+        memory, last = models.encode(source)
+        z = models.latent(last) if z is None else z
+        q, p = models.latent.posterior_distribution(last), models.latent.prior_distribution(last)
+        found = {"log_ratio": _log_ratio(q, p, z), "kl_code": q.kl_divergence(p)}
+        found["kl_steps"] = tf.zeros_like(target, tf.float32)
+        asked = {"return_distributions": True} if models.attends else {}
+        decoded = models.decode(target_input, target, z, memory, source, **asked)
+        if models.attends:
+            q, p = (_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
+            found["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, decoded["latent"]), 0.0), axis=1)
+            found["kl_steps"] = tf.where(mask, q.kl_divergence(p), 0.0)
+        return {**found, "log_likelihood": self._log_words(decoded, target)}
 
 
 def writer_of(run, sampling=None, num_beams=1):
     """Return the `Writer` of a run, a `Coder` where its model has z_enc."""
-    has_code = MODELS[run.options.model].latent
-    return (Coder if has_code else Writer)(run, sampling, num_beams)
+    return (Coder if MODELS[run.options.model].latent else Writer)(run, sampling, num_beams)
+
+
+def _last_of(steps, target):
+    """Return what stands at the end of each sentence, (B, D), of (B, T, D)."""
+    last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1
+    return tf.gather(steps, last, batch_dims=1)
 
 
 def _normal(mean, log_scale):
