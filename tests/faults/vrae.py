@@ -102,8 +102,8 @@ FAULTS = [
     Fault(
         "vrae: a text is described by its padding",
         "applications/vrae/generation.py",
-        "last_step = tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) - 1",
-        "last_step = 0 * tf.math.count_nonzero(mask, axis=1, dtype=tf.int32) + tf.shape(mask)[1] - 1",
+        "last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1",
+        "last = tf.shape(target)[1] - tf.ones_like(target[:, 0])",
         GENERATION,
         "described",
     ),

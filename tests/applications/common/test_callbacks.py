@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from program_cases import read_history
+from run_files import read_history
 
 from applications.common.callbacks import HistoryWriter, StopOnNaN
 from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, training_variables

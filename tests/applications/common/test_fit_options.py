@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from program_cases import read_arrays, read_checkpoint, read_history, read_json, without_time
+from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
 
 from applications.common import training
 from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from program_cases import CASES, files_of, read_json, written
+from program_cases import CASES, written
+from run_files import files_of, read_json
 
 from applications.common.training import load_run
 

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 import yaml
-from program_cases import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
+from run_files import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
 
 from applications.common import callbacks, checkpoint, training
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import yaml
-from program_cases import files_of, read_arrays, read_history, read_json
+from run_files import files_of, read_arrays, read_history, read_json
 
 from applications.common.options import values_of
 from applications.common.runs import RunFolder

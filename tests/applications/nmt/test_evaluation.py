@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from program_cases import NMT_CASE, PAIRS, read_json
+from program_cases import NMT_CASE, PAIRS
+from run_files import read_json
 
 from applications.common.bounds import bound_report
 from applications.common.training import load_run

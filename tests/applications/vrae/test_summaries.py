@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow_probability as tfp
-from program_cases import PAIRS, VRAE_CASE, read_json
+from program_cases import PAIRS, VRAE_CASE
+from run_files import read_json
 from vrae_cases import run_of
 
 from applications.common.errors import InputError

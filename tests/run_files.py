@@ -1,0 +1,39 @@
+"""What a run has written, as tests read it."""
+
+import csv
+import json
+import pathlib
+
+import numpy as np
+
+
+def read_json(path):
+    return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def read_history(folder):
+    """Return the rows of a run's history."""
+    with open(pathlib.Path(folder, "history.csv"), encoding="utf-8", newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def without_time(rows):
+    """Return rows of a history without what a clock says."""
+    return [{name: value for name, value in row.items() if "seconds" not in name} for row in rows]
+
+
+def read_arrays(path):
+    """Return what an .npz file holds, its text as str."""
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def read_checkpoint(folder):
+    """Return the record of a run's checkpoint and its arrays."""
+    arrays = read_arrays(pathlib.Path(folder, "checkpoints", "checkpoint.npz"))
+    return json.loads(arrays.pop("record").tobytes()), arrays
+
+
+def files_of(folder):
+    """Return what a folder holds, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*")}
