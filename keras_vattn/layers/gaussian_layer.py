@@ -1,3 +1,5 @@
+import math
+
 from keras import ops
 from keras.initializers import Constant
 
@@ -21,13 +23,17 @@ class GaussianLayer(StochasticLayer):
     def build(self, inputs_shape):
         width, first = inputs_shape[-1], Constant(self.initial_log_scale)
         self.mean_kernel = self.add_weight(
-            name="mean_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
+            name="mean_kernel", shape=(width, self.units), initializer=self.initial_mean_kernel
         )
         self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
         self.log_scale_kernel = self.add_weight(
             name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
         )
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
+
+    def initial_mean_kernel(self, shape, dtype=None):
+        """Return a kernel that is as small as the first sigma: the smaller that is, the more nats means apart cost."""
+        return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
         """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""

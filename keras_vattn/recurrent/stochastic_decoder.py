@@ -128,8 +128,14 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.cell.built:
             self.cell.build(inputs_shape, (*before[:-1], self.latent.units + width))
         size = (self.units, 2 * self.latent.units)
-        self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer="glorot_uniform")
+        self.prior_kernel = self.add_weight(name="prior_kernel", shape=size, initializer=self._first_prior_kernel)
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._first_prior_bias)
+
+    def _first_prior_kernel(self, shape, dtype=None):
+        """Return a kernel like that of the first posterior."""
+        size = (self.units, self.latent.units)
+        log_scale = self.latent.kernel_initializer.clone()(size, dtype)
+        return ops.concatenate([self.latent.initial_mean_kernel(size, dtype), log_scale], axis=-1)
 
     def _first_prior_bias(self, shape, dtype=None):
         """Return a bias whose log sigma is that of the first posterior: a KL of its own would be no use."""

@@ -36,6 +36,14 @@ FAULTS = [
         "first_noise",
     ),
     Fault(
+        "vrae: means of a small latent begin far apart",
+        "layers/gaussian_layer.py",
+        "return math.exp(self.initial_log_scale) * ",
+        "return ",
+        DECODER,
+        "costs_at_first",
+    ),
+    Fault(
         "vrae: the auxiliary term moves what attends",
         "layers/predicted_context.py",
         'ops.cast(ops.stop_gradient(target), "float32")',

@@ -216,6 +216,22 @@ def test_first_noise():
     assert float(decoder.losses[0]) == 0.0
 
 
+def test_a_small_latent_costs_at_first_what_a_large_one_does():
+    """Means begin as small as sigma: with sigma of exp(-3) between means of the scale of 1 are thousands of nats."""
+    costs = []
+    for scale in (0.0, -3.0):
+        keras.utils.set_random_seed(1)
+        kernels = keras.initializers.RandomNormal(stddev=0.5, seed=1)
+        latent = keras_vattn.GaussianLatent(WIDTH, initial_log_scale=scale, kernel_initializer=kernels)
+        decoder = keras_vattn.StochasticDecoder(UNITS, latent, keras_vattn.Attention("additive"))
+        state = [np.ones((BATCH, UNITS), "float32")] * 2
+        # The state before the first step has read no latent.
+        decoder(INPUTS[:, :1], MEMORY, state)
+        costs.append(float(decoder.losses[0]))
+    assert costs[0] > 0.1
+    np.testing.assert_allclose(*costs, rtol=1e-4)
+
+
 def test_bad_arguments():
     attention, latent = keras_vattn.Attention("additive"), keras_vattn.GaussianLatent(WIDTH)
     decoder = keras_vattn.StochasticDecoder(UNITS, latent, attention)
