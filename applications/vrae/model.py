@@ -100,6 +100,7 @@ def build(options, vocabulary_size):
             options,
             "z_enc",
             3,
+            given.annealing,
             hold=given.kl_hold,
             start=given.kl_start,
             steps=given.kl_steps,
@@ -143,6 +144,7 @@ def _decoder(options, kind):
             options,
             "z",
             4,
+            given.step_annealing,
             hold=0,
             start=given.step_kl_start,
             steps=given.step_kl_steps,
@@ -162,16 +164,16 @@ def _decoder(options, kind):
     )
 
 
-def _latent(options, name, index, hold, start, steps, **values):
-    annealing = {
+def _latent(options, name, index, annealing, hold, start, steps, **values):
+    schedule = {
         "none": lambda: None,
         "linear": lambda: keras_vattn.LinearAnnealing(steps, hold, initial_value=start),
         "logistic": lambda: keras_vattn.LogisticAnnealing(hold + steps, 10.0 / steps),
         "cyclical": lambda: keras_vattn.CyclicalAnnealing(steps),
-    }[options.variational.annealing]()
+    }[annealing]()
     return keras_vattn.GaussianLatent(
         options.network.latent_units,
-        kl_annealing=annealing,
+        kl_annealing=schedule,
         seed=_seed(options, index),
         name=name,
         **values,

@@ -123,18 +123,23 @@ class NetworkOptions:
     """Of what enters the decoder's cell: the word vectors, of every model."""
 
 
+Annealing = Literal["linear", "logistic", "cyclical", "none"]
+
+
 @dataclasses.dataclass
 class VariationalOptions:
     """Random variables"""
 
-    annealing: Literal["linear", "logistic", "cyclical", "none"] = "linear"
-    """Form of the weights of both KLs over the steps."""
+    annealing: Annealing = "linear"
+    """Form of the weight of KL(z_enc) over the steps."""
     kl_start: NotNegativeFloat = 0.1
     """First weight of KL(z_enc), where linear."""
     kl_hold: NotNegative = 0
     """Steps before it grows."""
     kl_steps: Positive = 600
     """Steps from there until it is 1; of cyclical the length of a cycle, of logistic until it is one half."""
+    step_annealing: Annealing = "none"
+    """The same of the KLs of z_t. While they cost less, the decoder learns to read the words to come from z_t."""
     step_kl_start: NotNegativeFloat = 0.01
     """First weight of the KLs of z_t, where linear."""
     step_kl_steps: Positive = 600

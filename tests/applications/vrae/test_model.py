@@ -176,7 +176,9 @@ def test_words_are_dropped_and_the_others_stay(tmp_path):
     ],
 )
 def test_weights_of_both_divergences(tmp_path, annealing, expected):
-    values = {"annealing": annealing, "kl_start": 0.1, "kl_hold": 4, "kl_steps": 10, "step_kl_steps": 10}
+    values = {"annealing": annealing, "kl_start": 0.1, "kl_hold": 4, "kl_steps": 10}
+    assert run_of(tmp_path, model="vrae_sa", **values).models.decoder.latent.kl_annealing is None
+    values |= {"step_annealing": annealing, "step_kl_steps": 10}
     models = run_of(tmp_path, model="vrae_sa", **values).models
     for step, weight in expected.items():
         schedule = models.latent.kl_annealing
