@@ -65,9 +65,8 @@ class Writer(tf.Module):
 
     @in_graph(_IDS, _IDS, _IDS)
     def describe(self, source, target_input, target):
-        """Return what the model takes sentences for, a diagonal Gaussian each, "mean" and "log_scale" (B, D):
-        p(c~_T | z_T) after the last word where the decoder attends, q(z_enc | x) of a VRAE, N(h_T, I) of an LSTM
-        (section 4.1)."""
+        """Return what the model takes sentences for, a diagonal Gaussian each, "mean" and "log_scale" (B, D): of an
+        LSTM N(h_T, I) (section 4.1)."""
         decoded = self._models.value.decode(target_input, target)
         hidden = _last_of(decoded["hidden"], target)
         return _in_float32({"mean": hidden, "log_scale": tf.zeros_like(hidden)})
@@ -178,6 +177,7 @@ class Coder(Writer):
 
     @in_graph(_IDS, _IDS, _IDS)
     def describe(self, source, target_input, target):
+        """As of a `Writer`: of a VRAE q(z_enc | x), where the decoder attends p(c~_T | z_T) after the last word."""
         models = self._models.value
         if not models.attends:
             return self.posterior(source)
@@ -245,7 +245,8 @@ def _last_of(steps, target):
 
 
 def _normal(mean, log_scale):
-    return tfd.MultivariateNormalDiag(ops.cast(mean, "float32"), tf.exp(log_scale))
+    # Not MultivariateNormalDiag, whose small KLs are negative.
+    return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 
 def _log_ratio(q, p, z):

@@ -131,7 +131,7 @@ class VariationalOptions:
     """Random variables"""
 
     annealing: Annealing = "linear"
-    """Form of the weight of KL(z_enc) over the steps."""
+    """Form of the weight of KL(z_enc), and of that alone, over the steps."""
     kl_start: NotNegativeFloat = 0.1
     """First weight of KL(z_enc), where linear."""
     kl_hold: NotNegative = 0
@@ -139,17 +139,18 @@ class VariationalOptions:
     kl_steps: Positive = 600
     """Steps from there until it is 1; of cyclical the length of a cycle, of logistic until it is one half."""
     step_annealing: Annealing = "none"
-    """The same of the KLs of z_t. While they cost less, the decoder learns to read the words to come from z_t."""
+    """Form of the weight of the KLs of z_t. As long as it is small, the decoder learns to read the words to come from
+    z_t."""
     step_kl_start: NotNegativeFloat = 0.01
-    """First weight of the KLs of z_t, where linear."""
+    """First weight of the KLs of z_t, where step_annealing is linear."""
     step_kl_steps: Positive = 600
-    """Steps until it is 1, as kl_steps."""
+    """Steps until it is 1, as kl_steps, unless step_annealing is none."""
     free_bits: NotNegativeFloat = 0.5
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: NotNegativeFloat = 0.0
     """The same of each z_t, averaged over the steps."""
     step_log_scale: float = -3.0
-    """First log sigma of z_t: noise of 1 would hide the words."""
+    """First log sigma of z_t, and of its means: noise of 1 would hide the words."""
     auxiliary_weight: NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: NotNegative = 0

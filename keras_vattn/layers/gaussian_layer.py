@@ -32,7 +32,8 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
 
     def initial_mean_kernel(self, shape, dtype=None):
-        """Return a kernel that is as small as the first sigma: the smaller that is, the more nats means apart cost."""
+        """Return the first W_m, as small as the first sigma. A prior that is learned begins with one, too: the smaller
+        sigma is, the more nats cost means that are apart."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):

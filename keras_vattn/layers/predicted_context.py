@@ -53,7 +53,7 @@ class PredictedContext(GaussianLayer):
 
     takes_seed_stacks = True
     noise_name = "prediction"
-    # The softplus of 0 above the floor.
+    # First value of b_s, the softplus of 0 above the floor; means begin as large as the initializer has them.
     initial_log_scale = 0.0
     # What the log shows is no KL.
     logged_as = "nats"

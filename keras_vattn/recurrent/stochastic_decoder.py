@@ -37,8 +37,8 @@ class StochasticDecoder(RecurrentDecoder):
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config), which says what it costs, weight, annealing, free bits, and how
-            large sigma of q and p is at first.
+        latent: A `GaussianLatent` (or its config), which says what it costs, weight, annealing, free bits, and how q
+            and p begin: `initial_log_scale` and `kernel_initializer`.
         attention: An `Attention` (or its config), asked with h_{t-1}.
         prediction: A `PredictedContext` (or its config) as wide as the context, for most attentions Dm, or `None` for
             one without the auxiliary term, of weight 0. Defaults to `None`.

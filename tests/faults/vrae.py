@@ -23,7 +23,7 @@ FAULTS = [
         "vrae: the state reads the mean of c~ in training",
         "layers/gaussian_layer.py",
         "if self.noise_name in noise:",
-        'if "nothing" in noise:',
+        'if self.noise_name in noise and self.noise_name != "prediction":',
         DECODER,
         "order_of_a_step",
     ),
@@ -34,6 +34,14 @@ FAULTS = [
         "mean",
         DECODER,
         "first_noise",
+    ),
+    Fault(
+        "vrae: z_enc is annealed as z_t",
+        "applications/vrae/model.py",
+        "given.annealing,",
+        "given.step_annealing,",
+        MODEL,
+        "weights_of_both",
     ),
     Fault(
         "vrae: means of a small latent begin far apart",

@@ -228,6 +228,9 @@ def test_a_small_latent_costs_at_first_what_a_large_one_does():
         # The state before the first step has read no latent.
         decoder(INPUTS[:, :1], MEMORY, state)
         costs.append(float(decoder.losses[0]))
+        means, log_scales = np.split(decoder.prior_kernel.numpy(), 2, axis=1)
+        np.testing.assert_allclose(means, np.exp(scale) * log_scales, rtol=1e-5)
+        assert np.std(log_scales) > 0.3
     assert costs[0] > 0.1
     np.testing.assert_allclose(*costs, rtol=1e-4)
 

@@ -177,16 +177,21 @@ def test_words_are_dropped_and_the_others_stay(tmp_path):
 )
 def test_weights_of_both_divergences(tmp_path, annealing, expected):
     values = {"annealing": annealing, "kl_start": 0.1, "kl_hold": 4, "kl_steps": 10}
-    assert run_of(tmp_path, model="vrae_sa", **values).models.decoder.latent.kl_annealing is None
-    values |= {"step_annealing": annealing, "step_kl_steps": 10}
     models = run_of(tmp_path, model="vrae_sa", **values).models
+    assert models.decoder.latent.kl_annealing is None
+    assert_weights(models.latent, expected)
+    # z_t's grows from the first step on.
+    values = {"annealing": "none", "step_annealing": annealing, "step_kl_start": 0.1, "step_kl_steps": 10}
+    models = run_of(tmp_path, model="vrae_sa", **values).models
+    assert models.latent.kl_annealing is None
+    expected_of_steps = {"linear": {0: 0.1, 5: 0.55, 10: 1.0}, "logistic": {10: 0.5}}
+    assert_weights(models.decoder.latent, expected_of_steps.get(annealing, expected))
+
+
+def assert_weights(latent, expected):
     for step, weight in expected.items():
-        schedule = models.latent.kl_annealing
+        schedule = latent.kl_annealing
         assert float(1.0 if schedule is None else schedule(step)) == pytest.approx(weight, abs=1e-6)
-    other = models.decoder.latent.kl_annealing
-    if annealing == "linear":
-        # z_t's grows from the first step on.
-        assert [float(other(step)) for step in (0, 5, 10)] == pytest.approx([0.01, 0.505, 1.0])
 
 
 def test_aggressive_updates_move_q_alone_and_end(tmp_path):
