@@ -150,7 +150,7 @@ class VariationalOptions:
     step_free_bits: NotNegativeFloat = 0.0
     """The same of each z_t, averaged over the steps."""
     step_log_scale: float = -3.0
-    """First log sigma of z_t, and of its means: noise of 1 would hide the words."""
+    """First log sigma of z_t, and the logarithm of a factor on its first kernels: noise of 1 would hide the words."""
     auxiliary_weight: NotNegativeFloat = 1e-4
     """alpha, the weight of log p(c_t | z_t) in the model vrae_sa_aux."""
     auxiliary_hold: NotNegative = 0

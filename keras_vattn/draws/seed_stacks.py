@@ -17,7 +17,7 @@ HARMLESS = {
     "compute_output_spec",
     "from_config",
     "get_config",
-    "initial_mean_kernel",
+    "initial_kernel",
 }
 
 

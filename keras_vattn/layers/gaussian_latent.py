@@ -30,9 +30,9 @@ class GaussianLatent(GaussianLayer):
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
             are the queries. Defaults to `"sum"`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        initial_log_scale: First value of b_s; W_m begins with exp of it as a factor, and so does z. A latent at every
-            step wants a small one, -3 say, and a prior that begins alike, as in `keras_vattn.StochasticDecoder`: sigma
-            of 1 hides what else a decoder reads. (To N(0, I) it begins at 2.5 nats a dimension.) Defaults to 0.0.
+        initial_log_scale: First value of b_s; the kernels begin with exp of it as a factor, and so does z. A latent at
+            every step wants a small one, -3 say, and a prior that begins alike, as in `keras_vattn.StochasticDecoder`:
+            sigma of 1 hides what else a decoder reads. (To N(0, I) it begins at 2.5 nats a dimension.) Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:

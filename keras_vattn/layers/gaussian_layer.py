@@ -22,18 +22,15 @@ class GaussianLayer(StochasticLayer):
 
     def build(self, inputs_shape):
         width, first = inputs_shape[-1], Constant(self.initial_log_scale)
-        self.mean_kernel = self.add_weight(
-            name="mean_kernel", shape=(width, self.units), initializer=self.initial_mean_kernel
-        )
+        size = (width, self.units)
+        self.mean_kernel = self.add_weight(name="mean_kernel", shape=size, initializer=self.initial_kernel)
         self.mean_bias = self.add_weight(name="mean_bias", shape=(self.units,), initializer="zeros")
-        self.log_scale_kernel = self.add_weight(
-            name="log_scale_kernel", shape=(width, self.units), initializer=self.kernel_initializer.clone()
-        )
+        self.log_scale_kernel = self.add_weight(name="log_scale_kernel", shape=size, initializer=self.initial_kernel)
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
 
-    def initial_mean_kernel(self, shape, dtype=None):
-        """Return the first W_m, as small as the first sigma. A prior that is learned begins with one, too: the smaller
-        sigma is, the more nats cost means that are apart."""
+    def initial_kernel(self, shape, dtype=None):
+        """Return the first W_m or W_s, as small as the first sigma. A prior that is learned begins with such ones, too:
+        the smaller sigma is, the more nats cost means that are apart."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):

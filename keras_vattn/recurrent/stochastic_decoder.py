@@ -132,10 +132,9 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._first_prior_bias)
 
     def _first_prior_kernel(self, shape, dtype=None):
-        """Return a kernel like that of the first posterior."""
+        """Return a kernel like those of the first posterior."""
         size = (self.units, self.latent.units)
-        log_scale = self.latent.kernel_initializer.clone()(size, dtype)
-        return ops.concatenate([self.latent.initial_mean_kernel(size, dtype), log_scale], axis=-1)
+        return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _first_prior_bias(self, shape, dtype=None):
         """Return a bias whose log sigma is that of the first posterior: a KL of its own would be no use."""
