@@ -17,7 +17,7 @@ from applications.text.text import PAD
 from applications.vrae import data, embedded, model, tables
 from applications.vrae.aggressive import AggressiveInference
 from applications.vrae.evaluation import evaluate, interpolated, looks
-from applications.vrae.generation import writer_of
+from applications.vrae.generation import seed_of_batch, writer_of
 from applications.vrae.options import MODELS, PROGRAM
 from applications.vrae.summaries import summarize
 from keras_vattn import metrics
@@ -104,9 +104,8 @@ class Vrae(Application):
         if options.mode == "new":
             for number, start in enumerate(range(0, options.num or NUM_NEW, BATCH)):
                 count = min(BATCH, (options.num or NUM_NEW) - start)
-                # Of another seed, or each batch would be the first one again.
-                seed = (options.seed + number * 7919) % 2**31
-                yield from (text.decode() for text in writer.generate(count, seed).numpy())
+                found = writer.generate(count, seed_of_batch(options.seed, number))
+                yield from (text.decode() for text in found.numpy())
             return
         lines = read_input(options)
         empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]

@@ -9,6 +9,7 @@ import tensorflow as tf
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
 from applications.text.pairs import evenly
+from applications.vrae.generation import seed_of_batch
 from applications.vrae.options import MODELS
 from keras_vattn import metrics, random
 
@@ -96,8 +97,7 @@ def _importance_weighted(run, part, writer, num_draws):
     values, single, num_tokens = [], [], 0
     for number, (inputs, target) in enumerate(progress(part.batches(run.options), f"{num_draws} draws")):
         given = inputs["source"], inputs["target_input"], target
-        seed = int(np.int32(_SEED + 7919 * (number + 1)))
-        found = writer.log_weights(*given, num_draws, seed).numpy().astype("float64")
+        found = writer.log_weights(*given, num_draws, seed_of_batch(_SEED, number + 1)).numpy().astype("float64")
         largest = found.max(axis=0)
         values.append(largest + np.log(np.mean(np.exp(found - largest), axis=0)))
         single.append(found.mean(axis=0))

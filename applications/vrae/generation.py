@@ -29,19 +29,16 @@ class Writer(tf.Module):
     Args:
         run: `Run`.
         sampling: `SamplingOptions`, how words are drawn, or `None` for the run's.
-        num_beams: Of what is written from a z_enc; 1 is greedy.
     """
 
-    def __init__(self, run, sampling=None, num_beams=1):
+    def __init__(self, run, sampling=None):
         super().__init__(name="writer")
         models = run.models
         self.variables_of_model = [variable.value for variable in models.training.variables]
         self.text_encoder = run.codec.words
         self._models = Untracked(models)
         self._sampling = Untracked(sampling or run.options.sampling)
-        self._num_beams = num_beams
         self._max_length = run.options.text.max_length
-        self._width = run.options.network.latent_units
 
     @property
     def names(self):
@@ -103,6 +100,9 @@ class Writer(tf.Module):
     def _code_of_posterior(self, source, seed):
         return None
 
+    def _noise(self, num, seed):
+        return {}
+
     def _read(self, source, target_input, target, seed):
         zeros = tf.zeros_like(target, tf.float32)
         log_likelihood = self._log_words(self._models.value.decode(target_input, target), target)
@@ -122,11 +122,7 @@ class Writer(tf.Module):
 
     def _write(self, z, num, seed):
         """Return ids (num, L) of words drawn from p, and z_t and c~_t from their priors."""
-        models, noise = self._models.value, {}
-        if models.attends:
-            with keras_vattn.posterior_draws(models.training, seed=keras_vattn.random.fold_in(seed, 1)):
-                noise = models.decoder.draw_noise(num, self._max_length + 1, models.decoder.prepare_memory())
-        words = dataclasses.asdict(self._sampling.value)
+        noise, words = self._noise(num, seed), dataclasses.asdict(self._sampling.value)
         seed = keras_vattn.random.fold_in(seed, 2)
         return decoding.sample(self._step(z, noise), **self._start(num), seed=seed, **words)["ids"]
 
@@ -156,7 +152,17 @@ class Writer(tf.Module):
 
 
 class Coder(Writer):
-    """The same of a model with z_enc, which it infers and writes from."""
+    """The same of a model with z_enc, which it infers and writes from.
+
+    Args:
+        run: As in `Writer`, like `sampling`.
+        num_beams: Of what is written from a z_enc; 1 is greedy.
+    """
+
+    def __init__(self, run, sampling=None, num_beams=1):
+        super().__init__(run, sampling)
+        self._num_beams = num_beams
+        self._width = run.options.network.latent_units
 
     @property
     def names(self):
@@ -213,6 +219,13 @@ class Coder(Writer):
         with keras_vattn.posterior_draws(models.latent, seed=seed):
             return models.latent(models.encode(source)[1])
 
+    def _noise(self, num, seed):
+        models = self._models.value
+        if not models.attends:
+            return {}
+        with keras_vattn.posterior_draws(models.training, seed=keras_vattn.random.fold_in(seed, 1)):
+            return models.decoder.draw_noise(num, self._max_length + 1, models.decoder.prepare_memory())
+
     def _read(self, source, target_input, target, seed):
         with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
             return self._read_with(source, target_input, target)
@@ -235,7 +248,14 @@ class Coder(Writer):
 
 def writer_of(run, sampling=None, num_beams=1):
     """Return the `Writer` of a run, a `Coder` where its model has z_enc."""
-    return (Coder if MODELS[run.options.model].latent else Writer)(run, sampling, num_beams)
+    if MODELS[run.options.model].latent:
+        return Coder(run, sampling, num_beams)
+    return Writer(run, sampling)
+
+
+def seed_of_batch(seed, number):
+    """Return an integer seed of one of many batches, so that not each has the draws of the first."""
+    return (seed + 7919 * number) % 2**31
 
 
 def _last_of(steps, target):
