@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import training_argument, value_and_gradients, weight_gradients
-from battery_table import every_row, rows_with_draws
+from battery_latent import LATENT_CASES
+from battery_table import rows, rows_with_draws
 from keras import tree
 
 
@@ -29,7 +30,7 @@ def run_replicas(strategy, step, inputs):
     return tree.map_structure(strategy.experimental_local_results, results)
 
 
-@every_row
+@rows(lambda case: case.divergence or case in LATENT_CASES)  # of the others only draws know of replicas
 def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
     arrays = replica_arrays(case)
     masks = case.masks()
