@@ -108,11 +108,12 @@ def write_samples(path, rows):
 
     Args:
         path: The file.
-        rows: List of samples, each a list of (label, sentence).
+        rows: List of samples, each a list of (label, sentence), which takes one line.
 
     Returns:
         The lines of the first five or so, spread evenly, for report.txt.
     """
-    texts = [[f"{label:12}{sentence}" for label, sentence in row] + [""] for row in rows]
+    # A text of a table may have lines of its own.
+    texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     write_text_atomically(path, "\n".join(line for index in evenly(len(texts), 200) for line in texts[index]) + "\n")
     return [line for index in evenly(len(texts), 5) for line in texts[index]]

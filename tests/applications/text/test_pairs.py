@@ -159,3 +159,10 @@ def test_samples_are_for_reading(tmp_path):
     text = (tmp_path / "samples.txt").read_text()
     assert text.count("source") == 200 and text.startswith("source      s0\nMAP         m0\n\nsource      s2\n")
     assert text.endswith("MAP         m400\n\n")
+
+
+def test_a_sample_of_several_lines_takes_one(tmp_path):
+    first = pairs.write_samples(
+        tmp_path / "samples.txt", [[("source", "Bad service.\n\nWon't go\tback. "), ("MAP", "")]]
+    )
+    assert first == ["source      Bad service. Won't go back.", "MAP         ", ""]
