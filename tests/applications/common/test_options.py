@@ -138,14 +138,16 @@ def test_presets_and_experiments(case, tmp_path, monkeypatch):
     for path in folder.glob("*.yaml"):
         values = read_values("--config", path, program.options, program.renamed)
         annotations = fields_of(program.options)
+        home = tmp_path / path.stem
+        for name in values:
+            # Their files are a user's own.
+            if any("such" in bound.words for bound in parts(annotations[name])[1]):
+                there = home / values[name]
+                there.parent.mkdir(parents=True, exist_ok=True)
+                make = there.touch if there.suffix else there.mkdir
+                make(exist_ok=True)
         with monkeypatch.context() as context:
-            context.chdir(tmp_path)
-            for name in values:
-                # Their files are a user's own.
-                if any("such" in bound.words for bound in parts(annotations[name])[1]):
-                    there = pathlib.Path(values[name])
-                    there.parent.mkdir(parents=True, exist_ok=True)
-                    there.touch() if there.suffix else there.mkdir()
+            context.chdir(home)
             check(with_values(program.default, values))
 
 
