@@ -35,6 +35,8 @@ class Case:
         log_probabilities: Inputs that are logarithms of probabilities, -1e30 at masked keys; a layer that has them
             takes no mask of the keys.
         values_draws: Whether the layer draws nothing, but is marked by `posterior_draws` to value draws of another.
+        examples_apart: Whether an example is a row of every input, which may stand in a batch of its own; not the nodes
+            of a graph.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Case:
     has_logits = True
     log_probabilities = ()
     values_draws = False
+    examples_apart = True
 
     @property
     def draws_from_posterior(self):

@@ -7,12 +7,13 @@ import pytest
 from battery_attention import ATTENTION_CASES
 from battery_cases import VOCABULARY
 from battery_decoder import DECODER_CASES
+from battery_graph import GRAPH_CASES
 from battery_latent import LATENT_CASES
 from battery_multi_head import MULTI_HEAD_CASES
 from battery_parts import PART_CASES, WordsCase
 from keras import ops
 
-CASES = [*PART_CASES, *ATTENTION_CASES, *DECODER_CASES, *MULTI_HEAD_CASES, *LATENT_CASES]
+CASES = [*PART_CASES, *ATTENTION_CASES, *DECODER_CASES, *MULTI_HEAD_CASES, *GRAPH_CASES, *LATENT_CASES]
 
 
 def rows(condition=lambda case: True):

@@ -96,16 +96,20 @@ class VariationalAlignment:
         """Whether the weights are random variables."""
         return self.alignment.is_stochastic
 
-    def of_keys(self, key, keys):
+    def of_keys(self, key, keys, over=None):
         """Return what depends on the keys alone, once per memory: a dictionary with `prior` and `log_psi` of `Scored`.
 
         Args:
             key: What a contextual prior reads, (..., S, Dk).
             keys: A `Keys`.
+            over: The `DenseKeys` of one row that Psi sums to one over, `None` where it does over every row of `keys`.
+                Defaults to `None`.
         """
         if self.prior is None:
             return {"prior": None, "log_psi": None}
-        log_psi = self.prior.log_psi(key, keys)
+        log_psi = self.prior.log_psi(key, keys if over is None else over)
+        if log_psi is not None and over is not None:
+            log_psi = keys.per_entry(ops.squeeze(log_psi, -2))
         return {"prior": self.alignment.prior_parameters(self.prior, log_psi), "log_psi": log_psi}
 
     def draw_noise(self, shape, seed, step, training=False):

@@ -17,7 +17,7 @@ from keras_vattn.draws.seed_stacks import KERAS_DROPOUTS, is_of_keras, takes_sta
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
-RATES = ("rate", "dropout", "recurrent_dropout", "dropout_rate")
+RATES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rate")
 
 # For all models: they may share layers, and what is done under it, tracing, runs one thread at a time anyway.
 PATCHING = threading.RLock()

@@ -26,10 +26,10 @@ def posterior_predictive(
     beginning. (A second call for them alone fails in Keras 3.15, "Output with path ... is not connected".)
 
     `dropout=True` is not `training=True`. The model runs as at inference, batch normalisation with its moving
-    averages; only the layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout` or `dropout_rate`
-    above 0 and a seed generator) drop as in training, `keras_vattn.WordDropout` among them. No variable of the model
-    changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and seed
-    generators are left as they were.
+    averages; only the layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout`, `feature_dropout` or
+    `dropout_rate` above 0 and a seed generator) drop as in training, `keras_vattn.WordDropout` among them. No variable
+    of the model changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and
+    seed generators are left as they were.
 
     The noise of a draw depends on the seed, the number of its batch and its own number; `max_rows` does not change it
     (the outputs up to the rounding of another batch size), `batch_size` does. Several draws of a batch go through the

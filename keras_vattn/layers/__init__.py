@@ -9,6 +9,7 @@ from keras_vattn.layers.divergences import divergences
 from keras_vattn.layers.dropout import Dropout
 from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
+from keras_vattn.layers.graph_attention import GraphAttention
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.predicted_context import PredictedContext
 from keras_vattn.layers.stochastic_layer import StochasticLayer
@@ -23,6 +24,7 @@ __all__ = [
     "Dropout",
     "GaussianAttention",
     "GaussianLatent",
+    "GraphAttention",
     "MultiHeadAttention",
     "PredictedContext",
     "StochasticLayer",

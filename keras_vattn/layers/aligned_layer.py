@@ -81,6 +81,6 @@ class AlignedLayer(StochasticLayer):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
         given = self.bind_call(arguments, options)
-        for name in {"query", "value", "key", "posterior_logits"} & set(given):
+        for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(given):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given

@@ -174,7 +174,9 @@ class StochasticLayer(keras.layers.Layer):
         draws = self.draws
         return temperature if draws is None or draws.temperature is None else draws.temperature
 
-    def add_divergence(self, divergence, valid=None, entries=1, training=None, penalised=None, floor=None):
+    def add_divergence(
+        self, divergence, valid=None, entries=1, training=None, penalised=None, floor=None, examples=None
+    ):
         """Add the KL of this call to the losses, once.
 
         The log shows it, unweighted, where the losses are asked for: in `fit` and `evaluate`, and by who reads
@@ -189,6 +191,8 @@ class StochasticLayer(keras.layers.Layer):
             penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
             floor: What `divergence` is never below, where that is not 0, of its shape. The log shows the KL above it
                 as well; the loss has the whole of it.
+            examples: Number of examples, which the sum is divided by, a number or scalar tensor; `None` where it is the
+                length of the first axis.
 
         Raises:
             ValueError: If the layer has not called `track_divergence`.
@@ -200,7 +204,7 @@ class StochasticLayer(keras.layers.Layer):
             )
         if valid is not None:
             valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))
-        batch_size = ops.cast(ops.shape(divergence)[0], "float32")
+        batch_size = ops.cast(ops.shape(divergence)[0] if examples is None else examples, "float32")
         if self.kl_reduction == "sum":
             denominator = batch_size
         else:

@@ -102,6 +102,7 @@ PAST_FLOAT16 = (
     "weibull-raw-fixed",
     "lognormal-paper",
     "lognormal-raw-fixed",
+    "graph-lognormal-fixed",
     "bayesian-attention",
 )
 

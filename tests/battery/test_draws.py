@@ -24,7 +24,11 @@ def test_seeds(case):
     assert_equal(second, second_same)
 
 
-@rows(lambda case: case.draws and case.noise_in_attention and not isinstance(case, VectorLatentCase))
+@rows(
+    lambda case: (
+        case.draws and case.noise_in_attention and case.examples_apart and not isinstance(case, VectorLatentCase)
+    )
+)
 def test_noise_differs_between_steps(case):
     """Where all steps see the same, only the noise can make their outputs differ."""
     layer = case.built(seed=3)
@@ -38,7 +42,7 @@ def test_noise_differs_between_steps(case):
             assert np.any(np.asarray(result[:, one]) != np.asarray(result[:, two]))
 
 
-@rows_with_draws
+@rows(lambda case: case.draws and case.examples_apart)
 def test_noise_differs_between_examples(case):
     layer = case.built(seed=3)
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(batch=3, steps=8).items()}

@@ -5,7 +5,7 @@ import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import training_argument, value_and_gradients, weight_gradients
 from battery_latent import LATENT_CASES
-from battery_table import rows, rows_with_draws
+from battery_table import rows
 from keras import tree
 
 
@@ -30,7 +30,8 @@ def run_replicas(strategy, step, inputs):
     return tree.map_structure(strategy.experimental_local_results, results)
 
 
-@rows(lambda case: case.divergence or case in LATENT_CASES)  # of the others only draws know of replicas
+# Of those without a loss or a state only draws know of replicas.
+@rows(lambda case: case.examples_apart and (case.divergence or case in LATENT_CASES))
 def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
     arrays = replica_arrays(case)
     masks = case.masks()
@@ -56,7 +57,7 @@ def test_two_replicas_are_one_without_noise(case, two_replicas, no_noise):
         np.testing.assert_allclose((replicas[0] + replicas[1]) / 2, one, rtol=1e-4, atol=1e-6)
 
 
-@rows_with_draws
+@rows(lambda case: case.draws and case.examples_apart)
 def test_two_replicas_draw_differently(case, two_replicas):
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(steps=8).items()}
     with two_replicas.scope():

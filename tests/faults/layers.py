@@ -3,6 +3,7 @@ from faults.fault import Fault
 BATTERY = "tests/battery"
 STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
 LOG = "tests/layers/test_divergence_in_the_log.py"
+GRAPH = "tests/layers/test_graph_attention.py"
 FLOOR = "tests/alignments/test_divergence_floor.py"
 FILES = "tests/layers/test_older_files.py"
 ADD_DIVERGENCE = """\
@@ -282,5 +283,69 @@ FAULTS = [
         "seed",
         ("tests/battery/test_replicas.py",),
         "dropout",
+    ),
+    Fault(
+        "graph: source and target exchanged",
+        "layers/graph_attention.py",
+        "return SegmentKeys(target, count, source, valid)",
+        "return SegmentKeys(source, count, target, valid)",
+        (GRAPH,),
+        "formula",
+    ),
+    Fault(
+        "graph: self-loops doubled",
+        "layers/graph_attention.py",
+        "both(valid, source != target)",
+        "both(valid, source >= 0)",
+        (GRAPH,),
+        "weights",
+    ),
+    Fault(
+        "graph: padded nodes are attended",
+        "layers/graph_attention.py",
+        "ops.take(present, source) & ops.take(present, target)",
+        "ops.take(present, target)",
+        (GRAPH,),
+        "padding",
+    ),
+    Fault(
+        "graph: padded nodes are examples",
+        "layers/graph_attention.py",
+        "examples = None if nodes_mask is None else",
+        "examples = None if True else",
+        (GRAPH,),
+        "padding",
+    ),
+    Fault(
+        "graph: Psi over the neighbourhood alone",
+        "layers/graph_attention.py",
+        'if self.prior_over == "nodes":',
+        "if False:",
+        (GRAPH,),
+        "divergence_is or union",
+    ),
+    Fault(
+        "graph: sums in half precision",
+        "layers/graph_attention.py",
+        'ops.cast(tf.gather(value, keys.key_ids), "float32") * ops.transpose(weights)[..., None]',
+        "tf.gather(value, keys.key_ids) * ops.cast(ops.transpose(weights), value.dtype)[..., None]",
+        (GRAPH,),
+        "very_many",
+    ),
+    Fault(
+        "graph: features dropped without a scale",
+        "layers/graph_attention.py",
+        "1.0 / (1.0 - self.feature_dropout)",
+        "1.0",
+        (GRAPH,),
+        "dropout",
+    ),
+    Fault(
+        "graph: heads share their noise",
+        "layers/graph_attention.py",
+        "noise = self.draw_alignment((self.num_heads, num_entries), seed, training)",
+        "noise = self.draw_alignment((1, num_entries), seed, training)",
+        (GRAPH,),
+        "for_themselves",
     ),
 ]

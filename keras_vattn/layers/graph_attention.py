@@ -1,0 +1,335 @@
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn import alignments, random
+from keras_vattn.alignments import DenseKeys, Scored, SegmentKeys, VariationalAlignment
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.support.masks import both, check_shape, first_mask
+from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.validation import boolean, fraction, nonnegative_number, one_of, positive_integer
+
+PRIORS_OVER = ("neighbourhood", "nodes")
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GraphAttention(AlignedLayer):
+    """Attention of the nodes of a graph to their neighbours, whose weights can be random variables.
+
+    With W the kernel of a head, logits[j -> i] = LeakyReLU(a_target^T W h_i + a_source^T W h_j), weights =
+    alignment(logits) over the edges that end in i, and the output at i is activation(sum_j weights[j -> i] W h_j +
+    bias), of all heads side by side or their average (Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020,
+    appendix B.1). With `alignment="softmax"` this is a graph attention network's layer; with another one training draws
+    the weights, every edge and head for itself, and inference takes their mean.
+
+    A graph is a list of edges: time and memory grow with their number, and no array of all nodes by all nodes exists.
+    An undirected edge is two, one for each direction. A batch of graphs is their disjoint union: one array of all
+    nodes, and the edges of each graph with the number of nodes before it added to both ends. Since nodes and edges
+    differ in number, `fit` and `keras_vattn.posterior_predictive` take a graph as a batch of a `tf.data.Dataset`.
+
+    Args:
+        units: Width F of a head's output.
+        num_heads: Number of heads H. Defaults to 1.
+        concatenate: Whether the heads' outputs stand side by side, and are not averaged. Defaults to `True`.
+        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
+            Defaults to `"softmax"`.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes
+            W h_j. Defaults to `None`.
+        per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
+        prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
+            do, or all `"nodes"` of the call, as in the published code. Defaults to `"neighbourhood"`.
+        self_loops: Whether every node attends to itself too. Those that the edges have already are not doubled.
+            Defaults to `True`.
+        negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
+        activation: Of the output, as in Keras. Defaults to `None`.
+        use_bias: Whether the output has a bias. Defaults to `True`.
+        feature_dropout: Rate of dropout on the nodes' features in training, one mask for all heads. Defaults to 0.0.
+        dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
+        kernel_initializer: Of W, a_target and a_source. Defaults to `"glorot_uniform"`.
+        bias_initializer: Defaults to `"zeros"`.
+        kernel_regularizer: Of W, a_target and a_source. Defaults to `None`.
+        bias_regularizer: Defaults to `None`.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: An example is a node: `"sum"`: KL summed over heads and edges, averaged over the nodes, in nats;
+            `"query_mean"`: over the nodes that have an edge; `"mean"`: over edges and heads, as in the published code.
+            Defaults to `"sum"`.
+        seed: Integer or `None`, of the draws and of both dropouts. Defaults to `None`.
+
+    Call arguments:
+        nodes: (N, D), the features of each node.
+        edges: Integers (E, 2), each a source j and a target i: i attends to j. Ends must be in [0, N), which is not
+            looked at.
+        nodes_mask: Boolean (N,). What is `False` is padding: it attends to nothing, is attended by nothing, and is no
+            example of the KL.
+        edges_mask: Boolean (E,). What is `False` is padding, with weight, gradient and KL exactly 0, whatever its ends.
+        return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
+        training: Whether to draw and to drop out. At inference the weights are their mean, except under
+            `keras_vattn.posterior_draws`.
+
+    Returns:
+        (N, H * F), or (N, F) for averaged heads, and with `return_attention_scores=True` the weights (H, E), or (H, E +
+        N) with self-loops, which follow in the order of the nodes. A node without an edge gets activation(bias).
+
+    Raises:
+        ValueError: For unknown names, numbers out of range, a prior for a deterministic alignment or for another number
+            of heads, and shapes that do not fit.
+
+    Example:
+
+    >>> nodes, edges = keras.ops.ones((4, 3)), keras.ops.array([[0, 1], [1, 0], [1, 2], [2, 1]])
+    >>> layer = keras_vattn.GraphAttention(5, num_heads=2, alignment="weibull", prior="contextual", activation="elu")
+    >>> output, weights = layer(nodes, edges, return_attention_scores=True, training=True)
+    >>> output.shape, weights.shape, len(layer.losses)
+    (TensorShape([4, 10]), TensorShape([2, 8]), 1)
+    """
+
+    def __init__(
+        self,
+        units,
+        num_heads=1,
+        concatenate=True,
+        alignment="softmax",
+        prior=None,
+        per_head_prior=False,
+        prior_over="neighbourhood",
+        self_loops=True,
+        negative_slope=0.2,
+        activation=None,
+        use_bias=True,
+        feature_dropout=0.0,
+        dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        seed=None,
+        **kwargs,
+    ):
+        alignment = alignments.get(alignment)
+        self.feature_dropout = fraction("feature_dropout", feature_dropout)
+        self.dropout = fraction("dropout", dropout)
+        super().__init__(
+            kl_weight=kl_weight,
+            kl_annealing=kl_annealing,
+            kl_reduction=kl_reduction,
+            seed=seed,
+            draws_noise=alignment.is_stochastic or self.feature_dropout > 0.0 or self.dropout > 0.0,
+            **kwargs,
+        )
+        self.units = positive_integer("units", units)
+        self.num_heads = positive_integer("num_heads", num_heads)
+        self.concatenate = boolean("concatenate", concatenate)
+        heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
+        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
+        self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
+        self.self_loops = boolean("self_loops", self_loops)
+        self.negative_slope = nonnegative_number("negative_slope", negative_slope)
+        self.activation = keras.activations.get(activation)
+        self.use_bias = boolean("use_bias", use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.supports_masking = True
+        if self.is_stochastic:
+            self.track_divergence(shown=self.alignment_prior is not None)
+
+    def build(self, nodes_shape, edges_shape):
+        _check_shapes(nodes_shape, edges_shape)
+        adopt(self, "prior", self.alignment_prior)
+
+        def add_kernel(name, shape):
+            initializer = self.kernel_initializer.clone()
+            return self.add_weight(name=name, shape=shape, initializer=initializer, regularizer=self.kernel_regularizer)
+
+        self.kernel = add_kernel("kernel", (nodes_shape[-1], self.num_heads * self.units))
+        self.target_kernel = add_kernel("target_kernel", (self.units, self.num_heads))
+        self.source_kernel = add_kernel("source_kernel", (self.units, self.num_heads))
+        self.bias = None
+        if self.use_bias:
+            width = self.compute_output_shape(nodes_shape, edges_shape)[-1]
+            options = {"initializer": self.bias_initializer, "regularizer": self.bias_regularizer}
+            self.bias = self.add_weight(name="bias", shape=(width,), **options)
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build((self.num_heads, nodes_shape[0], self.units))
+
+    def call(self, nodes, edges, nodes_mask=None, edges_mask=None, return_attention_scores=False, training=None):
+        self._check(nodes, edges, nodes_mask, edges_mask)
+        keys = self.keys_of(nodes, edges, nodes_mask, edges_mask)
+        noise = self.draw_noise(ops.shape(nodes), ops.shape(keys.row_ids)[0], training)
+        value = self._project(nodes, nodes_mask, noise)
+        scored = self._score(value, keys, nodes_mask)
+        weights = self.variational.weights(scored, noise)
+        self._account(scored, noise, nodes_mask, training)
+        kept = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
+        context = _aggregate(kept, value, keys)  # (N, H, F)
+        if self.concatenate:
+            context = ops.reshape(context, (-1, self.num_heads * self.units))
+        else:
+            context = ops.mean(context, axis=1)
+        output = self.activation(context if self.bias is None else ops.add(context, self.bias))
+        return (output, ops.cast(weights, self.compute_dtype)) if return_attention_scores else output
+
+    def keys_of(self, nodes, edges, nodes_mask=None, edges_mask=None):
+        """Return the `SegmentKeys` of a call, self-loops behind the edges."""
+        count, valid = ops.shape(nodes)[0], None
+        if edges_mask is not None:
+            valid = ops.cast(edges_mask, "bool")
+            # The ends of padding may be anything.
+            edges = ops.where(valid[:, None], edges, ops.zeros_like(edges))
+        source, target = ops.cast(edges[:, 0], "int32"), ops.cast(edges[:, 1], "int32")
+        if nodes_mask is not None:
+            present = ops.cast(nodes_mask, "bool")
+            valid = both(valid, ops.take(present, source) & ops.take(present, target))
+        if self.self_loops:
+            loops = ops.arange(count, dtype="int32")
+            of_loops = ops.ones_like(loops, "bool") if nodes_mask is None else present
+            valid = ops.concatenate([both(valid, source != target), of_loops])
+            source, target = (ops.concatenate([ends, loops]) for ends in (source, target))
+        return SegmentKeys(target, count, source, valid)
+
+    def draw_noise(self, nodes_shape, num_entries, training=False):
+        """Return the noise of a call, a dictionary, empty where the call does not draw.
+
+        Args:
+            nodes_shape: (N, D).
+            num_entries: Number of edges, with the self-loops.
+            training: The call's `training`.
+        """
+        seed = None if self.seed_generator is None else self.noise_seed(training)
+        if seed is None:
+            return {}
+        noise = self.draw_alignment((self.num_heads, num_entries), seed, training)
+        if training and self.feature_dropout:
+            noise["feature_dropout"] = random.dropout_mask(nodes_shape, self.feature_dropout, random.fold_in(seed, 3))
+        return noise
+
+    def _project(self, nodes, nodes_mask, noise):
+        """Return the nodes as each head sees them, (N, H, F)."""
+        if nodes_mask is not None:
+            nodes = ops.where(ops.cast(nodes_mask, "bool")[:, None], nodes, ops.zeros_like(nodes))
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        if "feature_dropout" in noise:
+            nodes = ops.where(noise["feature_dropout"], nodes, ops.zeros_like(nodes))
+            # What is kept is scaled in the kernel, which is smaller.
+            kernel = ops.multiply(kernel, 1.0 / (1.0 - self.feature_dropout))
+        return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
+
+    def _score(self, value, keys, nodes_mask):
+        """Return what the alignment is asked about: logits (H, E)."""
+        of_nodes = []
+        for kernel in (self.target_kernel, self.source_kernel):
+            product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))
+            of_nodes.append(ops.transpose(ops.cast(ops.sum(product, axis=-1), "float32")))  # (H, N)
+        logits = ops.leaky_relu(keys.spread(of_nodes[0]) + keys.per_entry(of_nodes[1]), self.negative_slope)
+        key = ops.transpose(value, (1, 0, 2))
+        if self.prior_over == "nodes":
+            over = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
+        else:
+            over = None
+        return Scored(logits, keys, **self.variational.of_keys(key, keys, over))
+
+    def _account(self, scored, noise, nodes_mask, training):
+        """Add the KL, if there is one: each node's summed over the heads."""
+        divergence = self.variational.divergence(scored, noise)  # (H, N)
+        if divergence is None:
+            self.count_call(training)
+            return
+        shape = ops.shape(divergence)
+        entries = ops.sum(scored.keys.count(scored.logits), axis=0)
+        floor = self.variational.divergence_floor(scored)
+        if floor is not None:
+            floor = ops.sum(ops.broadcast_to(floor, shape), axis=0)
+        examples = None if nodes_mask is None else ops.sum(ops.cast(nodes_mask, "float32"))
+        self.add_divergence(
+            ops.sum(divergence, axis=0),
+            scored.keys.any_valid(),
+            entries=entries,
+            training=training,
+            floor=floor,
+            examples=examples,
+        )
+
+    def _check(self, nodes, edges, nodes_mask, edges_mask):
+        _check_shapes(nodes.shape, edges.shape)
+        if not keras.backend.is_int_dtype(edges.dtype):
+            raise ValueError(
+                f"`edges` must be integers. Received: edges.dtype={keras.backend.standardize_dtype(edges.dtype)}"
+            )
+        for name, mask, expected, meaning in (
+            ("nodes_mask", nodes_mask, nodes.shape[:1], "(N,)"),
+            ("edges_mask", edges_mask, edges.shape[:1], "(E,)"),
+        ):
+            if mask is not None:
+                check_shape(name, mask, tuple(expected), meaning)
+
+    def _scored(self, arguments, options):
+        given = self._bind(arguments, options)
+        nodes, edges = given["nodes"], given["edges"]
+        masks = given["nodes_mask"], given["edges_mask"]
+        self._check(nodes, edges, *masks)
+        keys = self.keys_of(nodes, edges, *masks)
+        return self._score(self._project(nodes, masks[0], {}), keys, masks[0])
+
+    def compute_output_shape(self, nodes_shape, edges_shape):
+        return (nodes_shape[0], self.units * (self.num_heads if self.concatenate else 1))
+
+    def compute_output_spec(
+        self, nodes, edges, nodes_mask=None, edges_mask=None, return_attention_scores=False, training=None
+    ):
+        self._check(nodes, edges, nodes_mask, edges_mask)
+        shape = self.compute_output_shape(nodes.shape, edges.shape)
+        output = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        entries, count = edges.shape[0], nodes.shape[0]
+        if self.self_loops:
+            entries = None if None in (entries, count) else entries + count
+        return output, keras.KerasTensor((self.num_heads, entries), dtype=self.compute_dtype)
+
+    def compute_mask(self, nodes, previous_mask=None):
+        return first_mask(previous_mask)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "units": self.units,
+            "num_heads": self.num_heads,
+            "concatenate": self.concatenate,
+            "alignment": keras.saving.serialize_keras_object(self.alignment),
+            "prior": serialize_part(self.alignment_prior),
+            "per_head_prior": self.per_head_prior,
+            "prior_over": self.prior_over,
+            "self_loops": self.self_loops,
+            "negative_slope": self.negative_slope,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "feature_dropout": self.feature_dropout,
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+        }
+
+
+def _check_shapes(nodes_shape, edges_shape):
+    """Raise ValueError unless the shapes are (N, D) and (E, 2)."""
+    if len(nodes_shape) != 2 or len(edges_shape) != 2 or edges_shape[1] not in (2, None):
+        raise ValueError(
+            "`nodes` must have shape (nodes, width) and `edges` (edges, 2), each a source and a target. "
+            f"Received: nodes.shape={tuple(nodes_shape)}, edges.shape={tuple(edges_shape)}"
+        )
+
+
+def _aggregate(weights, value, keys):
+    """Return the weighted sum of the neighbours of each node, (N, H, F) from float32 (H, E) and (N, H, F)."""
+    # In float32 under every policy: the weights of a node with very many neighbours are below what half precision has.
+    message = ops.cast(tf.gather(value, keys.key_ids), "float32") * ops.transpose(weights)[..., None]  # (E, H, F)
+    return ops.cast(tf.math.unsorted_segment_sum(message, keys.row_ids, keys.num_rows), value.dtype)

@@ -1,0 +1,109 @@
+"""The rows of the battery for GraphAttention."""
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from battery_cases import BATCH, KL_OPTIONS, Case
+from keras import ops
+from log_laplace import LogLaplace
+from tensorflow_probability.python.distributions import kl_divergence
+
+from keras_vattn import ContextualPrior, GraphAttention, Weibull
+
+HEADS, WIDTH = 2, 4
+
+
+class GraphCase(Case):
+    """A row of GraphAttention: the batch is one graph, of as many edges as nodes, because `fit` with arrays asks for
+    it."""
+
+    examples_apart = False
+
+    def arrays(self, batch=BATCH, steps=None, seed=0):
+        nodes = np.random.default_rng(seed).normal(size=(batch, WIDTH))
+        # Into each node but two of them from the one before it, and two into node 1; one is a self-loop.
+        source = np.arange(batch) - 1
+        target = np.arange(batch)
+        source[0], target[0] = batch - 1, 1
+        source[-1] = batch - 1
+        return {"nodes": tf.constant(nodes, tf.float32), "edges": tf.constant(np.stack([source, target], 1), tf.int32)}
+
+    def masks(self, batch=BATCH, steps=None):
+        return {"edges_mask": tf.constant(np.arange(batch) != 2)}
+
+    def expected_divergences(self, layer, arrays, masks=()):
+        posterior, prior = (
+            distribution(**arrays, **dict(masks))
+            for distribution in (layer.posterior_distribution, layer.prior_distribution)
+        )
+        keys = layer.keys_of(**arrays, **dict(masks))
+        of_edges = kl_divergence(posterior, prior).numpy()
+        valid = np.ones(of_edges.shape[-1], bool) if keys.valid is None else keys.valid.numpy()
+        of_nodes = np.zeros(arrays["nodes"].shape[0])
+        np.add.at(of_nodes, keys.row_ids.numpy()[valid], of_edges.sum(axis=0)[valid])
+        return of_nodes
+
+    def make_extreme(self, layer, arrays):
+        largest = float(ops.max(ops.abs(layer._scored((), arrays).logits)))
+        layer.source_kernel.assign(layer.source_kernel * (1e4 / largest))
+        layer.target_kernel.assign(layer.target_kernel * (1e4 / largest))
+        return arrays
+
+
+def _graph_case(name, divergence=True, draws=True, bad_options=(), **options):
+    return GraphCase(
+        f"graph-{name}",
+        partial(GraphAttention, **{"units": 3, "num_heads": HEADS, **options}),
+        {"nodes": WIDTH},
+        divergence=divergence,
+        draws=draws,
+        tempered=False,
+        dropout=bool(options.get("dropout")),
+        bad_options=bad_options,
+    )
+
+
+GRAPH_CASES = [
+    _graph_case(
+        "softmax",
+        divergence=False,
+        draws=False,
+        activation="elu",
+        bad_options=(
+            {"units": 0},
+            {"num_heads": 0},
+            {"concatenate": 1},
+            {"alignment": "hardmax"},
+            {"prior": "contextual"},
+            {"per_head_prior": True},
+            {"prior_over": "edges"},
+            {"self_loops": None},
+            {"negative_slope": -0.1},
+            {"use_bias": "yes"},
+            {"feature_dropout": 1.5},
+            {"dropout": -0.1},
+            *KL_OPTIONS,
+        ),
+    ),
+    _graph_case("softmax-dropout", divergence=False, dropout=0.3, feature_dropout=0.3, self_loops=False),
+    _graph_case(
+        "weibull-contextual",
+        alignment="weibull",
+        prior="contextual",
+        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"prior": ContextualPrior(num_heads=HEADS + 1)}),
+    ),
+    _graph_case(
+        "weibull-over-nodes-averaged",
+        alignment=Weibull(3.0),
+        prior="contextual",
+        prior_over="nodes",
+        per_head_prior=True,
+        concatenate=False,
+        self_loops=False,
+        use_bias=False,
+    ),
+    _graph_case("lognormal-fixed", alignment="lognormal", prior="fixed", negative_slope=0.0),
+    _graph_case("weibull-no-prior", alignment="weibull", divergence=False),
+    _graph_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
+]
