@@ -1,8 +1,11 @@
+import math
+
 import tensorflow as tf
 from keras import ops
 
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import check_shape
+from keras_vattn.support.segments import gather, segment_sum
 
 
 class SegmentKeys(Keys):
@@ -36,24 +39,28 @@ class SegmentKeys(Keys):
         self.valid = mask
 
     def sum(self, x):
-        return self._reduce(tf.math.unsorted_segment_sum, self.where_valid(x, 0))
+        return self._reduce(segment_sum, self.where_valid(x, 0))
 
     def max(self, x):
         return self._reduce(tf.math.unsorted_segment_max, self.mask_out(x))
 
     def any_valid(self):
+        return self.count(None) > 0.0
+
+    def count(self, like):
+        # Once for all leading axes that share the list.
         entries = ops.ones_like(self.row_ids, "float32")
         if self.valid is not None:
             entries = entries + ops.zeros_like(self.valid, "float32")
-        return self.sum(entries) > 0.0
+        return self.sum(entries)
 
     def spread(self, row_value):
-        return tf.gather(row_value, self.row_ids, axis=-1)
+        return _gather(row_value, self.row_ids)
 
     def per_entry(self, key_value):
         if self.key_ids is None:
             raise ValueError("These keys do not say which entry looks at which key. Received: key_ids=None")
-        return tf.gather(key_value, self.key_ids, axis=-1)
+        return _gather(key_value, self.key_ids)
 
     def average(self, value):
         value = self.per_entry(ops.swapaxes(ops.cast(value, "float32"), -1, -2))
@@ -78,13 +85,27 @@ class SegmentKeys(Keys):
         sizes = ops.cast(ops.take_along_axis(self.zero_masked(x), order, axis=-1), "float64")
         totals = ops.take_along_axis(ops.cumsum(sizes, axis=-1), place, axis=-1)
         before = lambda row_value: self.spread(ops.cumsum(row_value, axis=-1) - row_value)  # noqa: E731
-        rank = place + 1 - before(self._reduce(tf.math.unsorted_segment_sum, ops.ones_like(place)))
+        rank = place + 1 - before(self._reduce(segment_sum, ops.ones_like(place)))
         total = totals - before(self.sum(ops.cast(self.zero_masked(x), "float64")))
         return ops.cast(rank, "float32"), ops.cast(total, "float32")
 
     def _reduce(self, segment_reduction, x):
-        """Reduce the last axis, which a segment operation expects first."""
-        return ops.moveaxis(segment_reduction(ops.moveaxis(x, -1, 0), self.row_ids, self.num_rows), 0, -1)
+        """Reduce the last axis; a segment operation expects the first."""
+        leading = ops.shape(x)[:-1]
+        lists = math.prod(leading)
+        if not leading or (isinstance(lists, int) and lists == 1):
+            reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
+        else:
+            # All lists behind one another, a third faster than all of them side by side.
+            first = ops.arange(lists, dtype="int32")[:, None] * self.num_rows
+            ids = ops.reshape(first + self.row_ids, (-1,))
+            reduced = segment_reduction(ops.reshape(x, (-1,)), ids, lists * self.num_rows)
+        return ops.reshape(reduced, (*leading, self.num_rows))
+
+
+def _gather(x, ids):
+    """Return x[..., ids]. Entry by entry of the last axis it would be four times slower than by whole rows."""
+    return ops.moveaxis(gather(ops.moveaxis(x, -1, 0), ids), 0, -1)
 
 
 def _ids(name, ids):

@@ -1,5 +1,4 @@
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn import alignments, random
@@ -7,6 +6,7 @@ from keras_vattn.alignments import DenseKeys, Scored, SegmentKeys, VariationalAl
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.support.masks import both, check_shape, first_mask
 from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.segments import weighted_segment_sum
 from keras_vattn.support.validation import boolean, fraction, nonnegative_number, one_of, positive_integer
 
 PRIORS_OVER = ("neighbourhood", "nodes")
@@ -167,7 +167,10 @@ class GraphAttention(AlignedLayer):
         weights = self.variational.weights(scored, noise)
         self._account(scored, noise, nodes_mask, training)
         kept = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
-        context = _aggregate(kept, value, keys)  # (N, H, F)
+        context = weighted_segment_sum(
+            value, ops.transpose(kept), keys.key_ids, keys.row_ids, keys.num_rows
+        )  # (N, H, F)
+        context = ops.cast(context, self.compute_dtype)
         if self.concatenate:
             context = ops.reshape(context, (-1, self.num_heads * self.units))
         else:
@@ -241,7 +244,7 @@ class GraphAttention(AlignedLayer):
             self.count_call(training)
             return
         shape = ops.shape(divergence)
-        entries = ops.sum(scored.keys.count(scored.logits), axis=0)
+        entries = ops.sum(ops.broadcast_to(scored.keys.count(scored.logits), shape), axis=0)
         floor = self.variational.divergence_floor(scored)
         if floor is not None:
             floor = ops.sum(ops.broadcast_to(floor, shape), axis=0)
@@ -326,10 +329,3 @@ def _check_shapes(nodes_shape, edges_shape):
             "`nodes` must have shape (nodes, width) and `edges` (edges, 2), each a source and a target. "
             f"Received: nodes.shape={tuple(nodes_shape)}, edges.shape={tuple(edges_shape)}"
         )
-
-
-def _aggregate(weights, value, keys):
-    """Return the weighted sum of the neighbours of each node, (N, H, F) from float32 (H, E) and (N, H, F)."""
-    # In float32 under every policy: the weights of a node with very many neighbours are below what half precision has.
-    message = ops.cast(tf.gather(value, keys.key_ids), "float32") * ops.transpose(weights)[..., None]  # (E, H, F)
-    return ops.cast(tf.math.unsorted_segment_sum(message, keys.row_ids, keys.num_rows), value.dtype)

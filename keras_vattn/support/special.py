@@ -91,6 +91,7 @@ def scaled_exponential_gap(log_scale, x):
     return ops.where(near, near_value, far_value)
 
 
+@custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
     is_small = log_x < math.log(8.0)
@@ -99,8 +100,14 @@ def log_gamma_remainder(log_x):
     small_value = tf.math.lgamma(1.0 + small) - small_log - small * small_log + small
     large_log = ops.where(is_small, math.log(8.0), log_x)
     inverse = ops.exp(-large_log)
-    series = inverse / 12.0 - inverse**3 / 360.0 + inverse**5 / 1260.0
-    return ops.where(is_small, small_value, 0.5 * math.log(2.0 * math.pi) - 0.5 * large_log + series)
+    series = inverse * polynomial(ops.square(inverse), (1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0))
+    value = ops.where(is_small, small_value, 0.5 * math.log(2.0 * math.pi) - 0.5 * large_log + series)
+
+    def gradient(upstream):
+        # A digamma is slower than all of the rest; beyond these ends the slope is -1, or -1/2, in float32.
+        return upstream * log_gamma_slope(ops.exp(ops.clip(log_x, -60.0, 16.0)))
+
+    return value, gradient
 
 
 def soft_clamp(x, lowest, highest):

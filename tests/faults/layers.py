@@ -326,9 +326,13 @@ FAULTS = [
     ),
     Fault(
         "graph: sums in half precision",
-        "layers/graph_attention.py",
-        'ops.cast(tf.gather(value, keys.key_ids), "float32") * ops.transpose(weights)[..., None]',
-        "tf.gather(value, keys.key_ids) * ops.cast(ops.transpose(weights), value.dtype)[..., None]",
+        "support/segments.py",
+        """        rows = ops.cast(gather(x, sources), "float32")
+        value = segment_sum(rows * weights[..., None], targets, count)
+""",
+        """        rows = gather(x, sources) * ops.cast(weights[..., None], x.dtype)
+        value = ops.cast(segment_sum(rows, targets, count), "float32")
+""",
         (GRAPH,),
         "very_many",
     ),

@@ -1,0 +1,67 @@
+"""Sums over segments and gathers, each the gradient of the other.
+
+TensorFlow's gradient of a segment sum first looks for ids below 0, in arrays of the size of the whole list; ours are
+never below 0.
+"""
+
+import tensorflow as tf
+from keras import ops
+
+from keras_vattn.support.gradients import custom_gradient
+
+
+def segment_sum(x, ids, count):
+    """Return the sum of the rows of x (E, ...) that have each id: (count, ...).
+
+    Args:
+        x: (E, ...).
+        ids: Integers (E,) in [0, count).
+        count: Number of segments, an integer or scalar tensor.
+    """
+
+    @custom_gradient
+    def total(x):
+        return tf.math.unsorted_segment_sum(x, ids, count), lambda upstream: gather(upstream, ids)
+
+    return total(x)
+
+
+def gather(x, ids):
+    """Return the rows of x (count, ...) with these ids (E,): (E, ...)."""
+
+    @custom_gradient
+    def rows(x):
+        return tf.gather(x, ids), lambda upstream: segment_sum(upstream, ids, ops.shape(x)[0])
+
+    return rows(x)
+
+
+def weighted_segment_sum(x, weights, sources, targets, count):
+    """Return sum_e weights[e] x[sources[e]] over the entries with each target, float32: (count, H, F).
+
+    Of the arrays of all entries by F none is kept for the gradient.
+
+    Args:
+        x: (N, H, F).
+        weights: float32 (E, H).
+        sources: Integers (E,) in [0, N).
+        targets: Integers (E,) in [0, count).
+        count: Number of targets, an integer or scalar tensor.
+    """
+
+    @custom_gradient
+    def total(x, weights):
+        # In float32 under every policy: the weights of a target with very many entries are below what half precision
+        # has.
+        rows = ops.cast(gather(x, sources), "float32")
+        value = segment_sum(rows * weights[..., None], targets, count)
+
+        def gradient(upstream):
+            upstream = gather(upstream, targets)
+            by_x = segment_sum(upstream * weights[..., None], sources, ops.shape(x)[0])
+            by_weights = ops.sum(upstream * ops.cast(gather(x, sources), "float32"), axis=-1)
+            return ops.cast(by_x, x.dtype), by_weights
+
+        return value, gradient
+
+    return total(x, weights)

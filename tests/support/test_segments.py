@@ -1,0 +1,56 @@
+"""Sums over segments and gathers: values, gradients and second gradients are those of TensorFlow's own operations."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vattn.support import segments
+
+GENERATOR = np.random.default_rng(0)
+IDS = tf.constant([2, 0, 2, 3, 3, 2])  # segment 1 is empty
+SOURCES = tf.constant([1, 1, 0, 4, 2, 4])
+ENTRIES = tf.constant(GENERATOR.normal(size=(6, 2, 3)), tf.float32)
+ROWS = tf.constant(GENERATOR.normal(size=(5, 2, 3)), tf.float32)
+WEIGHTS = tf.constant(GENERATOR.normal(size=(6, 2)), tf.float32)
+
+
+def plain(x, weights):
+    return tf.math.unsorted_segment_sum(tf.gather(x, SOURCES) * weights[..., None], IDS, 4)
+
+
+CASES = [
+    (lambda x: segments.segment_sum(x, IDS, 4), lambda x: tf.math.unsorted_segment_sum(x, IDS, 4), [ENTRIES]),
+    (lambda x: segments.gather(x, SOURCES), lambda x: tf.gather(x, SOURCES), [ROWS]),
+    (lambda x, w: segments.weighted_segment_sum(x, w, SOURCES, IDS, 4), plain, [ROWS, WEIGHTS]),
+]
+
+
+def derivatives(function, inputs):
+    """The value, the gradient of a function of it, and the gradient of a function of that."""
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            value = function(*inputs)
+            total = tf.reduce_sum(tf.sin(value))
+        first = [tf.convert_to_tensor(x) for x in inner.gradient(total, inputs)]
+        squares = sum(tf.reduce_sum(x**2) for x in first)
+    return [value, *first, *(tf.convert_to_tensor(x) for x in outer.gradient(squares, inputs))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=["segment_sum", "gather", "weighted_segment_sum"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_derivatives(case, compiled):
+    ours, reference, inputs = case
+    run = tf.function(lambda: derivatives(ours, inputs), jit_compile=True) if compiled else None
+    found = run() if compiled else derivatives(ours, inputs)
+    for one, two in zip(found, derivatives(reference, inputs), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+
+
+def test_half_precision_is_summed_in_float32():
+    x = tf.ones((1, 1, 1), tf.bfloat16)
+    entries = tf.zeros(10_000, tf.int32)
+    total = segments.weighted_segment_sum(x, tf.fill((10_000, 1), 1e-4), entries, entries, 1)
+    assert total.dtype == tf.float32
+    np.testing.assert_allclose(total, [[[1.0]]], rtol=1e-4)
