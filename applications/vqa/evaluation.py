@@ -3,17 +3,15 @@
 Shapes: N questions, V answers, R regions, M draws.
 """
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common import uncertainty as uncertainty_of
 from applications.common.progress import progress
 from applications.vision import scenes
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
-from keras_vattn import metrics, random
-from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn import metrics
 
 TYPES = ("yes/no", "number", "other")
 # Questions whose attention weights are drawn for their standard deviation.
@@ -138,32 +136,17 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
             "num_questions": count,
             "pavpu": pavpu,
             "certain": float(tested.certain.mean()),
-            "nll": metrics.negative_log_likelihood(known, labels[usable]),
-            "brier": metrics.brier_score(known, labels[usable]),
-            "ece": metrics.expected_calibration_error(known, labels[usable]),
-            "entropy": float(metrics.predictive_entropy(draws).mean()),
-            "mutual_information": float(metrics.mutual_information(draws).mean()),
-            "risk_coverage_area": metrics.risk_coverage_area(known, labels[usable]),
+            **uncertainty_of.means(draws),
+            **uncertainty_of.calibration(known, labels[usable]),
         }
     return found, p_values
 
 
 def gradient_norms(run, part):
     """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
-    model = run.models.training
     inputs, _ = next(iter(part.batches(run.options, first_epoch=0)))
-    variables = [variable.value for variable in model.trainable_variables]
-    draws = run.options.dropout or keras_vattn.stochastic_layers(model)
-    noise = ModelNoise(model, dropout=True).drawn_from(random.as_seed(_SEED)) if draws else contextlib.nullcontext()
-    with noise, tf.GradientTape(persistent=True) as tape:
-        # Terms that a gradient of draws needs are there in training alone.
-        likelihood = tf.reduce_mean(model(inputs, training=True))
-        divergence = sum(model.losses, tf.zeros(()))
-    found = {}
-    for name, value in (("likelihood", likelihood), ("kl", divergence)):
-        gradients = tape.gradient(value, variables, unconnected_gradients="zero")
-        found[name] = float(tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]))
-    return found
+    # Terms that a gradient of draws needs are there in training alone.
+    return uncertainty_of.gradient_norms(run.models.training, inputs, drops=run.options.dropout > 0)
 
 
 def weights_deviation(run, part):

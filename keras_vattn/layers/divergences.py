@@ -1,15 +1,16 @@
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 
-def divergences(model):
+def divergences(model, weighted=False):
     """Return the KL of each layer of a model in the call just made: the terms of an ELBO of your own.
 
-    `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`; these are
-    neither weighted nor rescaled, and whole where the log shows the KL above its floor as well. Ask in the graph, or
-    the eager code, that called the model. The log is left alone.
+    `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`, and the losses
+    of regularizers; these are neither weighted nor rescaled, and whole where the log shows the KL above its floor as
+    well. Ask in the graph, or the eager code, that called the model. The log is left alone.
 
     Args:
         model: A `keras.Model` or layer that has been called.
+        weighted: Whether to return what `model.losses` has of them. Defaults to `False`.
 
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
@@ -21,10 +22,12 @@ def divergences(model):
     >>> z = layer(keras.ops.ones((4, 3)), training=True)
     >>> {name: float(x) >= 0.0 for name, x in keras_vattn.divergences(layer).items()}
     {'z_kl': True}
+    >>> [float(x) for x in keras_vattn.divergences(layer, weighted=True).values()]
+    [0.0]
     """
     found = {}
     for layer in stochastic_layers(model):
-        divergence = layer.divergence_of_last_call() if hasattr(layer, "divergence_of_last_call") else None
+        divergence = layer.divergence_of_last_call(weighted) if hasattr(layer, "divergence_of_last_call") else None
         if divergence is not None:
             found[layer.kl_tracker.name] = divergence
     return found

@@ -121,7 +121,7 @@ class PredictedContext(GaussianLayer):
     def _current_kl_weight(self, training):
         return super()._current_kl_weight(training) if training else 0.0
 
-    def divergence_of_last_call(self):
+    def divergence_of_last_call(self, weighted=False):
         return None
 
     def call(self, inputs, target=None, mask=None, training=None):

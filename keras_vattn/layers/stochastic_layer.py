@@ -250,11 +250,11 @@ class StochasticLayer(keras.layers.Layer):
             above = sum(getattr(x, "_above_floor", x._divergence[0]) for x in asked)
             self.kl_above_floor_tracker.update_state(above, sample_weight=batch_size)
 
-    def divergence_of_last_call(self):
+    def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer has added since the model's call began, unweighted, in nats and averaged over
-        the batch, a float32 scalar; `None` where there is none. The log is left alone."""
+        the batch, or as it enters the loss, a float32 scalar; `None` where there is none. The log is left alone."""
         added = [x for x in self._losses_of_this_replica() if hasattr(x, "_divergence") and _belongs_here(x)]
-        return sum(x._divergence[0] for x in added) if added else None
+        return sum(x if weighted else x._divergence[0] for x in added) if added else None
 
     def _current_kl_weight(self, training):
         if not training:

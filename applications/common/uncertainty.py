@@ -1,0 +1,53 @@
+"""Figures of draws of a prediction, and which part of a loss has a say.
+
+Shapes: M draws, N examples, C classes.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+import keras_vattn
+from keras_vattn import metrics, random
+from keras_vattn.draws.model_noise import ModelNoise
+
+
+def calibration(draws, labels):
+    """Return what draws (M, N, C) of probabilities say of the right classes (N,), by the mean of the draws."""
+    return {
+        "nll": metrics.negative_log_likelihood(draws, labels),
+        "brier": metrics.brier_score(draws, labels),
+        "ece": metrics.expected_calibration_error(draws, labels),
+        "risk_coverage_area": metrics.risk_coverage_area(draws, labels),
+    }
+
+
+def means(draws):
+    """Return how uncertain draws (M, N, C) are, and what of it the model does not know, in nats."""
+    return {
+        "entropy": float(metrics.predictive_entropy(draws).mean()),
+        "mutual_information": float(metrics.mutual_information(draws).mean()),
+    }
+
+
+def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
+    """Return the norms of the gradients of the log-likelihood and of the KL as the loss has it, of one batch as in
+    training.
+
+    Args:
+        model: A `keras.Model`.
+        inputs: Those of a batch.
+        value_of: Function of the model's outputs, the log-likelihood of each example.
+        drops: Whether the model has dropout.
+    """
+    variables = [variable.value for variable in model.trainable_variables]
+    draws = drops or keras_vattn.stochastic_layers(model)
+    noise = ModelNoise(model, dropout=True).drawn_from(random.as_seed(0)) if draws else contextlib.nullcontext()
+    with noise, tf.GradientTape(persistent=True) as tape:
+        likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
+        divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
+    found = {}
+    for name, value in (("likelihood", likelihood), ("kl", divergence)):
+        gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+        found[name] = float(tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]))
+    return found
