@@ -92,9 +92,13 @@ class Application:
         return part.num_batches(run.options.fit.batch_size)
 
     def score(self, row):
-        """Return what early stopping, the best weights and the schedule plateau look at, of a row of the history: the
-        smaller, the better."""
+        """Return what the best weights and the schedule plateau look at, of a row of the history: the smaller, the
+        better."""
         return row["val_loss"]
+
+    def patience_score(self, row):
+        """Return what early stopping looks at, where that is not the score."""
+        return self.score(row)
 
     def callbacks(self, run):
         """Return the program's own callbacks of `fit`. They come before the history, to whose rows they may add."""

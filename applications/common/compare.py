@@ -2,9 +2,7 @@
 
 import concurrent.futures
 import contextlib
-import csv
 import gc
-import io
 import json
 import os
 import pathlib
@@ -123,14 +121,7 @@ class Comparison:
 
     def history(self, run):
         """Return the rows of a run's history.csv, `None` where one has nothing."""
-        path = pathlib.Path(run.options.run.out, "history.csv")
-        try:
-            return [
-                {name: float(value) if value else None for name, value in row.items()}
-                for row in csv.DictReader(io.StringIO(_text(path)))
-            ]
-        except ValueError as error:
-            raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
+        return RunFolder(run.options.run.out, {}).history()
 
     @property
     def models(self):

@@ -1,6 +1,7 @@
 """Run folders: what a training run writes, so that it survives a crash and can be resumed and read."""
 
 import contextlib
+import csv
 import dataclasses
 import enum
 import hashlib
@@ -23,6 +24,8 @@ _DATA = "data.sha256"
 WEIGHTS = "weights.npz"
 # The state of training.
 CHECKPOINT = "checkpoints/checkpoint.npz"
+# One row an epoch.
+HISTORY = "history.csv"
 # What a codec of plain values is saved in.
 CODEC = "codec.json"
 
@@ -130,8 +133,20 @@ class RunFolder:
 
     def num_epochs(self):
         """Number of epochs that the run's history has."""
-        history = self.path / "history.csv"
+        history = self.path / HISTORY
         return max(len(history.read_bytes().splitlines()) - 1, 0) if history.exists() else 0
+
+    def history(self):
+        """Returns the rows of the run's history, `None` where one has nothing; InputError if they cannot be read."""
+        path = self.path / HISTORY
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                return [
+                    {name: float(value) if value else None for name, value in row.items()}
+                    for row in csv.DictReader(file)
+                ]
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
 
     def require_weights(self):
         """Raises InputError if no epoch of the run has been finished."""

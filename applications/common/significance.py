@@ -101,3 +101,25 @@ def paired_interval(first, second):
     if len(first) != len(second):
         raise ValueError(f"Pairs need the same seeds. Received: {len(first)} and {len(second)} values")
     return mean_interval(np.subtract(first, second))
+
+
+def paired_p(first, second):
+    """Two-sided p of the paired t-test over seeds: 1 where all differences are 0, NaN for a single one."""
+    differences = np.subtract(first, second)
+    if len(differences) < 2:
+        return float("nan")
+    if not differences.any():
+        return 1.0
+    if np.ptp(differences) == 0.0:
+        return 0.0
+    return float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def holm(p_values):
+    """Return p-values corrected for their number (Holm 1979), in their order; NaN stays NaN and is not counted."""
+    p_values = np.asarray(p_values, np.float64)
+    known = np.flatnonzero(~np.isnan(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    corrected = p_values.copy()
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * np.arange(len(order), 0, -1)))
+    return corrected.tolist()

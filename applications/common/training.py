@@ -31,6 +31,7 @@ from applications.common.reporting import counts_of, write_curves, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
+    HISTORY,
     WEIGHTS,
     RunFolder,
     digest_of,
@@ -168,7 +169,7 @@ def fit(application, run):
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         model.optimizer.build(model.trainable_variables)
     keep = KeepWeights(run.folder.file(WEIGHTS), application.score, options.keep)
-    history = HistoryWriter(run.folder.file("history.csv"))
+    history = HistoryWriter(run.folder.file(HISTORY))
     checkpoint = Checkpoint(
         run.folder.file(CHECKPOINT),
         num_batches,
@@ -198,13 +199,14 @@ def fit(application, run):
     if options.schedule == "plateau":
         callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, application.score))
     if options.early_stopping:
-        callbacks.append(StopEarly(options.early_stopping, scores, application.score))
+        waited = [application.patience_score(row) for row in checkpoint.rows]
+        callbacks.append(StopEarly(options.early_stopping, waited, application.patience_score))
     callbacks += [keep, history, checkpoint, *([] if shown else [StepProgress(checkpoint, num_batches)])]
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder.file("logs"), write_graph=False))
 
     def has_stopped():
-        scores = [application.score(row) for row in checkpoint.rows]
+        scores = [application.patience_score(row) for row in checkpoint.rows]
         return bool(options.early_stopping) and epochs_without_better(scores) >= options.early_stopping
 
     while checkpoint.epoch * num_batches + checkpoint.step < total and not has_stopped():

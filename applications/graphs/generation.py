@@ -1,0 +1,78 @@
+"""Classification with a trained model, as an exportable module: features and edges in, probabilities out.
+
+Shapes: N nodes, D features, E edges, C classes, S draws.
+"""
+
+import tensorflow as tf
+
+import keras_vattn
+from applications.common.serving import Untracked, in_graph
+from applications.graphs.options import MODELS
+from keras_vattn.draws.model_noise import ModelNoise
+
+
+class Classifier(tf.Module):
+    """What is exported. Features are those of the file, before they are divided by their sum; edges are sources and
+    targets, one for each direction, without self-loops.
+
+    Args:
+        run: `Run`.
+    """
+
+    def __init__(self, run):
+        super().__init__(name="classifier")
+        model, options = run.models.prediction, run.options
+        self.classes = tf.constant(run.codec["classes"])
+        self.variables_of_model = [variable.value for variable in model.variables]
+        self._model, self._normalizes = Untracked(model), options.graph.row_normalize
+        network = options.network
+        # A deterministic attention has dropout alone to draw.
+        deterministic = MODELS[options.model].distribution is None
+        drops = deterministic and max(network.feature_dropout, network.coefficient_dropout) > 0
+        self._noise = Untracked(None if deterministic and not drops else ModelNoise(model, drops))
+        features = tf.TensorSpec([None, run.codec["width"]], tf.float32)
+        edges, integer = tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int32)
+        self.predict = in_graph(features, edges)(self._predict)
+        self.sample = in_graph(features, edges, integer, integer)(self._sample)
+
+    @property
+    def names(self):
+        """Names of the endpoints, the default one first."""
+        return ("predict",) if self._noise.value is None else ("predict", "sample")
+
+    def _inputs(self, features, edges):
+        if self._normalizes:
+            features = tf.math.divide_no_nan(features, tf.reduce_sum(tf.abs(features), axis=1, keepdims=True))
+        return {"features": features, "edges": edges}
+
+    def _predict(self, features, edges):
+        """Return the probabilities (N, C) and the name of the most probable class (N,) of each node."""
+        probabilities = self._probabilities(self._inputs(features, edges))
+        return {"probabilities": probabilities, "classes": tf.gather(self.classes, tf.argmax(probabilities, axis=1))}
+
+    def _sample(self, features, edges, num_samples, seed):
+        """Return the mean of draws (N, C), its class, its entropy and what of it the model does not know (the mutual
+        information), (N,) in nats, and the draws (S, N, C)."""
+        noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(features, edges)
+
+        def draw(number):
+            with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
+                return self._probabilities(inputs)
+
+        draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
+        mean = tf.reduce_mean(draws, axis=0)
+        entropy = _entropy(mean)
+        return {
+            "probabilities": mean,
+            "classes": tf.gather(self.classes, tf.argmax(mean, axis=1)),
+            "entropy": entropy,
+            "mutual_information": entropy - tf.reduce_mean(_entropy(draws), axis=0),
+            "draws": draws,
+        }
+
+    def _probabilities(self, inputs):
+        return tf.nn.softmax(tf.cast(self._model.value(inputs, training=False), tf.float32))
+
+
+def _entropy(probabilities):
+    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

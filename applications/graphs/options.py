@@ -1,0 +1,280 @@
+"""Options of the classification of nodes, and its models. The presets stand in presets/."""
+
+import dataclasses
+import pathlib
+from typing import Annotated, Literal
+
+from applications.common.bayesian_options import PublishedOptions
+from applications.common.errors import InputError
+from applications.common.options import (
+    Bound,
+    CompareOptions,
+    Dropout,
+    EvaluateOptions,
+    ExportOptions,
+    File,
+    FitOptions,
+    Fraction,
+    GenerateOptions,
+    NotNegative,
+    NotNegativeFloat,
+    Positive,
+    PositiveFloat,
+    RunOptions,
+    Seed,
+    group,
+)
+from applications.common.program import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One line of Table 1 of Fan et al. 2020.
+
+    Attributes:
+        title: Its name there.
+        distribution: "weibull" or "lognormal", or `None` for softmax.
+        prior: "fixed", "contextual" or `None`.
+    """
+
+    title: str
+    distribution: str | None = None
+    prior: str | None = None
+
+
+MODELS = {
+    "gat": Model("GAT"),
+    "no_kl": Model("BAM (NO KL)", "weibull"),
+    "lf": Model("BAM-LF", "lognormal", "fixed"),
+    "lc": Model("BAM-LC", "lognormal", "contextual"),
+    "wf": Model("BAM-WF", "weibull", "fixed"),
+    "wc": Model("BAM-WC", "weibull", "contextual"),
+}
+
+
+def _weibull(k, beta, annealing_rate, alpha=None, hidden_units=1):
+    values = {"weibull_k": k, "prior_beta": beta, "annealing_rate": annealing_rate}
+    return values | ({"prior_alpha": alpha} if alpha else {"prior_hidden_units": hidden_units})
+
+
+def _lognormal(prior_sigma, sigma, annealing_rate, hidden_units=None):
+    values = {"prior_sigma": prior_sigma, "lognormal_sigma": sigma, "annealing_rate": annealing_rate}
+    return values | ({"prior_hidden_units": hidden_units} if hidden_units else {})
+
+
+# Fan et al. 2020, appendix B.1.2, where sigma_1 is the prior's. Of NO KL it says nothing: k is that of the others.
+PUBLISHED = {
+    "cora": {
+        "no_kl": {"weibull_k": 1.0},
+        "lf": _lognormal(1e15, 1e-6, 0.2),
+        "lc": _lognormal(1e15, 1e-15, 0.1, hidden_units=1),
+        "wf": _weibull(1.0, 1e-10, 0.2, alpha=1e-15),
+        "wc": _weibull(1.0, 1e-10, 0.1, hidden_units=1),
+    },
+    "citeseer": {
+        "no_kl": {"weibull_k": 100.0},
+        "lf": _lognormal(1e15, 1e-6, 0.1),
+        "lc": _lognormal(1e15, 1e-5, 0.1, hidden_units=1),
+        "wf": _weibull(100.0, 1e-15, 0.1, alpha=1e-7),
+        "wc": _weibull(100.0, 1e-15, 0.1, hidden_units=1),
+    },
+    "pubmed": {
+        "no_kl": {"weibull_k": 10.0},
+        "lf": _lognormal(1e6, 1e-2, 0.2),
+        "lc": _lognormal(1e5, 1e-2, 0.2, hidden_units=5),
+        "wf": _weibull(10.0, 1e-8, 0.2, alpha=1e-4),
+        "wc": _weibull(10.0, 1e-4, 0.2, hidden_units=5),
+    },
+}
+# Test accuracy in per cent: Fan et al. 2020, Table 1.
+PAPER = {
+    "cora": {"gat": 83.00, "no_kl": 83.39, "lf": 83.24, "lc": 83.34, "wf": 83.48, "wc": 83.81},
+    "citeseer": {"gat": 72.50, "no_kl": 72.91, "lf": 72.86, "lc": 73.04, "wf": 73.18, "wc": 73.52},
+    "pubmed": {"gat": 77.26, "no_kl": 78.50, "lf": 78.30, "lc": 78.76, "wf": 78.50, "wc": 78.82},
+}
+
+PLANETOID_FILES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+
+
+def _has_planetoid_files(prefix):
+    return all(pathlib.Path(f"{prefix}.{name}").is_file() for name in PLANETOID_FILES)
+
+
+Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+Planetoid = Annotated[str, Bound(f"needs the files PREFIX.{', .'.join(PLANETOID_FILES)}", _has_planetoid_files)]
+
+
+@dataclasses.dataclass
+class GraphOptions:
+    """Graph; without files, a graph of neighbours of scikit-learn's digits"""
+
+    planetoid: Planetoid | None = None
+    """Files of Planetoid, up to their endings: FOLDER/ind.cora for FOLDER/ind.cora.x and the other seven."""
+    npz: File | None = None
+    """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
+    edges (E, 2); labels, -1 for unknown; train_idx, val_idx, test_idx, which may be missing."""
+    nodes: File | None = None
+    """CSV with a header: the column node, which is its name; label, empty where it is unknown; perhaps split, which is
+    train, valid, test or empty; all others are features."""
+    edges: File | None = None
+    """CSV of two names of nodes a line, source and target; a header is allowed."""
+    directed: bool = False
+    """Whether an edge is of use to its target alone; otherwise it is one in both directions."""
+    row_normalize: bool = True
+    """Divide the features of a node by their sum, as published; where they are negative, by the sum of their sizes."""
+    train_per_class: Positive = 20
+    """Training nodes of each class, where the data have no splits."""
+    num_valid: Positive = 500
+    """Validation nodes, where the data have no splits."""
+    num_test: NotNegative = 1000
+    """Test nodes, where the data have no splits: so many of those that are left."""
+    split_seed: Seed = 0
+    """Seed of these splits, apart from the model's, so that seeds are compared on the same nodes."""
+    num_neighbors: Positive = 8
+    """Digits that a digit has an edge to, in the embedded graph."""
+
+    def check(self):
+        if (self.nodes is None) != (self.edges is None):
+            raise InputError("--nodes and --edges belong together; one of them is missing.")
+        given = [name for name in ("planetoid", "npz", "nodes") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"--{given[1]}: the graph is that of --{given[0]}; leave out one of the two.")
+
+
+@dataclasses.dataclass
+class NetworkOptions:
+    """Network; the defaults are those of Velickovic et al. 2018 for Cora"""
+
+    units: Positive = 8
+    """Width of a head of the first layer."""
+    num_heads: Positive = 8
+    """Heads of the first layer, side by side."""
+    output_heads: Positive = 1
+    """Heads of the second layer, averaged."""
+    feature_dropout: Dropout = 0.6
+    """Rate of dropout on the inputs of both layers."""
+    coefficient_dropout: Dropout = 0.6
+    """Rate of dropout on the attention weights."""
+    l2: NotNegativeFloat = 5e-4
+    """Factor on half the sum of the squares of weights."""
+    l2_of: Literal["all", "kernels"] = "all"
+    """all: of all variables, biases and the network of the prior too, as published. kernels: of kernels alone."""
+
+
+@dataclasses.dataclass
+class AlignmentOptions(PublishedOptions):
+    """Attention; none for the value that the paper has for the model and --published"""
+
+    published: Literal[tuple(PUBLISHED)] = "cora"
+    """Whose published values the models take."""
+    prior_alpha: PositiveFloat | None = None
+    """Shape of the fixed Gamma prior of Weibull weights."""
+    prior_hidden_units: Positive | None = None
+    """Width of the network that reads a contextual prior off the projected nodes."""
+    per_head_prior: bool = True
+    """Whether each head has a network of its own, as published."""
+    prior_over: Literal["neighbourhood", "nodes"] = "neighbourhood"
+    """What a contextual prior sums to one over; nodes, all nodes of the graph, as in the published code."""
+    kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
+    """mean: divided by all edges and heads, of both layers together, as in the published code. sum: of all edges and
+    heads, averaged over the nodes. query_mean: over those nodes that have an edge."""
+
+
+@dataclasses.dataclass
+class SamplingOptions:
+    """Mini-batches; without them a step sees the whole graph"""
+
+    neighbors: tuple[Positive, ...] = ()
+    """A training step has batch_size training nodes, so many drawn neighbours of each, and so many of each of these:
+    10 10. Reports see all."""
+
+    def check(self):
+        if len(self.neighbors) not in (0, 2):
+            raise InputError(f"--neighbors: one number for each of the two layers. Received: {len(self.neighbors)}")
+
+
+@dataclasses.dataclass
+class ReportOptions:
+    """Reports"""
+
+    criterion: Literal["published", "accuracy", "nll"] = "published"
+    """Which weights are kept, and what early stopping waits for, on validation. published: weights of an epoch whose
+    accuracy and NLL both are at their best so far; stop where neither has been. accuracy: weights of the best one, the
+    lower NLL of equals. nll: those of the lowest."""
+    num_draws: Draws = 20
+    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
+    significance: Fraction = 0.05
+    """p below which PAvPU takes a prediction for certain."""
+
+
+@dataclasses.dataclass
+class Options:
+    """Train a classifier of the nodes of a graph; without a graph, of scikit-learn's digits."""
+
+    model: Literal[tuple(MODELS)] = "wc"
+    """One of the models of Fan et al. 2020, Table 1."""
+    run: RunOptions = group(RunOptions, out="runs/graphs")
+    graph: GraphOptions = group(GraphOptions)
+    network: NetworkOptions = group(NetworkOptions)
+    alignment: AlignmentOptions = group(AlignmentOptions)
+    sampling: SamplingOptions = group(SamplingOptions)
+    fit: FitOptions = group(
+        FitOptions,
+        batch_size=512,
+        epochs=200,
+        learning_rate=5e-3,
+        clip_norm=None,
+        early_stopping=100,
+        checkpoint_steps=None,
+        checkpoint_seconds=30.0,
+        tensorboard=False,
+        jit=True,
+    )
+    reports: ReportOptions = group(ReportOptions)
+
+    def check(self):
+        if self.fit.strategy != "none":
+            raise InputError("--strategy: a graph is one batch, which replicas cannot share.")
+
+
+@dataclasses.dataclass
+class EvaluateGraphs(EvaluateOptions):
+    """Report on a part of the nodes of a run's graph."""
+
+    num_draws: Draws | None = None
+    """Draws behind the uncertainty metrics instead of the run's."""
+
+
+@dataclasses.dataclass
+class PredictGraphs(GenerateOptions):
+    """Classify nodes of a run's graph: a name, or a number from 0 on where nodes have none, a line."""
+
+    num_classes: Positive = 3
+    """Classes of a line, the most probable ones, with their probabilities."""
+
+
+@dataclasses.dataclass
+class CompareGraphs(CompareOptions):
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str = "runs/graphs_compare"
+    models: tuple[str, ...] = tuple(MODELS)
+    baseline: str = "gat"
+    in_process: bool = True
+    """Train all runs in this process, one after the other: no start of Python and TensorFlow for each."""
+    layout: tuple[Literal["fan"], ...] = ("fan",)
+    """Also Table 1 of Fan et al. 2020, with paired tests."""
+
+
+PROGRAM = Program(
+    "applications.graphs",
+    {
+        "train": Options,
+        "evaluate": EvaluateGraphs,
+        "predict": PredictGraphs,
+        "compare": CompareGraphs,
+        "export": ExportOptions,
+    },
+    may_change=("num_draws", "significance"),
+    codec_options=("planetoid", "npz", "nodes", "edges", "row_normalize"),
+)

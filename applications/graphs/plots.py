@@ -1,0 +1,71 @@
+"""Pictures of a run, the uncertainty of its nodes, and of a comparison."""
+
+import numpy as np
+
+from applications.common.tables import title_from
+from applications.graphs.options import MODELS, PAPER
+from keras_vattn import metrics
+from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
+
+
+def uncertainty(hidden, outputs, path):
+    """Draw the nodes of a part where their features lie, and what is gained by leaving the uncertain ones out.
+
+    Args:
+        hidden: What the second layer sees of each node, (M, H F), drawn in the plane of its two principal components.
+        outputs: Those of `evaluation.evaluate`, with draws.
+        path: The PNG.
+    """
+    require_matplotlib()
+    part, draws = outputs["part"], outputs["draws"]
+    mean, unknown = draws.mean(axis=0), metrics.predictive_entropy(draws)
+    predicted, labels = mean.argmax(axis=1), part.labels
+    figure = new_figure(10.0, 4.6, layout="constrained")
+    plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
+    centred = hidden - hidden.mean(axis=0)
+    x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred.T
+    for right, marker, size in ((True, "o", 12), (False, "X", 34)):
+        rows = (predicted == labels) == right
+        colors = [COLORS[label % len(COLORS)] for label in predicted[rows]]
+        shade = 0.15 + 0.85 * unknown[rows] / max(unknown.max(), 1e-6)
+        plane.scatter(x[rows], y[rows], s=size, c=colors, alpha=shade, marker=marker, linewidths=0)
+    plane.set_title("nodes: colour, the predicted class; strength, the entropy; X, wrong", fontsize=10)
+    plane.set_xticks([])
+    plane.set_yticks([])
+    share = np.arange(1, len(labels) + 1) / len(labels)
+    for name, order, color in (
+        ("by the entropy", np.argsort(unknown, kind="stable"), COLORS[0]),
+        ("at best", np.argsort(predicted != labels, kind="stable"), "0.7"),
+    ):
+        right = np.cumsum((predicted == labels)[order]) / np.arange(1, len(labels) + 1)
+        coverage.plot(100.0 * share, 100.0 * right, color=color, label=name)
+    coverage.set_xlabel("nodes that are classified, the certain ones first (%)")
+    coverage.set_ylabel("accuracy of these (%)")
+    coverage.grid(color="0.9", linewidth=0.6)
+    coverage.spines[["top", "right"]].set_visible(False)
+    coverage.legend(frameon=False)
+    finish(figure, path, 150)
+
+
+def accuracies(comparison, path):
+    """Draw the accuracies of each model's seeds, their mean, and that of the paper."""
+    require_matplotlib()
+    figure = new_figure(1.6 + 0.95 * len(comparison.records), 3.8, layout="constrained")
+    axes, options = figure.subplots(), {run.name: run.options for run in comparison.planned}
+    titles = []
+    for index, (name, records) in enumerate(comparison.records.items()):
+        values = [100.0 * record["report"]["accuracy"] for record in records]
+        spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
+        axes.scatter(index + np.array(spread), values, s=16, color=COLORS[0], alpha=0.6, label="a seed")
+        axes.plot([index - 0.28, index + 0.28], [np.mean(values)] * 2, color=COLORS[1], label="their mean")
+        if options[name].graph.planetoid or options[name].graph.npz:
+            paper = PAPER[options[name].alignment.published][options[name].model]
+            axes.scatter([index], [paper], marker="D", s=30, color="none", edgecolor="black", label="the paper")
+        titles.append(title_from(name, lambda model: MODELS[model].title).replace(" (", "\n("))
+    axes.set_xticks(range(len(titles)), titles, fontsize=8)
+    axes.set_ylabel("test accuracy (%)")
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    found = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    axes.legend(found.values(), found.keys(), frameon=False, fontsize=8)
+    finish(figure, path, 150)
