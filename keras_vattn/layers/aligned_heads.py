@@ -54,23 +54,31 @@ class AlignedHeads(AlignedLayer):
         alignment = alignments.get(alignment)
         is_softmax = type(alignment) is alignments.Softmax
         super().__init__(num_heads=num_heads, key_dim=key_dim, draws_noise=not is_softmax, **kwargs)
-        self.is_softmax = is_softmax
-        heads = {"num_heads": num_heads, "per_head_prior": per_head_prior}
-        self.hold(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
         if kwargs.get("flash_attention") and not is_softmax:
             raise ValueError(
                 'Flash attention computes no weights to draw: use it with alignment="softmax". '
                 f"Received: flash_attention=True, alignment={type(alignment).__name__}"
             )
+        self.align(alignment, prior, per_head_prior)
+
+    def align(self, alignment, prior, per_head_prior=False, name=None):
+        """Take the alignment and the prior: arguments as of the class, and what the log calls the layer."""
+        self.is_softmax = type(alignment) is alignments.Softmax
+        heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
+        self.hold(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         if self.is_stochastic:
-            self.track_divergence(shown=self.alignment_prior is not None)
+            self.track_divergence(self.alignment_prior is not None, name)
 
     def build(self, query_shape, value_shape, key_shape=None):
         adopt(self, "prior", self.alignment_prior)
         super().build(query_shape, value_shape, key_shape)
+        self.build_prior()
+
+    def build_prior(self):
+        """Create the weights of the prior, if there is one."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
-            self.alignment_prior.build((query_shape[0], self.num_heads, None, self.key_dim))
+            self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
     def _compute_attention(
         self,

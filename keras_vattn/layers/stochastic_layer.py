@@ -69,6 +69,10 @@ class StochasticLayer(keras.layers.Layer):
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
         super().__init__(**kwargs)
+        self.become_stochastic(kl_weight, kl_annealing, kl_reduction, seed, draws_noise)
+
+    def become_stochastic(self, kl_weight, kl_annealing, kl_reduction, seed, draws_noise=True):
+        """Take what a stochastic layer has beside its own: arguments as of the class."""
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
@@ -88,15 +92,17 @@ class StochasticLayer(keras.layers.Layer):
         self._shows_divergence = self._shows_floor = False
         self.annealing_start = 0
 
-    def track_divergence(self, shown=True):
+    def track_divergence(self, shown=True, name=None):
         """Create the counter of training calls and the KL in the log, for a layer with a KL.
 
         Args:
             shown: Whether the log shows the KL from the start, or from the first call that has one.
+            name: What the log calls the layer, `None` for its own name.
         """
+        name = f"{name or self.name}_{self.logged_as}"
         self._shows_divergence = shown
-        self.kl_tracker = DivergenceMean(name=f"{self.name}_{self.logged_as}")
-        self.kl_above_floor_tracker = DivergenceMean(name=f"{self.name}_{self.logged_as}_above_floor")
+        self.kl_tracker = DivergenceMean(name=name)
+        self.kl_above_floor_tracker = DivergenceMean(name=f"{name}_above_floor")
         self.call_count = CallCount(self)
 
     @property

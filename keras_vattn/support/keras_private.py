@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.backend.common.variables import AutocastScope
+from keras.src.models.functional import Functional
 from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
@@ -48,6 +49,17 @@ def flatten_layers(layer):
 def seed_generators(layer):
     """Return the seed generators that are attributes of this layer itself, not of those inside it."""
     return read(layer, "_seed_generators")
+
+
+@contextlib.contextmanager
+def unlocked(layer):
+    """Within, a layer that is built takes weights and layers."""
+    tracker = read(layer, "_tracker")
+    tracker.unlock()
+    try:
+        yield
+    finally:
+        read(layer, "_lock_state")()
 
 
 def state():
@@ -90,6 +102,7 @@ def read(layer, name):
 __all__ = [
     "MASK",
     "OVERRIDDEN",
+    "Functional",
     "KerasSaveable",
     "flatten_layers",
     "in_state",
@@ -98,5 +111,6 @@ __all__ = [
     "seed_generators",
     "set_mask",
     "state",
+    "unlocked",
     "value_of",
 ]

@@ -1,0 +1,437 @@
+"""A model whose attentions draw their weights, from one whose attentions do not, and back."""
+
+import contextvars
+import copy
+import functools
+import inspect
+import re
+import types
+
+import keras
+from keras import ops
+
+from keras_vattn import alignments
+from keras_vattn.alignments import Prior, VariationalAlignment
+from keras_vattn.alignments.names import get_prior
+from keras_vattn.layers.aligned_heads import AlignedHeads
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.aligned_scores import AlignedScores
+from keras_vattn.layers.multi_head_attention import MultiHeadAttention
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support import keras_private
+from keras_vattn.support.parts import adopt, serialize_part
+
+# Whether the attention that is being called, in this thread, attends to what it is called with.
+_ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
+
+
+def to_bayesian(
+    model,
+    alignment="weibull",
+    prior="contextual",
+    per_head_prior=False,
+    kl_weight=1.0,
+    kl_annealing=None,
+    kl_reduction="sum",
+    seed=None,
+    skip_unknown=False,
+):
+    """Return a new model, with the same weights, whose attentions draw theirs.
+
+    Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
+    `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
+    a layer that is called many times, such as the one of ALBERT, stays one layer. Subclasses of these are understood
+    unless they compute the weights in a way of their own. The model is the same class as before, and predicts the same
+    as before (weights at their mean) until it is trained; `fit` draws, and adds the KLs to the loss. It is not
+    compiled. (Fan et al. 2020, section 4.5, fine-tune ALBERT so.)
+
+    The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
+    In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub the
+    padding mask alone says so.
+
+    Args:
+        model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
+        alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
+            `"weibull"`.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
+            contextual prior reads the projected keys of a head. Defaults to `"contextual"`.
+        per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
+        kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: As in `keras_vattn.MultiHeadAttention`. Defaults to `"sum"`.
+        seed: Integer or `None`, of the draws; with an integer the attentions get this seed and those after it. Defaults
+            to `None`.
+        skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
+
+    Returns:
+        A model of the class of `model`.
+
+    Raises:
+        ValueError: If the model is not built, has no attention, has attention that is not understood (the error lists
+            it), or cannot be made again from its config; and for options as in `keras_vattn.MultiHeadAttention`.
+
+    Example:
+
+    >>> x = keras.Input((5, 8))
+    >>> attended = keras.layers.MultiHeadAttention(2, 4)(x, x)
+    >>> model = keras.Model(x, keras.layers.Dense(3)(attended))
+    >>> bayesian = keras_vattn.to_bayesian(model, keras_vattn.Weibull(k=20.0))
+    >>> inputs = keras.random.normal((2, 5, 8))
+    >>> bool(keras.ops.all(keras.ops.isclose(model(inputs), bayesian(inputs), atol=1e-5)))
+    True
+    >>> keras_vattn.posterior_predictive(bayesian, inputs, num_samples=7).shape
+    (7, 2, 5, 3)
+    """
+    conversion = {
+        "alignment": keras.saving.serialize_keras_object(alignments.get(alignment)),
+        "prior": _serialized_prior(prior),
+        "per_head_prior": per_head_prior,
+        "kl_weight": kl_weight,
+        "kl_annealing": keras.saving.serialize_keras_object(kl_annealing),
+        "kl_reduction": kl_reduction,
+        "seed": seed,
+        "skip_unknown": skip_unknown,
+    }
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ValueError(
+            f"`to_bayesian` needs a built keras.Model: call it once. Received: {type(model).__name__}, "
+            f"built={getattr(model, 'built', None)}"
+        )
+    _check_options(conversion, _require_attention(model, skip_unknown))
+    new = _made_again(_serialized(model), model)
+    _copy_weights(model.weights, new.weights)
+    _copy_trainable(model, new)
+    _convert(new, conversion)
+    return new
+
+
+def to_deterministic(model):
+    """Return a new model with the attentions that a model had before `to_bayesian`, and the weights that it has now.
+
+    Args:
+        model: A model from `to_bayesian`, trained or not, or loaded from a file.
+
+    Returns:
+        A model of the class that the original one had, not compiled; what belongs to the priors is gone. It predicts
+        what `model` predicts.
+
+    Raises:
+        ValueError: If nothing in the model was converted.
+
+    Example:
+
+    >>> x = keras.Input((5, 8))
+    >>> model = keras.Model(x, keras.layers.MultiHeadAttention(2, 4)(x, x))
+    >>> restored = keras_vattn.to_deterministic(keras_vattn.to_bayesian(model))
+    >>> [type(layer).__name__ for layer in restored.layers]
+    ['InputLayer', 'MultiHeadAttention']
+    >>> keras_vattn.stochastic_layers(restored)
+    []
+    """
+    if not any(isinstance(layer, Converted) for layer in keras_private.flatten_layers(model)):
+        raise ValueError(
+            f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
+        )
+    new, priors = _made_again(_unconverted(_serialized(model)), model), _priors_of(model)
+    added = {id(weight) for prior in priors for weight in prior.weights}
+    _copy_weights([weight for weight in model.weights if id(weight) not in added], new.weights)
+    _copy_trainable(model, new, priors)
+    return new
+
+
+class Converted:
+    """Mixin of the layers and models that `to_bayesian` has converted, or that hold what it has converted and make it
+    themselves: their config is that of the original and the conversion.
+
+    Its subclasses are made for each class that is converted. All of them are registered under the name of this one, so
+    that a process that has none of them finds it.
+    """
+
+    def get_config(self):
+        original = copy.deepcopy(self._original)
+        if "trainable" in original["config"]:
+            original["config"]["trainable"] = self.trainable
+        return {"original": original, "conversion": self._conversion}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
+        _convert(layer, config["conversion"])
+        return layer
+
+
+def _register(converted):
+    return keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")(converted)
+
+
+_register(Converted)
+_NAME = keras.saving.get_registered_name(Converted)
+_KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
+
+
+class _ConvertedHeads:
+    """What a converted multi-head attention does beside drawing: it finds the queries that are padding."""
+
+    def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
+        if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
+            inner = tuple(range(1, len(attention_mask.shape) - 1))
+            seen = ops.any(ops.cast(attention_mask, "bool"), axis=inner)
+            query_mask = ops.broadcast_to(seen, ops.shape(query)[:2])
+        return super()._compute_attention(
+            query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
+        )
+
+
+def _call_of(original):
+    """Return the call of a converted multi-head attention, with the arguments of the original."""
+    signature = inspect.signature(original.call)
+
+    @functools.wraps(original.call)
+    def call(self, *arguments, **options):
+        given = signature.bind(self, *arguments, **options).arguments
+        # With a cache it attends to what was there before.
+        itself = given["query"] is given["value"] and given.get("cache") is None
+        token = _ATTENDS_TO_ITSELF.set(itself)
+        try:
+            return original.call(self, *arguments, **options)
+        finally:
+            _ATTENDS_TO_ITSELF.reset(token)
+
+    return call
+
+
+def is_understood(layer_class):
+    """Return whether `to_bayesian` converts layers of a class."""
+    return _kind(layer_class) is not None
+
+
+def _kind(layer_class):
+    """Return the mixin that converts the layers of a class, `None` for those that are left alone."""
+    if issubclass(layer_class, StochasticLayer):
+        return None
+    for base, mixin, inherited, asked in _KINDS:
+        if issubclass(layer_class, base):
+            as_there = all(getattr(layer_class, name) is getattr(base, name) for name in inherited)
+            return mixin if as_there and asked in inspect.unwrap(layer_class.call).__code__.co_names else None
+    return None
+
+
+# Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
+_KINDS = (
+    (keras.layers.MultiHeadAttention, AlignedHeads, ("_compute_attention",), "_compute_attention"),
+    (keras.layers.Attention, AlignedScores, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
+)
+
+
+def _is_attention(layer):
+    """Return whether a layer's class calls itself one that attends; a layer of masks does not."""
+    name = type(layer).__name__
+    return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
+
+
+def _require_attention(model, skip_unknown):
+    """Return the attentions to convert; ValueError if there are none or, unless they are skipped, others."""
+    layers = keras_private.flatten_layers(model)
+    known = [layer for layer in layers if is_understood(type(layer))]
+    unknown = [layer for layer in layers if _is_unknown(layer)]
+    if unknown and not skip_unknown:
+        named = ", ".join(f"{type(layer).__name__}(path={layer.path!r})" for layer in unknown)
+        raise ValueError(
+            "`to_bayesian` understands keras.layers.MultiHeadAttention, Attention and AdditiveAttention, "
+            "keras_hub.layers.CachedMultiHeadAttention, and subclasses of these that compute the weights as they do. "
+            f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: {named}"
+        )
+    if not known:
+        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model} without")
+    return known
+
+
+def _is_unknown(layer):
+    """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
+    if is_understood(type(layer)) or isinstance(layer, (AlignedLayer, keras.Model)) or not _is_attention(layer):
+        return False
+    inside = [x for x in keras_private.flatten_layers(layer) if x is not layer]
+    return not any(isinstance(x, AlignedLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
+
+
+def _convert(layer, conversion):
+    """Convert the attentions in a built layer or model, in place."""
+    inside = keras_private.flatten_layers(layer)
+    found = [x for x in inside if is_understood(type(x))]
+    chosen = {id(x) for x in found}
+    # What makes its layers itself knows nothing of the conversion, unless it is told. One from the functional API has
+    # its layers' configs.
+    holders = [
+        x
+        for x in inside
+        if id(x) not in chosen
+        and type(x) not in (keras.Sequential, keras_private.Functional)
+        and any(id(each) in chosen for each in keras_private.flatten_layers(x))
+    ]
+    originals = [_serialized(x) for x in (*found, *holders)]
+    names = [x.name for x in found]
+    for index, attention in enumerate(found):
+        # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
+        unique = names.count(attention.name) == 1
+        _convert_attention(attention, conversion, index, attention.name if unique else attention.path.replace("/", "_"))
+    for holder in holders:
+        holder.__class__ = _class_of(type(holder))
+    for converted, original in zip((*found, *holders), originals, strict=True):
+        # A layer of Keras looks into what is assigned to it.
+        object.__setattr__(converted, "_original", original)
+        object.__setattr__(converted, "_conversion", conversion)
+
+
+def _convert_attention(layer, conversion, index, name):
+    """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
+    mixin = _kind(type(layer))
+    alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
+    prior, seed = _prior_of(conversion, layer), conversion["seed"]
+    with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
+        if getattr(layer, "seed_generator", None) is not None:
+            del layer.seed_generator
+        layer.__class__ = _class_of(type(layer), mixin)
+        layer.become_stochastic(
+            conversion["kl_weight"],
+            conversion["kl_annealing"],
+            conversion["kl_reduction"],
+            None if seed is None else seed + index,
+        )
+        layer.align(alignment, prior, conversion["per_head_prior"], name)
+        adopt(layer, "prior", layer.alignment_prior)
+        layer.build_prior(*([] if mixin is AlignedHeads else [_key_width(layer)]))
+
+
+def _key_width(layer):
+    """Return the width of the keys of a `keras.layers.Attention`; where it has none they are the values."""
+    shapes = layer.get_build_config()["input_shape"]
+    return shapes[-1][-1]
+
+
+@functools.cache
+def _class_of(original, mixin=None):
+    """Return the class of what was an `original` and is converted."""
+    converted_from = original
+    mixins = {AlignedHeads: (_ConvertedHeads, AlignedHeads), AlignedScores: (AlignedScores,), None: ()}[mixin]
+    if original is keras.layers.MultiHeadAttention:
+        mixins, original = (_ConvertedHeads,), MultiHeadAttention
+    name = original.__name__
+    namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
+    if mixin is not None:
+        # In classes of one's own there may be draws that know nothing of stacks.
+        namespace["takes_seed_stacks"] = original.__module__.split(".")[0] in _KNOWN_PACKAGES
+    if mixin is AlignedHeads:
+        namespace["call"] = _call_of(original)
+    return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
+
+
+def _serialized_prior(prior):
+    """Return the config of a prior, without a dtype where it is to have that of each attention."""
+    if prior is None:
+        return None
+    made_here = not isinstance(prior, (Prior, dict))
+    config = serialize_part(get_prior(prior, name="prior"))
+    if made_here:
+        # A name that does not depend on what the process made before.
+        config["config"] |= {"name": "prior"}
+        config["config"].pop("dtype")
+    return config
+
+
+def _prior_of(conversion, layer):
+    """Return the prior of an attention."""
+    if conversion["prior"] is None:
+        return None
+    config = copy.deepcopy(conversion["prior"])
+    config["config"].setdefault("dtype", keras.saving.serialize_keras_object(layer.dtype_policy))
+    if conversion["per_head_prior"] and config["config"].get("num_heads", 0) is None:
+        config["config"]["num_heads"] = getattr(layer, "num_heads", None)
+    return keras.saving.deserialize_keras_object(config)
+
+
+def _check_options(conversion, attentions):
+    """Raise ValueError for options that one of the attentions cannot have."""
+    alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
+    if not alignment.is_stochastic:
+        raise ValueError(
+            'The weights of a Bayesian attention are drawn: use a stochastic alignment, for instance "weibull". '
+            f"Received: alignment={type(alignment).__name__}"
+        )
+    names = ("kl_weight", "kl_annealing", "kl_reduction", "seed")
+    StochasticLayer(**{name: conversion[name] for name in names})
+    for layer in attentions:
+        num_heads = getattr(layer, "num_heads", None)
+        per_head = conversion["per_head_prior"] and num_heads is not None
+        VariationalAlignment(alignment, _prior_of(conversion, layer), num_heads=num_heads, per_head_prior=per_head)
+
+
+def _serialized(layer):
+    """Return the config of a layer or model, its class and what it was built for; not how it was compiled."""
+    return _without_compilation(keras.saving.serialize_keras_object(layer))
+
+
+def _without_compilation(config):
+    if isinstance(config, dict):
+        return {key: _without_compilation(value) for key, value in config.items() if key != "compile_config"}
+    if isinstance(config, (list, tuple)):
+        return type(config)(_without_compilation(value) for value in config)
+    return config
+
+
+def _unconverted(config):
+    """Return the config of a model with the originals in place of what was converted."""
+    if isinstance(config, dict):
+        if config.get("registered_name") == _NAME:
+            # In the config of a model a layer has the place that it is called at beside it.
+            place = {key: config[key] for key in ("name", "inbound_nodes") if key in config}
+            return _unconverted({**config["config"]["original"], **place})
+        return {key: _unconverted(value) for key, value in config.items()}
+    if isinstance(config, (list, tuple)):
+        return type(config)(_unconverted(value) for value in config)
+    return config
+
+
+def _made_again(config, model):
+    """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
+    classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
+    own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in _KNOWN_PACKAGES}
+    try:
+        new = keras.saving.deserialize_keras_object(config, custom_objects=own, safe_mode=False)
+    except (TypeError, NotImplementedError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
+            f"arguments of its `__init__`. Received: model={model}"
+        ) from error
+    if not new.built:
+        raise ValueError(
+            "The model that is made again from its config is not built: give its class a `build`, or a "
+            f"`get_build_config` and `build_from_config`. Received: model={model}"
+        )
+    return new
+
+
+def _copy_weights(sources, targets):
+    """Assign weights; ValueError unless there are as many, of the same shapes."""
+    if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
+        raise ValueError(
+            "The model that is made again from its config has other weights: its `get_config` does not describe it. "
+            f"Received: {len(sources)} weights, {len(targets)} when made again"
+        )
+    for source, target in zip(sources, targets, strict=True):
+        target.assign(source)
+
+
+def _copy_trainable(model, new, but=()):
+    """Freeze in a new model what is frozen in another one of the same layers, but for those that are named."""
+    left_out = {id(layer) for layer in but}
+    layers = [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
+    for old, copied in zip(layers, keras_private.flatten_layers(new), strict=True):
+        if old.trainable != copied.trainable:
+            copied.trainable = old.trainable
+
+
+def _priors_of(model):
+    """Return the priors that the conversion has added."""
+    layers = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, Converted)]
+    priors = [layer.alignment_prior for layer in layers if isinstance(layer, AlignedLayer)]
+    return [prior for prior in priors if prior is not None]

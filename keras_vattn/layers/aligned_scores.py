@@ -1,0 +1,57 @@
+from keras import ops
+
+from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.support.masks import both
+
+
+class AlignedScores(AlignedLayer):
+    """Mixin that gives `keras.layers.Attention`, or a subclass of it such as `AdditiveAttention`, an alignment and a
+    prior: its scores become the logits of drawn weights.
+
+    `keras_vattn.to_bayesian` makes such layers of those of a model; in a new model `keras_vattn.Attention` has more to
+    choose from.
+    """
+
+    def align(self, alignment, prior, per_head_prior=False, name=None):
+        """Take the alignment, the prior, which reads the keys, and what the log calls the layer."""
+        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
+        self.track_divergence(self.alignment_prior is not None, name)
+
+    def build_prior(self, key_width):
+        """Create the weights of the prior, if there is one."""
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build((None, None, key_width))
+
+    def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
+        self._validate_inputs(inputs=inputs, mask=mask)
+        query_mask = mask[0] if mask else None
+        scored = self._score(inputs, mask, use_causal_mask)
+        seed = self.noise_seed(training)
+        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
+        divergence = self.variational.divergence(scored, noise)
+        if divergence is None:
+            self.count_call(training)
+        else:
+            floor, keys = self.variational.divergence_floor(scored), scored.keys
+            valid, entries = both(keys.any_valid(), query_mask), keys.count(scored.logits)
+            self.add_divergence(divergence, valid, entries=entries, training=training, floor=floor)
+        output = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, inputs[1])
+        if query_mask is not None:
+            output = ops.where(query_mask[..., None], output, 0)
+        return (output, weights) if return_attention_scores else output
+
+    def _score(self, inputs, mask, use_causal_mask):
+        key = inputs[2] if len(inputs) > 2 else inputs[1]
+        logits = ops.cast(self._calculate_scores(query=inputs[0], key=key), "float32")
+        valid = self._calculate_score_mask(logits, mask[1] if mask else None, use_causal_mask)
+        if valid is not None:
+            valid = ops.cast(valid if len(valid.shape) == 3 else valid[:, None], "bool")
+        keys = DenseKeys(valid)
+        return Scored(logits, keys, **self.variational.of_keys(key, keys))
+
+    def _scored(self, arguments, options):
+        given = self._bind(arguments, options)
+        inputs = [ops.cast(x, self.compute_dtype) for x in given["inputs"]]
+        return self._score(inputs, given["mask"], given["use_causal_mask"])

@@ -1,0 +1,472 @@
+"""`to_bayesian` and `to_deterministic`: the same predictions, wherever attention stands in a model, and files of it."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_vattn
+from keras_vattn import to_bayesian, to_deterministic
+
+with warnings.catch_warnings():
+    # Of packages that it imports.
+    warnings.simplefilter("ignore")
+    import keras_hub
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(3, 5, 8)).astype("float32")
+VANISHING = keras_vattn.Weibull(1e7)
+SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.0}
+TOKENS = {
+    "token_ids": GENERATOR.integers(1, 30, size=(3, 6)).astype("int32"),
+    "segment_ids": np.zeros((3, 6), "int32"),
+    "padding_mask": (np.arange(6) < np.array([6, 4, 2])[:, None]).astype("int32"),
+}
+
+
+def functional_model():
+    """All three attentions of Keras, one of them called twice, with masks."""
+    inputs = keras.Input((None, 8))
+    x = layers.Masking()(inputs)
+    heads = layers.MultiHeadAttention(2, 4, name="heads")
+    x = heads(x, heads(x, x))
+    x = layers.Attention(use_scale=True, name="scores")([x, x])
+    x = layers.AdditiveAttention(name="additive")([x, inputs, x], use_causal_mask=True)
+    return randomized(keras.Model(inputs, layers.Dense(2)(x)))
+
+
+def randomized(model):
+    generator = np.random.default_rng(1)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.3 * generator.normal(size=weight.shape))
+    return model
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Block(layers.Layer):
+    """Makes its attention when it is built, and keeps some in a list and a dictionary."""
+
+    def __init__(self, units=8, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.listed = [layers.MultiHeadAttention(2, 4)]
+        self.named = {"own": layers.MultiHeadAttention(1, 3)}
+
+    def build(self, shape):
+        self.inner = layers.MultiHeadAttention(2, 4, dropout=0.1, name="inner")
+        for attention in (self.inner, *self.listed, *self.named.values()):
+            attention.build(shape, shape)
+
+    def call(self, x, training=None):
+        for attention in (self.inner, *self.listed, *self.named.values()):
+            x = attention(x, x, training=training)
+        return x
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+class Subclassed(keras.Model):
+    """Registered nowhere: it can be converted, and is saved where it is known."""
+
+    def __init__(self, width=8, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.block = Block(width)
+        self.dense = layers.Dense(2)
+
+    def call(self, x, training=None):
+        return self.dense(self.block(x, training=training))
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width}
+
+
+def subclassed_model():
+    model = Subclassed()
+    model(X)
+    return randomized(model)
+
+
+def nested_model():
+    inputs = keras.Input((None, 8))
+    inner = keras.Model(inputs, Block()(inputs), name="encoder")
+    sequential = keras.Sequential([keras.Input((None, 8)), Block(), layers.Dense(8)])
+    x = keras.Input((None, 8))
+    return randomized(keras.Model(x, layers.Dense(2)(sequential(inner(x)))))
+
+
+def backbone(name):
+    made = {
+        "bert": lambda: keras_hub.models.BertBackbone(30, max_sequence_length=6, **SIZES),
+        "albert": lambda: keras_hub.models.AlbertBackbone(30, embedding_dim=4, max_sequence_length=6, **SIZES),
+        "gpt2": lambda: keras_hub.models.GPT2Backbone(30, max_sequence_length=6, **SIZES),
+    }
+    return randomized(made[name]())
+
+
+def outputs_of(model, inputs, **options):
+    names = [x.name for x in getattr(model, "inputs", None) or []]
+    inputs = {name: inputs[name] for name in names} if isinstance(inputs, dict) else inputs
+    found = model(inputs, **options)
+    return np.asarray(found["sequence_output"] if isinstance(found, dict) else found)
+
+
+MODELS = {
+    "functional": (functional_model, X, 3),
+    "subclassed": (subclassed_model, X, 3),
+    "nested": (nested_model, X, 6),
+    "bert": (lambda: backbone("bert"), TOKENS, 2),
+    "albert": (lambda: backbone("albert"), TOKENS, 1),
+    "gpt2": (lambda: backbone("gpt2"), TOKENS, 2),
+}
+every_model = pytest.mark.parametrize("name", list(MODELS))
+
+
+@every_model
+def test_predictions_are_those_of_the_original(name, tmp_path):
+    make, inputs, count = MODELS[name]
+    model = make()
+    expected, weights = outputs_of(model, inputs), model.get_weights()
+    bayesian = to_bayesian(model, keras_vattn.Weibull(3.0), seed=1)
+    assert isinstance(bayesian, type(model)) and bayesian is not model
+    assert len(keras_vattn.stochastic_layers(bayesian)) == count
+    np.testing.assert_allclose(outputs_of(bayesian, inputs), expected, rtol=1e-5, atol=1e-5)
+    drawn = outputs_of(bayesian, inputs, training=True)
+    assert np.abs(drawn - expected).max() > 1e-3
+    # The original is left alone.
+    assert not keras_vattn.stochastic_layers(model)
+    for before, after in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(outputs_of(model, inputs), expected)
+
+
+@every_model
+def test_without_noise_training_is_the_original(name):
+    make, inputs, _ = MODELS[name]
+    model = make()
+    bayesian = to_bayesian(model, VANISHING)
+    for layer in keras_private_layers(bayesian):
+        # Of Keras's dropout on the weights nothing is left to compare.
+        if hasattr(layer, "_dropout"):
+            layer._dropout = 0.0
+    np.testing.assert_allclose(
+        outputs_of(bayesian, inputs, training=True), outputs_of(model, inputs), rtol=1e-3, atol=1e-3
+    )
+
+
+def keras_private_layers(model):
+    return model._flatten_layers()
+
+
+@every_model
+def test_back_to_deterministic(name):
+    make, inputs, _ = MODELS[name]
+    model = make()
+    bayesian = to_bayesian(model, prior="contextual")
+    bayesian.trainable_weights[0].assign_add(0.1 * ops.ones_like(bayesian.trainable_weights[0]))
+    restored = to_deterministic(bayesian)
+    assert type(restored) is type(model)
+    assert not keras_vattn.stochastic_layers(restored)
+    assert [w.shape for w in restored.weights] == [w.shape for w in model.weights]
+    np.testing.assert_allclose(outputs_of(restored, inputs), outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
+    assert restored.get_config() == model.get_config()
+
+
+LOADING = """
+import json, sys
+import keras, numpy as np
+import keras_hub, keras_vattn
+for name, path in json.loads(sys.argv[1]).items():
+    model = keras.saving.load_model(path + ".keras")
+    arrays = dict(np.load(path + ".npz"))
+    expected = arrays.pop("expected")
+    found = model(arrays.pop("x") if "x" in arrays else arrays)
+    found = found["sequence_output"] if isinstance(found, dict) else found
+    assert np.abs(found - expected).max() < 1e-5, name
+    assert keras_vattn.stochastic_layers(model), name
+    print(name, len(model.weights))
+"""
+
+
+def test_files_load_in_another_process(tmp_path):
+    paths, counts = {}, {}
+    for name, (make, inputs, _) in MODELS.items():
+        if name in ("subclassed", "nested"):
+            continue  # their classes are those of this file
+        bayesian = to_bayesian(make())
+        paths[name] = str(tmp_path / name)
+        bayesian.save(f"{paths[name]}.keras")
+        names = [x.name for x in bayesian.inputs]
+        arrays = {each: inputs[each] for each in names} if isinstance(inputs, dict) else {"x": inputs}
+        np.savez(f"{paths[name]}.npz", expected=outputs_of(bayesian, inputs), **arrays)
+        counts[name] = len(bayesian.weights)
+    found = subprocess.run([sys.executable, "-c", LOADING, json.dumps(paths)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == [str(x) for name in paths for x in (name, counts[name])]
+
+
+@pytest.mark.parametrize("name", ["subclassed", "nested"])
+def test_files_of_classes_of_ones_own(name, tmp_path):
+    make, inputs, count = MODELS[name]
+    bayesian = to_bayesian(make(), prior=keras_vattn.FixedPrior(0.5), kl_weight=0.25)
+    bayesian.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Subclassed": Subclassed})
+    np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(bayesian, inputs))
+    assert len(keras_vattn.stochastic_layers(loaded)) == count
+    assert {layer.kl_weight for layer in keras_vattn.stochastic_layers(loaded)} == {0.25}
+    # And from there once more.
+    loaded.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras", custom_objects={"Subclassed": Subclassed})
+    np.testing.assert_array_equal(outputs_of(again, inputs), outputs_of(bayesian, inputs))
+
+
+@pytest.mark.parametrize("name", ["functional", "bert", "gpt2"])
+def test_export(name, tmp_path):
+    make, inputs, _ = MODELS[name]
+    bayesian = to_bayesian(make())
+    bayesian.export(tmp_path / "model", verbose=False)
+    names = [x.name for x in bayesian.inputs]
+    given = {each: tf.constant(inputs[each]) for each in names} if isinstance(inputs, dict) else tf.constant(inputs)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    served = loaded.serve(given)
+    served = served["sequence_output"] if isinstance(served, dict) else served
+    np.testing.assert_allclose(served, outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", ["functional", "albert", "subclassed"])
+def test_fit(name, jit):
+    """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
+    make, inputs, count = MODELS[name]
+    bayesian = to_bayesian(make(), kl_reduction="query_mean", kl_weight=0.1)
+    before = [w.numpy() for w in bayesian.trainable_weights]
+    names = [x.name for x in getattr(bayesian, "inputs", None) or []]
+    inputs = {each: inputs[each] for each in names} if isinstance(inputs, dict) else inputs
+    loss = {"pooled_output": "mse", "sequence_output": None} if name == "albert" else "mse"
+    bayesian.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit)
+    shape = outputs_of(bayesian, inputs).shape if name != "albert" else (3, 8)
+    targets = np.ones(shape, "float32")
+    targets = {"pooled_output": targets} if name == "albert" else targets
+    history = bayesian.fit(inputs, targets, verbose=0).history
+    assert len([key for key in history if key.endswith("_kl")]) == count
+    assert np.isfinite(history["loss"][0])
+    changed = [np.any(w.numpy() != old) for w, old in zip(bayesian.trainable_weights, before, strict=True)]
+    assert np.mean(changed) > 0.7
+    prior = next(w for w in bayesian.trainable_weights if "prior/output_kernel" in w.path)
+    assert changed[[w is prior for w in bayesian.trainable_weights].index(True)]
+
+
+def test_options_reach_every_attention():
+    annealing = keras_vattn.LinearAnnealing(10)
+    bayesian = to_bayesian(
+        functional_model(),
+        keras_vattn.LogNormal(0.3),
+        keras_vattn.ContextualPrior(3, beta=2.0),
+        kl_weight=0.5,
+        kl_annealing=annealing,
+        kl_reduction="mean",
+        seed=5,
+        per_head_prior=False,
+    )
+    found = keras_vattn.stochastic_layers(bayesian)
+    assert [layer.name for layer in found] == ["heads", "scores", "additive"]
+    assert [layer.seed for layer in found] == [5, 6, 7]
+    for layer in found:
+        assert isinstance(layer.alignment, keras_vattn.LogNormal) and layer.alignment.sigma == 0.3
+        assert layer.prior.hidden_units == 3 and layer.prior.beta == 2.0
+        assert (layer.kl_weight, layer.kl_reduction) == (0.5, "mean")
+        assert layer.kl_annealing.get_config() == annealing.get_config()
+    assert len({id(layer.prior) for layer in found}) == 3
+
+
+def test_one_network_for_each_head():
+    model = nested_model()
+    bayesian = to_bayesian(model, per_head_prior=True)
+    shapes = [layer.prior.hidden_kernel.shape for layer in keras_vattn.stochastic_layers(bayesian)]
+    assert sorted({shape[0] for shape in shapes}) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
+def test_padding_adds_no_divergence(name):
+    bayesian = to_bayesian(backbone(name))
+    short = {key: x[:1, :4] for key, x in TOKENS.items()}
+    short["padding_mask"] = np.ones_like(short["padding_mask"])
+    padded = {key: x[:1].copy() for key, x in TOKENS.items()}
+    padded["padding_mask"][:, 4:] = 0
+    outputs_of(bayesian, short)
+    expected = [float(loss) for loss in bayesian.losses]
+    outputs_of(bayesian, padded)
+    np.testing.assert_allclose([float(loss) for loss in bayesian.losses], expected, rtol=1e-5)
+
+
+def test_the_divergence_of_scores_is_that_of_the_named_attention():
+    """`keras.layers.Attention` with a scale of one is dot-product attention."""
+    query, value = keras.Input((4, 8)), keras.Input((5, 8))
+    model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
+    ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.FixedPrior(0.3))
+    bayesian = to_bayesian(model, prior=keras_vattn.FixedPrior(0.3))
+    inputs = [X[:, :4], X]
+    bayesian(inputs)
+    ours.score.scaled = False
+    ours(*inputs)
+    layer = bayesian.get_layer("scores")
+    np.testing.assert_allclose(layer.losses[0], ours.losses[0], rtol=1e-5)
+    q = layer.posterior_distribution(inputs)
+    assert q.batch_shape == (3, 4, 5)
+    assert layer.alignment_statistics(inputs)["posterior_entropy"].shape == (3, 4)
+
+
+def test_a_masked_query_and_key_of_scores():
+    layer = next(x for x in keras_vattn.stochastic_layers(to_bayesian(functional_model())) if x.name == "scores")
+    query_mask = np.array([[True, True, False, False, False]] * 3)
+    value_mask = np.array([[True, True, True, False, False]] * 3)
+    output, weights = layer([X, X], mask=[query_mask, value_mask], return_attention_scores=True, training=True)
+    assert (weights.numpy()[:, :, 3:] == 0.0).all() and (output.numpy()[:, 2:] == 0.0).all()
+    masked = float(layer.losses[0])
+    layer([X[:, :2], X[:, :3]], training=True)
+    np.testing.assert_allclose(masked, layer.losses[0], rtol=1e-5)
+
+
+def test_a_cache_of_keys():
+    """Generation with a cache predicts what the original predicts."""
+    model = keras_hub.models.GPT2CausalLM(backbone=backbone("gpt2"), preprocessor=None)
+    bayesian = to_bayesian(model)
+    prompt = {"token_ids": np.array([[1, 2, 3, 0, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
+    generated = []
+    for each in (model, bayesian):
+        each.compile(sampler="greedy")
+        generated.append(each.generate(prompt, stop_token_ids=None)["token_ids"])
+    np.testing.assert_array_equal(*generated)
+
+
+@pytest.mark.parametrize("name", ["functional", "bert"])
+def test_draws_together_are_draws_alone(name):
+    make, inputs, _ = MODELS[name]
+    bayesian = to_bayesian(make())
+    if name == "bert":
+        bayesian = keras.Model(bayesian.input, bayesian.output["sequence_output"])
+    together, alone = (
+        keras_vattn.posterior_predictive(bayesian, inputs, 5, seed=1, max_rows=rows) for rows in (256, 1)
+    )
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+    assert together.std(axis=0).mean() > 1e-3
+
+
+def test_frozen_layers_stay_frozen():
+    model = nested_model()
+    model.get_layer("encoder").trainable = False
+    bayesian = to_bayesian(model)
+    restored = to_deterministic(bayesian)
+    for each in (bayesian, restored):
+        assert not each.get_layer("encoder").trainable_weights
+        assert each.trainable_weights
+    assert len(restored.trainable_weights) == len(model.trainable_weights)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    model = functional_model()
+    keras.config.set_dtype_policy("float32")
+    bayesian = to_bayesian(model)
+    output = bayesian(X, training=True)
+    assert output.dtype == model.compute_dtype and np.isfinite(ops.cast(output, "float32")).all()
+    assert all(loss.dtype == tf.float32 for loss in bayesian.losses)
+    np.testing.assert_allclose(ops.cast(bayesian(X), "float32"), ops.cast(model(X), "float32"), atol=0.1)
+
+
+def test_layers_that_draw_already_are_left_alone():
+    inputs = keras.Input((5, 8))
+    x = keras_vattn.MultiHeadAttention(2, 4, alignment="lognormal", name="ours")(inputs, inputs)
+    model = keras.Model(inputs, layers.MultiHeadAttention(2, 4, name="of_keras")(x, x))
+    bayesian = to_bayesian(model)
+    assert isinstance(bayesian.get_layer("ours").alignment, keras_vattn.LogNormal)
+    assert isinstance(bayesian.get_layer("of_keras").alignment, keras_vattn.Weibull)
+    restored = to_deterministic(bayesian)
+    assert type(restored.get_layer("of_keras")) is layers.MultiHeadAttention
+    assert isinstance(restored.get_layer("ours").alignment, keras_vattn.LogNormal)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OwnAttention(layers.MultiHeadAttention):
+    """Computes its weights in a way of its own."""
+
+    def _compute_attention(self, *arguments, **options):
+        output, weights = super()._compute_attention(*arguments, **options)
+        return 2.0 * output, weights
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class RelativeAttention(layers.MultiHeadAttention):
+    """Inherits the projections alone."""
+
+    def call(self, query, value, key=None, **options):
+        return self.output_dense(self.value_dense(value))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class LinearAttention(layers.Layer):
+    def call(self, x):
+        return x
+
+
+def test_attention_that_is_not_understood():
+    inputs = keras.Input((5, 8))
+    x = layers.MultiHeadAttention(2, 4, name="known")(inputs, inputs)
+    x = RelativeAttention(2, 4, name="relative")(OwnAttention(2, 4, name="own")(x, x), x)
+    x = LinearAttention(name="linear")(x)
+    model = keras.Model(inputs, x)
+    with pytest.raises(ValueError, match=r"OwnAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
+        to_bayesian(model)
+    bayesian = to_bayesian(model, skip_unknown=True)
+    assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
+    np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
+
+
+class NoConfig(Subclassed):
+    def __init__(self, block):
+        keras.Model.__init__(self)
+        self.block, self.dense = block, layers.Dense(2)
+
+    def get_config(self):
+        return keras.Model.get_config(self)
+
+
+def without_config():
+    model = NoConfig(Block())
+    model(X)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (Subclassed, {}, "needs a built keras.Model.*built=False"),
+        (lambda: layers.MultiHeadAttention(2, 4), {}, "needs a built keras.Model.*MultiHeadAttention"),
+        (lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]), {}, "needs a model with attention"),
+        (functional_model, {"alignment": "softmax"}, "stochastic alignment.*Softmax"),
+        (functional_model, {"alignment": "hardmax"}, "Received"),
+        (functional_model, {"prior": "uniform"}, "Received"),
+        (functional_model, {"kl_weight": -1.0}, "kl_weight=-1.0"),
+        (functional_model, {"kl_reduction": "max"}, "kl_reduction"),
+        (functional_model, {"seed": 0.5}, "seed=0.5"),
+        (functional_model, {"prior": keras_vattn.ContextualPrior(num_heads=2)}, "num_heads"),
+        (nested_model, {"prior": "fixed", "per_head_prior": True}, "per_head_prior"),
+        (without_config, {}, "cannot be made again from its config"),
+    ],
+)
+def test_errors(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        to_bayesian(make(), **options)
+
+
+def test_nothing_to_undo():
+    with pytest.raises(ValueError, match=r"undoes `to_bayesian`.*Received: model="):
+        to_deterministic(functional_model())
