@@ -10,11 +10,12 @@ import keras_vattn
 from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.training import load_run
+from applications.text import python_topics
 from applications.text.pairs import evenly, padded, write_samples
 from applications.text.perplexity import WordPerplexity
 from applications.text.readers import read_input
 from applications.text.text import PAD
-from applications.vrae import data, embedded, model, tables
+from applications.vrae import data, model, tables
 from applications.vrae.aggressive import AggressiveInference
 from applications.vrae.evaluation import evaluate, interpolated, looks
 from applications.vrae.generation import seed_of_batch, writer_of
@@ -75,7 +76,7 @@ class Vrae(Application):
         else:
             report = evaluate(run, part, writer, evaluation.num_draws, evaluation.max_bound)
         embeds = run.options.text.train_text is None and getattr(evaluation, "text", None) is None
-        report["embedded_data"] = embedded.version() if embeds else None
+        report["embedded_data"] = python_topics.version() if embeds else None
         return report, samples_of(run, part, writer)
 
     def files(self, outputs):

@@ -6,11 +6,11 @@ import pathlib
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.text import python_topics
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import PARTS
 from applications.text.readers import read_sentences
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
-from applications.vrae import embedded
 
 # Seed of the cut of the embedded sentences' test part.
 _TEST_SEED = 3
@@ -38,7 +38,7 @@ def load(options):
     given, found = options.text, {}
     if given.train_text is None:
         place = "the embedded sentences"
-        texts = [sentence for sentences in embedded.topics().values() for sentence in sentences]
+        texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
         found["train"], found["test"] = _cut(place, Sentences(texts), 0.1, _TEST_SEED)
         valid_share = 1 / 9
     else:

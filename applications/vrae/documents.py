@@ -12,7 +12,7 @@ import pathlib
 import re
 
 from applications.common.errors import InputError
-from applications.vrae import embedded
+from applications.text import python_topics
 
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
 _TAG = re.compile(r"<[^>]*>")
@@ -85,7 +85,9 @@ def read_topics(folder, references=None, skip_invalid=False):
 
 def embedded_topics(min_sentences=20):
     """Return the topics of Python's documentation that have so many sentences."""
-    return [Topic(name, sentences) for name, sentences in embedded.topics().items() if len(sentences) >= min_sentences]
+    return [
+        Topic(name, sentences) for name, sentences in python_topics.topics().items() if len(sentences) >= min_sentences
+    ]
 
 
 def _sentences(path):

@@ -10,7 +10,8 @@ from run_files import read_history, without_time
 from vrae_cases import options_of
 
 from applications.common.errors import InputError
-from applications.vrae import application, data, embedded
+from applications.text import python_topics
+from applications.vrae import application, data
 from applications.vrae.application import APPLICATION
 
 SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
@@ -18,7 +19,7 @@ SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
 def test_embedded_sentences():
     """English prose of every Python, sentences of four words at least, none twice, in three parts."""
-    texts = [sentence for sentences in embedded.topics().values() for sentence in sentences]
+    texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
     assert len(texts) > 1200 and len({text.lower() for text in texts}) == len(texts)
     assert all(text.endswith(".") and text[0].isupper() and 4 <= len(text.split()) <= 40 for text in texts)
     assert not any(mark in text for text in texts for mark in ("::=", ">>>", "\n", "_", "()", '"'))
