@@ -19,6 +19,8 @@ def optimizer_of(options, num_batches, num_steps):
         rate = keras.optimizers.schedules.CosineDecay(
             0.0 if warmup else rate, num_steps - options.warmup_steps, **warmup
         )
+    elif options.schedule == "linear":
+        rate = LinearDecay(rate, num_steps, options.warmup_steps)
     elif options.schedule == "exponential" or options.warmup_steps or options.warmup_epochs:
         factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
         rate = StepDecay(
@@ -39,12 +41,40 @@ def optimizer_of(options, num_batches, num_steps):
     own = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
     if options.optimizer in ("adam", "adamw"):
         own["beta_2"] = options.beta_2
-    return optimizer_class(
+    optimizer = optimizer_class(
         rate,
         global_clipnorm=options.clip_norm,
         gradient_accumulation_steps=options.accumulate if options.accumulate > 1 else None,
         **own,
     )
+    if options.optimizer == "adamw":
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimizer
+
+
+@keras.saving.register_keras_serializable(package="applications")
+class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that falls to 0 in equal parts, and grows from 0 before.
+
+    Args:
+        learning_rate: The largest one.
+        num_steps: Steps in all.
+        warmup: Steps in which it grows.
+    """
+
+    def __init__(self, learning_rate, num_steps, warmup=0):
+        self.learning_rate = learning_rate
+        self.num_steps = num_steps
+        self.warmup = warmup
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32")
+        left = (self.num_steps - step) / (self.num_steps - self.warmup)
+        grown = (step + 1.0) / self.warmup if self.warmup else 1.0
+        return self.learning_rate * keras.ops.clip(keras.ops.minimum(left, grown), 0.0, 1.0)
+
+    def get_config(self):
+        return dict(vars(self))
 
 
 @keras.saving.register_keras_serializable(package="applications")

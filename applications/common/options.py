@@ -89,10 +89,12 @@ class FitOptions:
     learning_rate: PositiveFloat = 1e-3
     """Of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
-    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, 0 of the others."""
-    schedule: Literal["constant", "exponential", "cosine", "plateau"] = "constant"
-    """How the learning rate goes down: not at all; by learning_rate_decay after every epoch; to 0 with the last step;
-    by learning_rate_decay where the loss on validation has not been better for more than `patience` epochs."""
+    """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, which leaves biases and the scales of
+    normalisations alone, 0 of the others."""
+    schedule: Literal["constant", "exponential", "linear", "cosine", "plateau"] = "constant"
+    """How the learning rate goes down: not at all; by learning_rate_decay after every epoch; to 0 with the last step,
+    in equal parts or as a cosine does; by learning_rate_decay where the loss on validation has not been better for more
+    than `patience` epochs."""
     learning_rate_decay: Share = 0.5
     """Factor of the schedules exponential and plateau."""
     decay_after: NotNegative = 0

@@ -1,0 +1,1 @@
+"""Fine-tuning of a pretrained transformer, its attention as it is or drawn."""

@@ -1,0 +1,145 @@
+"""The fine-tuning of a pretrained transformer as a program."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from applications.common.application import Application
+from applications.common.errors import InputError
+from applications.finetuning import data, model, pretraining, spans, tables
+from applications.finetuning.evaluation import evaluate, predicted_spans, span_losses
+from applications.finetuning.generation import Predictor
+from applications.finetuning.options import PROGRAM, TASKS
+from applications.finetuning.tokens import TextEncoder
+from applications.finetuning.weights import backbone_of, config_of, tokenizer_of
+from applications.text.readers import read_input
+
+NUM_SHOWN = 5
+BATCH = 64
+
+
+class Finetuning(Application):
+    """ALBERT and BERT with attention that is drawn, of Fan et al. 2020, section 4.5."""
+
+    program = PROGRAM
+    columns = tables.COLUMNS
+
+    def read(self, options):
+        return data.load(options)
+
+    def codec(self, options, parts):
+        given = options.backbone
+        if given.weights is None:
+            tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(given.backbone_dropout)
+        else:
+            tokenizer = tokenizer_of(given.weights)
+            backbone = backbone_of(given.weights, load_weights=False, dropout=given.backbone_dropout)
+        longest = backbone.max_sequence_length
+        if options.texts.max_length > longest:
+            raise InputError(f"--max-length: the transformer reads {longest}. Received: {options.texts.max_length}")
+        labels = None
+        if TASKS[options.texts.task].kind == "classes":
+            labels = sorted(set(parts["train"].labels))
+        return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config_of(backbone))
+
+    def load_codec(self, options, folder):
+        return data.Codec.load(folder)
+
+    def encode(self, options, codec, part, training=False):
+        if isinstance(part, spans.Questions):
+            return data.EncodedQuestions(part, spans.windows_of(codec.encoder, part, options.texts.stride))
+        return data.EncodedPart.of(codec, part)
+
+    def build(self, options, codec):
+        return model.build(options, codec.backbone, codec.labels)
+
+    def initialize(self, run):
+        given = run.options.backbone
+        if given.weights is None:
+            weights, loss = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
+            print(f"pretrained on masked words: {loss:.2f} nats a word", flush=True)
+            # Whatever it has drawn, what follows is that of the seed.
+            keras.utils.set_random_seed(run.options.run.seed)
+        else:
+            weights = backbone_of(given.weights, dropout=given.backbone_dropout).get_weights()
+            print(f"weights of {given.weights}", flush=True)
+        model.initialize(run.models, weights)
+
+    def compile(self, run):
+        kind = TASKS[run.options.texts.task].kind
+        if kind == "score":
+            return {"loss": keras.losses.MeanSquaredError()}
+        if kind == "span":
+            return {"loss": lambda targets, logits: sum(span_losses(tf.cast(targets, "int32"), logits)) / 2.0}
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")]}
+
+    def read_other(self, options, evaluation):
+        return None if evaluation.data is None else data.read(evaluation.data, options.texts)
+
+    def evaluate(self, run, part, evaluation=None):
+        return evaluate(run, part, None if evaluation is None else evaluation.num_draws)
+
+    def files(self, outputs):
+        part, answers = outputs["part"].part, outputs["answers"]
+        if isinstance(part, spans.Questions):
+            rows = zip(part.ids, part.questions, answers, strict=True)
+            return {"answers": ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]}
+        columns = [part.firsts, *([] if part.seconds is None else [part.seconds]), map(str, part.labels), answers]
+        return {"answers": ["\t".join(row) for row in zip(*columns, strict=True)]}
+
+    def heading(self, record):
+        report = record["report"]
+        found = f"{report['num_examples']} {record['split']} examples"
+        return found if "draws" not in report else f"{found}; {report['draws']['num_draws']} draws of the attention"
+
+    def example_of(self, part):
+        texts = part.part
+        if isinstance(texts, spans.Questions):
+            return f"{texts.questions[0]}\t{' '.join(texts.contexts[0].split())}"
+        return texts.firsts[0] if texts.seconds is None else f"{texts.firsts[0]}\t{texts.seconds[0]}"
+
+    def report(self, run, part, record, outputs):
+        if outputs.get("unknown") is None:
+            return []
+        texts, lines = part.part, ["what the model knows least of, by its draws:"]
+        for row in np.argsort(-outputs["unknown"])[:NUM_SHOWN]:
+            said = texts.firsts[row] if texts.seconds is None else f"{texts.firsts[row]} | {texts.seconds[row]}"
+            lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {said}")
+        return lines
+
+    def generate(self, run, options):
+        lines, place = list(read_input(options)), options.input or "standard input"
+        kind, pairs = TASKS[run.options.texts.task].kind, self._pairs(run.options)
+        rows = [line.split("\t") for line in lines]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 1 + pairs or not all(cell.strip() for cell in row):
+                wanted = "two texts with a tab between them" if pairs else "a text"
+                raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")
+        for start in range(0, len(rows), BATCH):
+            some = rows[start : start + BATCH]
+            if kind == "span":
+                asked = spans.Questions([str(each) for each in range(len(some))], *zip(*some), [[]] * len(some))
+                yield from predicted_spans(run, self.encode(run.options, run.codec, asked))
+                continue
+            found = Predictor(run, pairs).predict(*(tf.constant(column) for column in zip(*some)))
+            if kind == "score":
+                yield from (f"{score:.4f}" for score in found["scores"].numpy())
+                continue
+            for label, probabilities in zip(found["labels"].numpy(), found["probabilities"].numpy(), strict=True):
+                yield f"{label.decode()}\t{probabilities.max():.4f}"
+
+    def _pairs(self, options):
+        """Return whether a line has two texts."""
+        if TASKS[options.texts.task].kind == "span":
+            return True
+        return next(iter(self.read(options).values())).seconds is not None
+
+    def endpoints(self, run, options=None):
+        if TASKS[run.options.texts.task].kind == "span":
+            return None
+        predictor = Predictor(run, self._pairs(run.options))
+        return predictor, predictor.names
+
+
+APPLICATION = Finetuning()

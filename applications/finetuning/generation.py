@@ -1,0 +1,72 @@
+"""Prediction with a fine-tuned model, as an exportable module: texts in, classes or scores out.
+
+Shapes: B texts, C classes, S draws.
+"""
+
+import tensorflow as tf
+
+import keras_vattn
+from applications.common.serving import Untracked, in_graph
+from applications.finetuning.data import padded
+from applications.finetuning.options import TASKS
+from keras_vattn.draws.model_noise import ModelNoise
+
+
+class Predictor(tf.Module):
+    """What is exported, of tasks with classes or a score.
+
+    Args:
+        run: `Run`.
+        pairs: Whether a text has another one.
+    """
+
+    def __init__(self, run, pairs):
+        super().__init__(name="predictor")
+        model = run.models.training
+        self.encoder = run.codec.encoder
+        self.variables_of_model = [variable.value for variable in model.variables]
+        self._model = Untracked(model)
+        self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
+        draws = bool(keras_vattn.stochastic_layers(model))
+        drops = not draws and max(run.options.backbone.backbone_dropout, run.options.backbone.classifier_dropout) > 0
+        self._noise = Untracked(ModelNoise(model, drops) if draws or drops else None)
+        strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
+        texts = (strings, strings) if pairs else (strings,)
+        self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))
+        self.sample = in_graph(*texts, integer, integer)(self._sample)
+
+    @property
+    def names(self):
+        """Names of the endpoints, the default one first."""
+        return ("predict",) if self._noise.value is None else ("predict", "sample")
+
+    def _inputs(self, texts):
+        ids, num_first, _ = self.encoder.encode(*texts)
+        return padded(ids, num_first)
+
+    def _outputs(self, inputs):
+        """Return the probabilities (B, C), or the scores (B,)."""
+        outputs = self._model.value(inputs, training=False)
+        return outputs if self._labels is None else tf.nn.softmax(outputs)
+
+    def _answers(self, outputs):
+        if self._labels is None:
+            return {"scores": outputs}
+        return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
+
+    def _sample(self, *arguments):
+        """Return the answer by the mean of draws, its standard deviation, and the draws (S, B, ...)."""
+        *texts, num_samples, seed = arguments
+        noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(texts)
+
+        def draw(number):
+            with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
+                return self._outputs(inputs)
+
+        draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
+        return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
+
+
+def has_pairs(options, part):
+    """Return whether the texts of a task are pairs: from a part, `Texts`."""
+    return TASKS[options.texts.task].kind != "span" and part.seconds is not None

@@ -1,0 +1,235 @@
+"""Options of the fine-tuning of pretrained transformers, its tasks and models. The presets stand in presets/."""
+
+import dataclasses
+import pathlib
+from typing import Annotated, Literal
+
+from applications.common.errors import InputError
+from applications.common.options import (
+    Bound,
+    CompareOptions,
+    Dropout,
+    EvaluateOptions,
+    ExportOptions,
+    File,
+    FitOptions,
+    Folder,
+    Fraction,
+    GenerateOptions,
+    NotNegativeFloat,
+    Positive,
+    PositiveFloat,
+    RunOptions,
+    Seed,
+    group,
+)
+from applications.common.program import Program
+
+MODELS = {
+    "deterministic": "deterministic",
+    "no_kl": "BAM (NO KL)",
+    "bam_wc": "BAM-WC",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a task's files look like, and what is reported.
+
+    Attributes:
+        kind: "classes", "score" or "span".
+        columns: Names of the columns of the text, of the other text of a pair or `None`, and of the label.
+        places: Numbers of these columns, from 1 on, in a file without a header; `None` where there is no such file.
+        metrics: The figures of the task, in the order of the tables.
+    """
+
+    kind: str = "classes"
+    columns: tuple = ("sentence", None, "label")
+    places: tuple | None = None
+    metrics: tuple = ("accuracy",)
+
+
+_PAIR = ("sentence1", "sentence2", "label")
+TASKS = {
+    "cola": Task(places=(4, None, 2), metrics=("matthews", "accuracy")),
+    "sst2": Task(),
+    "sts": Task("score", ("sentence1", "sentence2", "score"), (1, 2, 3), ("pearson", "spearman")),
+    "mnli": Task(columns=("sentence1", "sentence2", "gold_label")),
+    "qnli": Task(columns=("question", "sentence", "label")),
+    "qqp": Task(columns=("question1", "question2", "is_duplicate"), metrics=("f1", "accuracy")),
+    "rte": Task(columns=_PAIR),
+    "mrpc": Task(columns=("#1 String", "#2 String", "Quality"), metrics=("f1", "accuracy")),
+    "squad1": Task("span", metrics=("exact", "f1")),
+    "squad2": Task("span", metrics=("exact", "f1")),
+    "classes": Task(columns=("text", "pair", "label"), metrics=("accuracy", "matthews")),
+    "score": Task("score", ("text", "pair", "score"), None, ("pearson", "spearman")),
+}
+
+
+def _is_weights_folder(path):
+    return any(pathlib.Path(path, name).is_file() for name in ("model.weights.h5", "model.safetensors"))
+
+
+WeightsFolder = Annotated[
+    Folder,
+    Bound(
+        "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
+        "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
+        _is_weights_folder,
+    ),
+]
+Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+
+
+@dataclasses.dataclass
+class TextOptions:
+    """Texts; without files, whether a sentence of Python's documentation is in order"""
+
+    task: Literal[tuple(TASKS)] = "classes"
+    """One of GLUE's tasks or SQuAD, whose layout the files have; classes or score for files of your own, with the
+    columns text, perhaps pair, and label or score."""
+    train: File | None = None
+    """Training examples: .csv, or .tsv or any other with tabs; .json of SQuAD; plain or .gz."""
+    valid: File | None = None
+    """Validation examples; without them a share of the training examples is held out."""
+    test: File | None = None
+    """Test examples, touched once at the end of training and by `evaluate`; without them the report is on
+    validation."""
+    text_column: str | None = None
+    """Another name, or a number from 1 on in files without a header, of the column of the text."""
+    pair_column: str | None = None
+    """The same of the other text of a pair."""
+    label_column: str | None = None
+    """The same of the label or score."""
+    max_examples: Positive | None = None
+    """Training examples that are used, the first ones in a random order."""
+    valid_fraction: Fraction = 0.1
+    """Share of the training examples that is held out where there are no validation examples."""
+    split_seed: Seed = 0
+    """Seed of both, apart from the model's, so that seeds are compared on the same examples."""
+    max_length: Positive = 128
+    """Tokens of an example, with the marks; what is longer is cut, or read in windows in tasks of spans."""
+    stride: Positive = 64
+    """Tokens that a window is further than the one before it, in tasks of spans."""
+    max_answer_length: Positive = 30
+    """Tokens of an answer, in tasks of spans."""
+
+    def check(self):
+        for name in ("valid", "test"):
+            if getattr(self, name) is not None and self.train is None:
+                raise InputError(f"--{name} is given without --train.")
+        if self.train is None and self.task != "classes":
+            raise InputError(f"--task: the embedded sentences have classes; {self.task} needs --train.")
+        if self.max_length < 8 or (TASKS[self.task].kind == "span" and self.stride >= self.max_length - 8):
+            raise InputError("--max-length: must be 8 at least, and in tasks of spans more than --stride by 8.")
+
+
+@dataclasses.dataclass
+class BackboneOptions:
+    """Pretrained transformer; without a folder, a tiny one that is pretrained first"""
+
+    weights: WeightsFolder | None = None
+    """Folder with a BERT or ALBERT: a preset of KerasHub, or from Hugging Face."""
+    backbone_dropout: Dropout = 0.0
+    """Rate of dropout inside the transformer."""
+    classifier_dropout: Dropout = 0.1
+    """Rate of dropout before what is trained from scratch."""
+    pretraining_steps: Positive = 1500
+    """Steps of masked words that the tiny transformer is pretrained for."""
+    pretraining_seed: Seed = 0
+    """Its seed, apart from the model's, so that all seeds start from the same weights."""
+
+
+@dataclasses.dataclass
+class AlignmentOptions:
+    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2)"""
+
+    weibull_k: PositiveFloat = 20.0
+    """Shape of the Weibull weights; the larger, the less they vary."""
+    prior_beta: PositiveFloat = 1e-2
+    """Rate of the Gamma prior."""
+    prior_hidden_units: Positive = 5
+    """Width of the network that reads the prior off the keys."""
+    per_head_prior: bool = False
+    """Whether each head has a network of its own; published is one for all heads."""
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL, which is not annealed."""
+    kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
+    """mean: divided by all queries, keys and heads, then averaged over the layers, as in the published code, but
+    without padding. sum: of all of these and the layers. query_mean: divided by the queries."""
+
+
+@dataclasses.dataclass
+class ReportOptions:
+    """Reports"""
+
+    num_draws: Draws = 10
+    """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
+    significance: Fraction = 0.05
+    """p below which PAvPU takes a prediction for certain."""
+
+
+@dataclasses.dataclass
+class Options:
+    """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's documentation."""
+
+    model: Literal[tuple(MODELS)] = "bam_wc"
+    """deterministic, or with attention that is drawn: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""
+    run: RunOptions = group(RunOptions, out="runs/finetuning")
+    texts: TextOptions = group(TextOptions)
+    backbone: BackboneOptions = group(BackboneOptions)
+    alignment: AlignmentOptions = group(AlignmentOptions)
+    fit: FitOptions = group(
+        FitOptions,
+        batch_size=16,
+        epochs=3,
+        optimizer="adamw",
+        weight_decay=0.01,
+        learning_rate=3e-4,
+        schedule="linear",
+        warmup_steps=50,
+        clip_norm=1.0,
+        keep="last",
+    )
+    reports: ReportOptions = group(ReportOptions)
+
+
+@dataclasses.dataclass
+class EvaluateFinetuning(EvaluateOptions):
+    """Report on a part of the data of a run, or on other examples."""
+
+    data: File | None = None
+    """Other examples, in the layout of --train."""
+    num_draws: Draws | None = None
+    """Draws behind the uncertainty metrics instead of the run's."""
+
+
+@dataclasses.dataclass
+class PredictFinetuning(GenerateOptions):
+    """Classify lines, or score them: a text, or two with a tab between them; in tasks of spans a question and a
+    context."""
+
+
+@dataclasses.dataclass
+class CompareFinetuning(CompareOptions):
+    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+
+    out: str = "runs/finetuning_compare"
+    models: tuple[str, ...] = ("deterministic", "bam_wc")
+    baseline: str = "deterministic"
+    in_process: bool = True
+    """Train all runs in this process, one after the other: what they start from is made once."""
+
+
+PROGRAM = Program(
+    "applications.finetuning",
+    {
+        "train": Options,
+        "evaluate": EvaluateFinetuning,
+        "predict": PredictFinetuning,
+        "compare": CompareFinetuning,
+        "export": ExportOptions,
+    },
+    may_change=("num_draws", "significance"),
+    codec_options=("task", "weights", "max_length", "stride", "max_answer_length", "pretraining_steps"),
+)

@@ -1,0 +1,97 @@
+"""Texts as a pretrained transformer reads them: the pieces of its vocabulary, between its marks."""
+
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from applications.common.errors import InputError
+
+# Texts that are turned into tokens together.
+_TOGETHER = 2000
+
+
+class TextEncoder(tf.Module):
+    """Turns texts into token ids, [CLS] text [SEP], or [CLS] text [SEP] other text [SEP]; in a graph too.
+
+    Args:
+        tokenizer: A tokenizer of KerasHub, with `cls_token_id`, `sep_token_id` and `pad_token_id`.
+        max_length: Tokens of an example; of a pair the longer text loses tokens first.
+    """
+
+    def __init__(self, tokenizer, max_length):
+        super().__init__(name="text_encoder")
+        self._tokenizer = _Held(tokenizer)
+        self.max_length = max_length
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def pieces(self, texts):
+        """Return the ids of the pieces of texts, ragged (B, None) int32."""
+        # Outside of a graph KerasHub makes lists of them.
+        ids = self.tokenizer(texts)
+        return ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
+
+    @property
+    def tokenizer(self):
+        return self._tokenizer.value
+
+    def encode(self, firsts, seconds=None):
+        """Return ragged ids (B, None), the number of tokens before the second text (B,), and how many were cut (B,)."""
+        marks = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        segments = [self.pieces(texts) for texts in (firsts, seconds) if texts is not None]
+        room = self.max_length - 1 - len(segments)
+        before = sum(segment.row_lengths() for segment in segments)
+        if len(segments) == 1:
+            segments = [segments[0][:, :room]]
+        else:
+            # One token of each in turn, as long as there is room: the shorter one is whole.
+            first, second = (segment.row_lengths() for segment in segments)
+            half = room // 2
+            kept = tf.minimum(first, tf.maximum(room - second, room - half))
+            segments = [_cut(segments[0], kept), _cut(segments[1], tf.minimum(second, room - kept))]
+        ids, _ = tensorflow_text.combine_segments(segments, *marks)
+        cut = before - sum(segment.row_lengths() for segment in segments)
+        return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
+
+    def encode_all(self, firsts, seconds=None):
+        """Return the ids of many texts, a list of arrays; how many come before the second text; how many were cut."""
+        ids, num_first, cut = [], [], 0
+        for start in range(0, len(firsts), _TOGETHER):
+            rows = slice(start, start + _TOGETHER)
+            texts = [tf.constant(x[rows]) if x is not None else None for x in (firsts, seconds)]
+            some, before, lost = self.encode(*texts)
+            ids += [row.astype(np.int32) for row in np.split(some.flat_values.numpy(), some.row_splits.numpy()[1:-1])]
+            num_first.append(before.numpy())
+            cut += int(np.sum(lost.numpy() > 0))
+        return ids, np.concatenate(num_first), cut
+
+    def save(self, path):
+        """Write what `load` reads into a folder."""
+        path = pathlib.Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_to_preset(str(path))
+
+    @classmethod
+    def load(cls, path, max_length):
+        import keras_hub
+
+        try:
+            return cls(keras_hub.models.Tokenizer.from_preset(str(path)), max_length)
+        except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+            raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
+
+
+class _Held:
+    """Keeps an object of Keras out of a SavedModel: what it has in the graph are constants."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def _cut(ragged, lengths):
+    """Return the first tokens of each row."""
+    place = tf.ragged.range(ragged.row_lengths())
+    kept = place.flat_values < tf.gather(lengths, ragged.value_rowids())
+    return tf.ragged.boolean_mask(ragged, ragged.with_flat_values(kept))

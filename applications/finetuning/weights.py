@@ -1,0 +1,120 @@
+"""Pretrained transformers from folders: presets of KerasHub, and BERT from Hugging Face."""
+
+import json
+import pathlib
+import struct
+
+import keras
+
+from applications.common.errors import InputError
+
+ARCHITECTURES = ("bert", "albert")
+
+
+def tokenizer_of(path):
+    """Return the tokenizer of a folder."""
+    import keras_hub
+
+    _check(path)
+    return _read(path, lambda: keras_hub.models.Tokenizer.from_preset(str(path)))
+
+
+def backbone_of(path, load_weights=True, **options):
+    """Return the transformer of a folder.
+
+    Args:
+        path: Folder.
+        load_weights: Whether its weights are those of the folder.
+        **options: Values that take the place of those of its config.
+
+    Raises:
+        InputError: If it is of another architecture, or a tensor is missing or of another shape, which is named.
+    """
+    import keras_hub
+
+    _check(path)
+    # KerasHub knows its presets and those of Hugging Face, and needs no torch.
+    return _read(path, lambda: keras_hub.models.Backbone.from_preset(str(path), load_weights=load_weights, **options))
+
+
+def _read(path, function):
+    try:
+        return function()
+    except ImportError as error:
+        raise InputError(f'--weights: {path} needs another package: {error} pip install "keras_vattn[apps]"') from error
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise InputError(f"--weights: {path} cannot be read: {error}") from error
+
+
+def _check(path):
+    config = _json(pathlib.Path(path, "config.json"))
+    if "model_type" not in config:
+        name = config.get("registered_name") or config.get("class_name", "")
+        if not any(name.lower().endswith(f"{known}backbone") for known in ARCHITECTURES):
+            raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {name or 'no class name'}")
+        return
+    kind = config["model_type"]
+    if kind not in ARCHITECTURES:
+        raise InputError(f"--weights: {path}: expected a bert or albert. Received: {kind}")
+    if kind == "bert":
+        _check_tensors(path, config)
+
+
+def _check_tensors(path, config):
+    """Raise `InputError` for the first tensor of a BERT that is missing or has another shape than its config says."""
+    file = pathlib.Path(path, "model.safetensors")
+    found = shapes_of(file)
+    prefix = "bert." if any(name.startswith("bert.") for name in found) else ""
+    try:
+        expected = bert_shapes(config)
+    except KeyError as error:
+        raise InputError(f"--weights: {path}/config.json has no {error}.") from error
+    for name, shape in expected.items():
+        received = found.get(prefix + name)
+        if received != list(shape):
+            raise InputError(
+                f"--weights: {file}: {prefix}{name} should have shape {list(shape)} by config.json. "
+                f"Received: {'no such tensor' if received is None else received}"
+            )
+
+
+def bert_shapes(config):
+    """Return the shapes of the tensors of a BERT from Hugging Face, in the order of its layers."""
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    shapes = {
+        "embeddings.word_embeddings.weight": (config["vocab_size"], width),
+        "embeddings.position_embeddings.weight": (config["max_position_embeddings"], width),
+        "embeddings.token_type_embeddings.weight": (config.get("type_vocab_size", 2), width),
+    }
+    for layer in range(config["num_hidden_layers"]):
+        place = f"encoder.layer.{layer}"
+        for name in ("query", "key", "value"):
+            shapes[f"{place}.attention.self.{name}.weight"] = (width, width)
+            shapes[f"{place}.attention.self.{name}.bias"] = (width,)
+        shapes[f"{place}.attention.output.dense.weight"] = (width, width)
+        shapes[f"{place}.intermediate.dense.weight"] = (inner, width)
+        shapes[f"{place}.output.dense.weight"] = (width, inner)
+    return shapes
+
+
+def shapes_of(path):
+    """Return the shapes of the tensors in a .safetensors file, a dictionary."""
+    try:
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, 10**8)))
+    except (OSError, ValueError, struct.error) as error:
+        raise InputError(f"--weights: {path} cannot be read: {error}") from error
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
+
+def _json(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--weights: {path} cannot be read: {error}") from error
+
+
+def config_of(backbone):
+    """Return the config of a transformer as plain values, from which `keras.saving` makes it again."""
+    return keras.saving.serialize_keras_object(backbone)
