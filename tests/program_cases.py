@@ -15,6 +15,8 @@ from image_cases import array_of, caption_table, colored_images, question_table
 
 from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.common.command_line import main
+from applications.finetuning.options import PROGRAM as FINETUNING
+from applications.graphs.options import PROGRAM as GRAPHS
 from applications.nmt.options import PROGRAM as NMT
 from applications.ved.options import PROGRAM as VED
 from applications.vqa.options import PROGRAM as VQA
@@ -156,6 +158,8 @@ def words_of(values):
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple):
+            words += [f"--{flag}", *map(str, value)]
         else:
             words += [f"--{flag}", "none" if value is None else str(value)]
     return words
@@ -367,4 +371,69 @@ VRAE_CASE = Case(
     quality=("perplexity", "val_perplexity", "val_active_units", "val_mutual_information"),
     asked=("--mode", "reconstruct"),
 )
-CASES = {case.name: case for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE, VRAE_CASE)}
+# Three classes in a ring, the features of each node its class and its number.
+_NODES = [
+    (number, "abc"[number % 3], "train" if number < 12 else "valid" if number < 18 else "test") for number in range(24)
+]
+GRAPHS_CASE = Case(
+    program=GRAPHS,
+    options={
+        "units": 3,
+        "num_heads": 2,
+        "weibull_k": 5.0,
+        "prior_beta": 1.0,
+        "neighbors": (2, 2),
+        "batch_size": 4,
+        "num_draws": 2,
+        "early_stopping": None,
+        "tensorboard": True,
+        "jit": False,
+        "epochs": 2,
+    },
+    steps=3,
+    data={
+        "edges": "source,target\n" + "".join(f"n{i},n{(i + 3) % 24}\nn{i},n{(i + 1) % 24}\n" for i, _, _ in _NODES),
+        "nodes": "node,label,split,first,second,third\n"
+        + "".join(f"n{i},{label},{part},{i % 3 == 0:d},{i % 3 == 1:d},{i / 24}\n" for i, label, part in _NODES),
+    },
+    evaluated={
+        "edges": "x,y\ny,z\nz,x\n",
+        "nodes": "node,label,first,second,third\nx,a,1,0,0\ny,b,0,1,0\nz,,0,0,1\n",
+    },
+    lines=("n3", "n4", "n23"),
+    unreadable=(b"n3\nn99\n", "standard input:2: there is no node n99"),
+    other_codec=("row_normalize", False),
+    other_start="gat",
+    answers=("codec.json", "nodes.txt", "uncertainty.png"),
+    outputs=("nodes",),
+    quality=("val_nll", "val_accuracy", "val_best", "val_better"),
+)
+FINETUNING_CASE = Case(
+    program=FINETUNING,
+    options={
+        "valid_fraction": 0.25,
+        "max_length": 16,
+        "pretraining_steps": 2,
+        "batch_size": 8,
+        "epochs": 2,
+        "warmup_steps": 1,
+        "num_draws": 2,
+    },
+    steps=4,
+    data={
+        "train": "text\tlabel\n" + "".join(f"{english}\t{'ball' in english}\n" for _, english in PAIRS),
+        "test": "text\tlabel\n" + "".join(f"{english}\t{'ball' in english}\n" for _, english in PAIRS[::7]),
+    },
+    evaluated={"data": "text\tlabel\n" + "".join(f"{english}\t{'ball' in english}\n" for _, english in PAIRS[3:8])},
+    lines=("the dog has seen the ball", "my friend", "the zebra"),
+    unreadable=(b"fine\none\ttwo\n", "standard input:2: expected a text. Received: 2 columns"),
+    other_codec=("max_length", 12),
+    other_start="deterministic",
+    answers=("answers.txt", "labels.json"),
+    outputs=("answers",),
+    quality=("accuracy", "val_accuracy"),
+)
+CASES = {
+    case.name: case
+    for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE, VRAE_CASE, GRAPHS_CASE, FINETUNING_CASE)
+}

@@ -31,8 +31,8 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
-    """Return the norms of the gradients of the log-likelihood and of the KL as the loss has it, of one batch as in
-    training.
+    """Return the norms of the gradients of the log-likelihood of one batch as in training, and of the KL as the loss
+    has it after annealing.
 
     Args:
         model: A `keras.Model`.
@@ -45,6 +45,8 @@ def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
     noise = ModelNoise(model, dropout=True).drawn_from(random.as_seed(0)) if draws else contextlib.nullcontext()
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
+        # A model that was read from a file has forgotten how far annealing had come.
+        model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     found = {}
     for name, value in (("likelihood", likelihood), ("kl", divergence)):

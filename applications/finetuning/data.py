@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.finetuning import spans
+from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
-from applications.text import python_topics
 from applications.text.readers import read_lines
 
 # What a codec is saved in, beside the folder of its encoder.
@@ -50,7 +49,7 @@ def load(options):
     """Return the parts that the options describe, a dictionary of `Texts` or `spans.Questions`."""
     given = options.texts
     if given.train is None:
-        return embedded()
+        return embedded_parts()
     parts = {name: read(getattr(given, name), given) for name in ("train", "valid", "test") if getattr(given, name)}
     order = np.random.default_rng(given.split_seed).permutation(len(parts["train"]))
     held_out = 0
@@ -137,21 +136,10 @@ def _columns(path, rows, task, given):
     raise InputError(f"{path}:1: expected a header with the column {missing}. Received: {', '.join(head)[:80]}")
 
 
-def embedded():
-    """Return sentences of Python's documentation, half of them with two words exchanged: a task like CoLA's."""
-    generator = np.random.default_rng(0)
-    sentences = [sentence for of_topic in python_topics.topics().values() for sentence in of_topic]
-    sentences = [sentence for sentence in sentences if 6 <= len(sentence.split()) <= 25]
-    found = Texts([], None, [])
-    for row in generator.permutation(len(sentences)):
-        words = sentences[row].split()
-        if len(found) % 2:
-            first, second = generator.choice(np.arange(1, len(words) - 1), 2, replace=False)
-            if words[first].lower() == words[second].lower():
-                continue
-            words[first], words[second] = words[second], words[first]
-        found.firsts.append(" ".join(words))
-        found.labels.append("exchanged" if len(found) % 2 == 0 else "in order")
+def embedded_parts():
+    """Return sentences of the standard library and the packages that they document."""
+    sentences, packages = embedded.labelled()
+    found = Texts(sentences, None, packages)
     tenth = len(found) // 10
     cuts = {"test": (0, 2 * tenth), "valid": (2 * tenth, 3 * tenth), "train": (3 * tenth, len(found))}
     return {name: found.rows(range(*cuts[name])) for name in ("train", "valid", "test")}

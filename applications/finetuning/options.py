@@ -83,7 +83,7 @@ Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, whether a sentence of Python's documentation is in order"""
+    """Texts; without files, which package of Python's standard library a sentence documents"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """One of GLUE's tasks or SQuAD, whose layout the files have; classes or score for files of your own, with the
@@ -171,7 +171,7 @@ class ReportOptions:
 
 @dataclasses.dataclass
 class Options:
-    """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's documentation."""
+    """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
 
     model: Literal[tuple(MODELS)] = "bam_wc"
     """deterministic, or with attention that is drawn: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""

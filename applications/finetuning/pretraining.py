@@ -1,48 +1,27 @@
 """A tiny BERT, pretrained on masked words of text that comes with Python, so that fine-tuning starts from something."""
 
-import ast
 import functools
-import pathlib
-import re
-import sysconfig
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from applications.finetuning.data import padded
+from applications.finetuning.embedded import sentences
 from applications.finetuning.tokens import TextEncoder
-from applications.text import python_topics
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 4000
 LENGTH, BATCH, SHARE = 48, 32, 0.15
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-
-
-@functools.cache
-def texts():
-    """Return sentences of the documentation: of its topics, and of the modules of the standard library."""
-    found = [sentence for of_topic in python_topics.topics().values() for sentence in of_topic]
-    for path in sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
-        try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError, OSError):
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                said = " ".join((ast.get_docstring(node) or "").split())
-                found += [each for each in _SENTENCE.split(said) if 5 <= len(each.split()) <= 40 and ">>>" not in each]
-    return list(dict.fromkeys(found))
 
 
 @functools.cache
 def tokenizer():
-    """Return a WordPiece tokenizer whose vocabulary is the most frequent words and parts of words of the texts."""
+    """Return a WordPiece tokenizer whose vocabulary is the most frequent words and parts of words."""
     import keras_hub
 
-    dataset = tf.data.Dataset.from_tensor_slices(texts()).batch(256)
+    dataset = tf.data.Dataset.from_tensor_slices(sentences()).batch(256)
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
@@ -69,13 +48,15 @@ def pretrained_weights(num_steps, seed):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     rate = keras.optimizers.schedules.CosineDecay(0.0, num_steps, warmup_target=2e-3, warmup_steps=num_steps // 10)
     model.compile(keras.optimizers.AdamW(rate, weight_decay=0.01, clipnorm=1.0), loss)
-    history = model.fit(masked_batches(encoder, seed), epochs=10, steps_per_epoch=max(1, num_steps // 10), verbose=0)
+    history = model.fit(
+        masked_batches(encoder, seed), epochs=10, steps_per_epoch=max(1, num_steps // 10), verbose=0, shuffle=False
+    )
     return backbone.get_weights(), float(history.history["loss"][-1])
 
 
 def masked_batches(encoder, seed):
     """Return batches without an end: of one in seven tokens, most are masked; what they were is the target."""
-    ids, _, _ = encoder.encode_all(texts())
+    ids, _, _ = encoder.encode_all(sentences())
     ragged = tf.ragged.constant(ids, dtype=tf.int32, row_splits_dtype="int64")
     known, mask = encoder.tokenizer.vocabulary_size(), encoder.tokenizer.mask_token_id
 

@@ -1,5 +1,7 @@
 """The classification of the nodes of a graph as a program."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -29,6 +31,15 @@ class Graphs(Application):
     def codec(self, options, parts):
         graph = parts["train"].graph
         return {"classes": graph.classes, "width": graph.features.shape[1]}
+
+    def encode(self, options, codec, part, training=False):
+        return data.fitted(part, codec)
+
+    def read_other(self, options, evaluation):
+        if evaluation.npz is None and evaluation.nodes is None:
+            return None
+        files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
+        return data.load_other(dataclasses.replace(options.graph, planetoid=None, **files))
 
     def build(self, options, codec):
         return model.build(options, codec["width"], len(codec["classes"]))

@@ -6,6 +6,7 @@ Shapes: N nodes, D features, E edges, M nodes of a part.
 import csv
 import dataclasses
 import functools
+import io
 import zipfile
 
 import numpy as np
@@ -15,6 +16,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.graphs.planetoid import read_planetoid
 from applications.graphs.sampling import sampled_batches
+from applications.text.readers import read_lines
 
 PARTS = ("train", "valid", "test")
 
@@ -83,6 +85,10 @@ class Part:
         if first_epoch is not None and options.sampling.neighbors:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
+        if options.sampling.neighbors:
+            # The model that is trained asks which of them are padding.
+            ends = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
+            inputs |= {name: tf.fill((count,), True) for name, count in ends.items()}
         batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
         return batch if first_epoch is None else batch.repeat()
 
@@ -90,27 +96,55 @@ class Part:
 def load(options):
     """Return the parts of the graph that the options describe, a dictionary of `Part`."""
     given = options.graph
+    place, graph, splits = read_graph(given)
+    splits = _drawn_splits(given, graph) if splits is None else splits
+    return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in _checked(place, graph, splits).items()}
+
+
+def load_other(given):
+    """Return all labelled nodes of the graph that `GraphOptions` name, a `Part`."""
+    _, graph, _ = read_graph(given)
+    return Part(graph, np.flatnonzero(graph.labels >= 0).astype(np.int32))
+
+
+def fitted(part, codec):
+    """Return a part whose labels are numbered as those of the codec; `InputError` where it has others."""
+    graph, known = part.graph, {name: number for number, name in enumerate(codec["classes"])}
+    if graph.features.shape[1] != codec["width"]:
+        raise InputError(f"the graph has {graph.features.shape[1]} features; the model reads {codec['width']}.")
+    unknown = [name for name in graph.classes if name not in known]
+    if unknown:
+        raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(codec['classes'])}.")
+    if graph.classes == codec["classes"]:
+        return part
+    numbers = np.array([*(known[name] for name in graph.classes), -1], np.int32)
+    return Part(dataclasses.replace(graph, labels=numbers[graph.labels], classes=codec["classes"]), part.nodes)
+
+
+def read_graph(given):
+    """Return the name of the file for errors, the `Graph` that the options describe, and splits or `None`."""
+    names, number = None, lambda labels: [str(each) for each in range(labels.max() + 1)]
     if given.planetoid is not None:
         place = given.planetoid
-        features, labels, edges, splits = read_planetoid(given.planetoid)
-        graph = _graph(given, place, features, edges, labels, [str(each) for each in range(labels.max() + 1)])
-        # An edge stands in the lists of both its ends.
-        graph.listed //= 2
+        features, labels, edges, splits = read_planetoid(place)
+        classes = number(labels)
     elif given.npz is not None:
         place = given.npz
-        features, labels, edges, splits = read_npz(given.npz)
-        graph = _graph(given, place, features, edges, labels, [str(each) for each in range(labels.max() + 1)])
+        features, labels, edges, splits = read_npz(place)
+        classes = number(labels)
     elif given.nodes is not None:
         place = given.nodes
-        names, features, labels, classes, splits = read_nodes(given.nodes)
-        edges = read_edges(given.edges, {name: number for number, name in enumerate(names)})
-        graph = _graph(given, given.edges, features, edges, labels, classes, names)
+        names, features, labels, classes, splits = read_nodes(place)
+        edges = read_edges(given.edges, {name: row for row, name in enumerate(names)})
     else:
         place = "the digits"
         features, edges, labels, splits = digits(given.num_neighbors)
-        graph = _graph(given, place, features, edges, labels, [str(each) for each in range(10)])
-    splits = _drawn_splits(given, graph) if splits is None else splits
-    return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in _checked(place, graph, splits).items()}
+        classes = number(labels)
+    graph = _graph(given, place, features, edges, labels, classes, names)
+    if given.planetoid is not None:
+        # An edge stands in the lists of both its ends.
+        graph.listed //= 2
+    return place, graph, splits
 
 
 def digits(num_neighbors):
@@ -133,8 +167,6 @@ def _graph(given, place, features, edges, labels, classes, names=None):
         raise InputError(f"{place}: node {name} has a feature that is no finite number.")
     if len(labels) != count:
         raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
-    if len(classes) < 2:
-        raise InputError(f"{place}: expected labels of 2 classes at least. Received: {len(classes)}")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
     if wrong.size:
         source, target = edges[wrong[0]]
@@ -152,6 +184,8 @@ def _graph(given, place, features, edges, labels, classes, names=None):
 
 def _drawn_splits(given, graph):
     """Return splits like those of Planetoid: so many training nodes of each class, and so many others."""
+    if len(graph.classes) < 2:
+        raise InputError(f"--train-per-class: the labels are of {len(graph.classes)} classes; 2 at least are needed.")
     generator = np.random.default_rng(given.split_seed)
     known = generator.permutation(np.flatnonzero(graph.labels >= 0))
     train = [known[graph.labels[known] == each][: given.train_per_class] for each in range(len(graph.classes))]
@@ -290,9 +324,8 @@ def read_edges(path, numbers):
 
 def _rows(path):
     """Return the lines of a CSV that are not empty, each its number and its cells."""
+    reader = csv.reader(io.StringIO("\n".join(read_lines(path))))
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            return [(reader.line_num, row) for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV: {error}") from error
+        return [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: cannot be read as a CSV: {error}") from error

@@ -24,7 +24,7 @@ def evaluate(run, part, num_draws=None):
         "num_nodes": len(labels),
         "accuracy": float(np.mean(probabilities.argmax(axis=1) == labels)),
         **uncertainty.calibration(probabilities[None], labels),
-        "gradients": gradient_norms(run),
+        "gradients": gradient_norms(run, part),
         "attention": attention_statistics(run, part.graph),
     }
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
@@ -73,11 +73,8 @@ def draws_of(run, part, num_draws, **options):
     return tf.nn.softmax(tf.cast(draws, "float32")).numpy()
 
 
-def gradient_norms(run):
-    """Return the norms of the gradients of the log-likelihood and of the KL in a step on the whole graph."""
-    part = run.data.get("train")
-    if part is None:
-        return None
+def gradient_norms(run, part):
+    """Return the norms of the gradients of the log-likelihood of a part and of the KL, in a step on the whole graph."""
     labels = tf.constant(part.labels)
 
     def log_likelihood(logits):

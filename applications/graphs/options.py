@@ -104,6 +104,15 @@ Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >
 Planetoid = Annotated[str, Bound(f"needs the files PREFIX.{', .'.join(PLANETOID_FILES)}", _has_planetoid_files)]
 
 
+def check_sources(options, names):
+    """Raise `InputError` unless the files are of one graph."""
+    if (options.nodes is None) != (options.edges is None):
+        raise InputError("--nodes and --edges belong together; one of them is missing.")
+    given = [name for name in names if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"--{given[1]}: the graph is that of --{given[0]}; leave out one of the two.")
+
+
 @dataclasses.dataclass
 class GraphOptions:
     """Graph; without files, a graph of neighbours of scikit-learn's digits"""
@@ -134,11 +143,7 @@ class GraphOptions:
     """Digits that a digit has an edge to, in the embedded graph."""
 
     def check(self):
-        if (self.nodes is None) != (self.edges is None):
-            raise InputError("--nodes and --edges belong together; one of them is missing.")
-        given = [name for name in ("planetoid", "npz", "nodes") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise InputError(f"--{given[1]}: the graph is that of --{given[0]}; leave out one of the two.")
+        check_sources(self, ("planetoid", "npz", "nodes"))
 
 
 @dataclasses.dataclass
@@ -163,7 +168,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none for the value that the paper has for the model and --published"""
+    """Attention; none for the value that the paper has for the model and the data set"""
 
     published: Literal[tuple(PUBLISHED)] = "cora"
     """Whose published values the models take."""
@@ -239,10 +244,19 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateGraphs(EvaluateOptions):
-    """Report on a part of the nodes of a run's graph."""
+    """Report on a part of the nodes of a run's graph, or on all labelled nodes of another graph."""
 
+    npz: File | None = None
+    """Another graph of the same features and classes, as `train --npz` reads it."""
+    nodes: File | None = None
+    """The same as `train --nodes` reads it."""
+    edges: File | None = None
+    """Its edges."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
+
+    def check(self):
+        check_sources(self, ("npz", "nodes"))
 
 
 @dataclasses.dataclass
@@ -276,5 +290,5 @@ PROGRAM = Program(
         "export": ExportOptions,
     },
     may_change=("num_draws", "significance"),
-    codec_options=("planetoid", "npz", "nodes", "edges", "row_normalize"),
+    codec_options=("row_normalize",),
 )

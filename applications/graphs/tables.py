@@ -28,14 +28,10 @@ COLUMNS = (
     Column("PAvPU, both", f"{_OF_DRAWS}.both.pavpu"),
     Column("sd of the weights", deviation, differs=False),
     Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
-    Column("gradient of the KL", lambda record: _tiny(record["report"]["gradients"]), differs=False),
+    Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
     Column("epochs", "epochs", 0, differs=False),
     Column("s", "train_seconds", 1, differs=False),
 )
-
-
-def _tiny(gradients):
-    return gradients and f"{gradients['kl']:.1e}"
 
 
 def fan(comparison):
