@@ -68,6 +68,7 @@ class Case:
         outputs: Text files that `evaluate` writes too.
         quality: Columns of the history that the program adds.
         asked: Words of `generate` or `predict` that have it answer inputs, beside the run.
+        width: One of `options` that says how wide the model is.
     """
 
     program: object
@@ -83,6 +84,7 @@ class Case:
     outputs: tuple
     quality: tuple
     asked: tuple = ()
+    width: str = "units"
 
     @property
     def name(self):
@@ -317,6 +319,7 @@ CAPTIONING_CASE = Case(
         "units": 8,
         "attention_units": 5,
         "prior_hidden_units": 3,
+        "schedule": "constant",
         "valid_fraction": 0.2,
         "batch_size": 8,
         "num_beams": 2,
@@ -414,6 +417,8 @@ FINETUNING_CASE = Case(
         "valid_fraction": 0.25,
         "max_length": 16,
         "pretraining_steps": 2,
+        "prior_hidden_units": 3,
+        "schedule": "constant",
         "batch_size": 8,
         "epochs": 2,
         "warmup_steps": 1,
@@ -429,9 +434,10 @@ FINETUNING_CASE = Case(
     unreadable=(b"fine\none\ttwo\n", "standard input:2: expected a text. Received: 2 columns"),
     other_codec=("max_length", 12),
     other_start="deterministic",
-    answers=("answers.txt", "labels.json"),
+    answers=("answers.txt", "labels.json", "tokenizer"),
     outputs=("answers",),
     quality=("accuracy", "val_accuracy"),
+    width="prior_hidden_units",
 )
 CASES = {
     case.name: case

@@ -56,8 +56,9 @@ class Finetuning(Application):
     def initialize(self, run):
         given = run.options.backbone
         if given.weights is None:
-            weights, loss = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
-            print(f"pretrained on masked words: {loss:.2f} nats a word", flush=True)
+            weights, losses = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
+            found = f"{losses['words']:.2f} nats a masked word, {losses['pair']:.2f} a pair of sentences"
+            print(f"pretrained: {found}", flush=True)
             # Whatever it has drawn, what follows is that of the seed.
             keras.utils.set_random_seed(run.options.run.seed)
         else:

@@ -43,10 +43,11 @@ def _is_prose(sentence):
     return MIN_WORDS <= len(sentence.split()) <= MAX_WORDS and ">>>" not in sentence
 
 
-def sentences():
-    """Return all sentences, those of the documentation's topics too, to pretrain on."""
-    topics = [sentence for of_topic in python_topics.topics().values() for sentence in of_topic]
-    return list(dict.fromkeys([*topics, *(each for of_module in docstrings().values() for each in of_module)]))
+def pages():
+    """Return what there is to pretrain on: lists of sentences that stand together, each of two at least, of the
+    documentation's topics and of modules; without the packages of the task."""
+    found = [*python_topics.topics().values(), *(each for name, each in docstrings().items() if name not in PACKAGES)]
+    return [sentences for sentences in found if len(sentences) > 1]
 
 
 def labelled():

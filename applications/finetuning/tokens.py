@@ -3,12 +3,14 @@
 import json
 import pathlib
 
+import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
 
+_CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
 _TOGETHER = 2000
 
@@ -29,8 +31,10 @@ class TextEncoder(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def pieces(self, texts):
         """Return the ids of the pieces of texts, ragged (B, None) int32."""
-        # Outside of a graph KerasHub makes lists of them.
         ids = self.tokenizer(texts)
+        if isinstance(ids, list):
+            # KerasHub makes lists of them outside of a graph.
+            return tf.ragged.constant(ids, dtype=tf.int32, ragged_rank=1, row_splits_dtype="int64")
         return ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
 
     @property
@@ -71,16 +75,21 @@ class TextEncoder(tf.Module):
         """Write what `load` reads into a folder."""
         path = pathlib.Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        self.tokenizer.save_to_preset(str(path))
+        config = keras.saving.serialize_keras_object(self.tokenizer)
+        (path / _CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
+        self.tokenizer.save_assets(str(path))
 
     @classmethod
     def load(cls, path, max_length):
-        import keras_hub
+        import keras_hub  # noqa: F401 - it registers its tokenizers
 
         try:
-            return cls(keras_hub.models.Tokenizer.from_preset(str(path)), max_length)
-        except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+            config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+            tokenizer = keras.saving.deserialize_keras_object(config)
+            tokenizer.load_assets(str(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
+        return cls(tokenizer, max_length)
 
 
 class _Held:

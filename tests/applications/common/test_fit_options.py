@@ -268,7 +268,7 @@ def test_a_run_that_none_starts_from(case, copied, tmp_path):
     """Another size, another codec, and a run that has not been trained to its end."""
     option, value = case.other_codec
     for changes, message in (
-        ({"units": 9}, f"--start-from: {copied} is another model: "),
+        ({case.width: 9}, f"--start-from: {copied} is another model: "),
         ({option: value}, f"--start-from: {copied} is another model: {option} differ."),
         ({"start_from": str(tmp_path)}, f"{tmp_path} is not the folder of a run"),
     ):

@@ -153,9 +153,9 @@ def test_a_run_is_not_begun_twice(case, trained):
 
 def test_a_resumed_run_has_no_other_options(case, trained):
     before = (trained / "config.yaml").read_bytes()
-    words = ["train", "--resume", "--out", trained, "--units", 9, "--seed", 3]
-    units = case.options["units"]
-    message = f"seed: 0 in the folder, 3 asked for; units: {units} in the folder, 9 asked for"
+    width = case.width
+    words = ["train", "--resume", "--out", trained, f"--{width.replace('_', '-')}", 9, "--seed", 3]
+    message = f"seed: 0 in the folder, 3 asked for; {width}: {case.options[width]} in the folder, 9 asked for"
     case.fails(message, *words)
     case.fails("--epochs: the run has 2 epochs already. Received: 1", *words[:4], "--epochs", 1)
     assert (trained / "config.yaml").read_bytes() == before
