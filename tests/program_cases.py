@@ -319,7 +319,6 @@ CAPTIONING_CASE = Case(
         "units": 8,
         "attention_units": 5,
         "prior_hidden_units": 3,
-        "schedule": "constant",
         "valid_fraction": 0.2,
         "batch_size": 8,
         "num_beams": 2,

@@ -14,7 +14,7 @@ from applications.finetuning.tokens import TextEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 4000
-LENGTH, BATCH, SHARE = 64, 32, 0.15
+LENGTH, BATCH, SHARE, LEARNING_RATE = 64, 32, 0.15, 5e-4
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}
 
 
@@ -27,14 +27,15 @@ def tokenizer():
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
-    return keras_hub.models.BertTokenizer(vocabulary, lowercase=True)
+    # A file of one piece a line has no place for white space.
+    return keras_hub.models.BertTokenizer([piece for piece in vocabulary if piece.strip()], lowercase=True)
 
 
 def new_backbone(dropout=0.0):
     """Return the transformer, its weights random."""
     import keras_hub
 
-    return keras_hub.models.BertBackbone(tokenizer().vocabulary_size(), dropout=dropout, **SIZES)
+    return keras_hub.models.BertBackbone(tokenizer().vocabulary_size(), dropout=dropout, name="backbone", **SIZES)
 
 
 @functools.cache
@@ -46,10 +47,12 @@ def pretrained_weights(num_steps, seed):
     outputs = backbone.output
     hidden = keras.layers.Dense(SIZES["hidden_dim"], "gelu")(outputs["sequence_output"])
     hidden = keras.layers.LayerNormalization()(hidden)
-    words = backbone.token_embedding(hidden, reverse=True)
+    words = Frequencies(token_counts(encoder), name="words")(backbone.token_embedding(hidden, reverse=True))
     pair = keras.layers.Dense(1)(outputs["pooled_output"])
     model = keras.Model(backbone.input, {"words": words, "pair": pair})
-    rate = keras.optimizers.schedules.CosineDecay(0.0, num_steps, warmup_target=2e-3, warmup_steps=num_steps // 10)
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, num_steps, warmup_target=LEARNING_RATE, warmup_steps=num_steps // 10
+    )
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         {
@@ -62,6 +65,30 @@ def pretrained_weights(num_steps, seed):
         masked_batches(encoder, seed), epochs=10, steps_per_epoch=tenth, verbose=0, shuffle=False
     ).history
     return backbone.get_weights(), {name: history[f"{name}_loss"][-1] for name in ("words", "pair")}
+
+
+class Frequencies(keras.layers.Layer):
+    """Adds a bias to logits, at first the logarithm of how frequent words are: with it the vectors of words have to say
+    from the beginning what depends on a sentence, and not how frequent they are."""
+
+    def __init__(self, counts, **kwargs):
+        super().__init__(**kwargs)
+        self.counts = counts
+
+    def build(self, shape):
+        logarithms = np.log((self.counts + 1.0) / np.sum(self.counts + 1.0))
+        self.bias = self.add_weight(
+            name="bias", shape=(shape[-1],), initializer=lambda shape, dtype: keras.ops.cast(logarithms, dtype)
+        )
+
+    def call(self, logits):
+        return logits + self.bias
+
+
+def token_counts(encoder):
+    """Return how often each token stands on the pages."""
+    ids, _, _ = encoder.encode_all([sentence for page in pages() for sentence in page])
+    return np.bincount(np.concatenate(ids), minlength=encoder.tokenizer.vocabulary_size())
 
 
 def masked_batches(encoder, seed):

@@ -34,7 +34,10 @@ def backbone_of(path, load_weights=True, **options):
 
     _check(path)
     # KerasHub knows its presets and those of Hugging Face, and needs no torch.
-    return _read(path, lambda: keras_hub.models.Backbone.from_preset(str(path), load_weights=load_weights, **options))
+    return _read(
+        path,
+        lambda: keras_hub.models.Backbone.from_preset(str(path), load_weights=load_weights, name="backbone", **options),
+    )
 
 
 def _read(path, function):

@@ -1,0 +1,255 @@
+"""Graphs from files: Planetoid's pickles, archives, tables; what is wrong with them; splits; drawn neighbours."""
+
+import collections
+import gzip
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from application_cases import changed
+from graphs_cases import options_of
+
+from applications.common.errors import InputError
+from applications.graphs import data, planetoid, sampling
+from applications.graphs.application import APPLICATION
+
+FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
+LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
+EDGES = np.array([[0, 1], [1, 2], [2, 0], [3, 3], [4, 5], [5, 4], [0, 1]])
+ARCHIVE = {"features": FEATURES, "labels": LABELS, "edges": EDGES}
+SPLITS = {"train_idx": np.array([0, 1, 2]), "val_idx": np.array([3, 4]), "test_idx": np.array([5, 6])}
+
+
+def options(**values):
+    return changed(APPLICATION.program.default, **{"train_per_class": 1, "num_valid": 2, "num_test": 2, **values})
+
+
+def archive(folder, **changes):
+    path = str(folder / "graph.npz")
+    np.savez(path, **{name: x for name, x in {**ARCHIVE, **SPLITS, **changes}.items() if x is not None})
+    return path
+
+
+def write_planetoid(folder, missing=True, **changes):
+    """Five known nodes and the test nodes 5, 6 and 8: number 7 is missing, as some are from Citeseer."""
+    one_hot = np.eye(3)
+    test = np.array([[8], [5], [6]]) if missing else np.array([[7], [5], [6]])
+    graph = collections.defaultdict(list, {0: [1, 1, 2], 1: [0, 0], 2: [0], 5: [5], 6: [int(test[0, 0])]})
+    parts = {
+        "x": scipy.sparse.csr_matrix(FEATURES[:2]),
+        "y": one_hot[[0, 1]],
+        "tx": scipy.sparse.csr_matrix(FEATURES[4:]),
+        "ty": one_hot[[2, 0, 1]],
+        "allx": scipy.sparse.csr_matrix(np.concatenate([FEATURES[:4], FEATURES[:1]])),
+        "ally": one_hot[[0, 1, 2, 0, 1]],
+        "graph": graph,
+        **changes,
+    }
+    for name, part in parts.items():
+        # As the files are: protocol 2, one of them compressed.
+        content = pickle.dumps(part, protocol=2)
+        (folder / f"ind.tiny.{name}").write_bytes(gzip.compress(content) if name == "allx" else content)
+    (folder / "ind.tiny.test.index").write_text("".join(f"{row}\n" for row in test[:, 0]))
+    return str(folder / "ind.tiny")
+
+
+def test_planetoid(tmp_path):
+    features, labels, edges, splits = planetoid.read_planetoid(write_planetoid(tmp_path))
+    features = features.toarray()
+    assert features.shape == (9, 4)
+    np.testing.assert_array_equal(features[[8, 5, 6]], FEATURES[4:])
+    np.testing.assert_array_equal(features[:5], FEATURES[[0, 1, 2, 3, 0]])
+    assert (features[7] == 0).all()
+    assert labels.tolist() == [0, 1, 2, 0, 1, 0, 1, -1, 2]
+    assert edges.tolist() == [[1, 0], [1, 0], [2, 0], [0, 1], [0, 1], [0, 2], [5, 5], [8, 6]]
+    assert {name: nodes.tolist() for name, nodes in splits.items()} == {
+        "train": [0, 1],
+        "valid": [2, 3, 4],
+        "test": [5, 6, 8],
+    }
+
+
+def test_statistics_of_planetoid(tmp_path):
+    parts = data.load(options(planetoid=write_planetoid(tmp_path)))
+    report = parts["test"].report
+    # Both directions of three edges; a self-loop and one that is listed twice are left out.
+    assert (report["nodes"], report["of the graph"], report["edges listed"], report["edges"]) == (3, 9, 4, 6)
+    assert (report["features"], report["classes"], report["isolated nodes"]) == (4, 3, 4)
+    np.testing.assert_allclose(parts["test"].graph.features.sum(axis=1)[[0, 7, 8]], [1.0, 0.0, 1.0], rtol=1e-6)
+
+
+class Foreign:
+    def __reduce__(self):
+        return print, ("never",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": Foreign()}, r"ind\.tiny\.y: holds a (builtins|__builtin__)\.print, and only arrays"),
+        ({"graph": {0: [collections.OrderedDict()]}}, "collections.OrderedDict"),
+        ({"x": FEATURES[:2]}, r"ind\.tiny\.x: expected a sparse matrix. Received: ndarray"),
+        ({"ty": np.ones(3)}, r"ind\.tiny\.ty: expected an array of one-hot rows"),
+        ({"graph": [[1]]}, r"ind\.tiny\.graph: expected a dictionary of lists. Received: list"),
+        ({"ally": np.eye(3)}, "expected as many rows as .*allx has, 5. Received: 3"),
+        ({"tx": scipy.sparse.csr_matrix(FEATURES[4:, :3])}, r"ind\.tiny\.tx: expected as many features"),
+    ],
+)
+def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
+    prefix = write_planetoid(tmp_path, **changes)
+    with pytest.raises(InputError, match=message):
+        planetoid.read_planetoid(prefix)
+    assert "never" not in capsys.readouterr().out
+
+
+def test_a_damaged_pickle_and_a_wrong_index(tmp_path):
+    prefix = write_planetoid(tmp_path)
+    (tmp_path / "ind.tiny.test.index").write_text("5\n6\n4\n")
+    with pytest.raises(InputError, match=r"test\.index: expected 3 different numbers, none below 5"):
+        planetoid.read_planetoid(prefix)
+    (tmp_path / "ind.tiny.test.index").write_text("five\n")
+    with pytest.raises(InputError, match=r"test\.index: expected a number a line"):
+        planetoid.read_planetoid(prefix)
+    (tmp_path / "ind.tiny.graph").write_bytes(b"\x80\x02]")
+    with pytest.raises(InputError, match=r"ind\.tiny\.graph cannot be read as a pickle"):
+        planetoid.read_planetoid(prefix)
+
+
+def test_an_archive(tmp_path):
+    sparse = scipy.sparse.csr_matrix(FEATURES)
+    changes = {
+        "features": None,
+        "feat_data": sparse.data,
+        "feat_indices": sparse.indices,
+        "feat_indptr": sparse.indptr,
+        "feat_shape": np.array(sparse.shape),
+    }
+    dense = data.load(options(npz=archive(tmp_path)))
+    compressed = data.load(options(npz=archive(tmp_path, **changes)))
+    for name in ("train", "valid", "test"):
+        np.testing.assert_array_equal(dense[name].nodes, SPLITS[{"valid": "val_idx"}.get(name, f"{name}_idx")])
+        np.testing.assert_array_equal(dense[name].graph.features, compressed[name].graph.features)
+    undirected = [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [4, 5], [5, 4]]
+    assert dense["train"].graph.edges.tolist() == undirected
+    directed = data.load(options(npz=archive(tmp_path), directed=True))["train"].graph.edges
+    assert directed.tolist() == [[0, 1], [1, 2], [2, 0], [4, 5], [5, 4]]
+    raw = data.load(options(npz=archive(tmp_path), row_normalize=False))["train"].graph.features
+    np.testing.assert_array_equal(raw, FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, "has no feat_data"),
+        ({"edges": None}, "has no edges. Received: features, labels"),
+        ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7, leads to a node that there is not; there are 7"),
+        ({"edges": np.array([[0, 1], [-1, 2]])}, "edge 1, -1 to 2, leads to a node"),
+        ({"edges": EDGES.T}, r"edges: expected integers \(E, 2\)"),
+        ({"edges": EDGES * 1.0}, "edges: expected integers"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2 has a feature that is no finite number"),
+        ({"features": FEATURES[0]}, "features: expected numbers"),
+        ({"labels": LABELS - 2}, "labels: expected integers .* from -1 on"),
+        ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
+        ({"train_idx": np.array([0, 7])}, "the part train has the node 7; there are 7"),
+        ({"val_idx": np.array([3, 2])}, "the part valid has the node 2, and so has the part train"),
+        ({"test_idx": np.array([5, 5])}, "the part test has the node 5, twice"),
+        ({"val_idx": None}, "has a part train and test, and none for valid"),
+        ({"val_idx": np.array([3.0])}, r"val_idx: expected integers \(M,\)"),
+        (
+            {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
+            "part valid has no node with a label",
+        ),
+        ({"features": np.array([object()])}, "cannot be read as a NumPy archive of plain arrays"),
+    ],
+)
+def test_what_is_wrong_with_archives(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        data.load(options(npz=archive(tmp_path, **changes)))
+
+
+def test_tables(tmp_path):
+    parts = data.load(options_of(tmp_path))
+    graph = parts["train"].graph
+    assert [len(parts[name].nodes) for name in ("train", "valid", "test")] == [12, 6, 6]
+    assert graph.classes == ["a", "b", "c"] and graph.name(3) == "n3"
+    assert graph.labels.tolist() == [number % 3 for number in range(24)]
+    assert len(graph.edges) == 2 * 48
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("nodes", "node,class,f\na,x,1\n", r"nodes.txt:1: expected a header with node, label"),
+        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: the node a stands in line 2 already"),
+        ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: a feature is no number"),
+        ("nodes", "node,label,f\na,x\n", "nodes.txt:2: expected 3 columns. Received: 2"),
+        ("nodes", "node,label,split,f\na,x,dev,1\n", "nodes.txt:2: split: expected train, valid, test or nothing"),
+        ("nodes", "node,label\na,x\n", "expected nodes with a feature at least"),
+        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: there is no node n0"),
+        ("edges", "n0,n1,n2\n", "edges.txt:1: expected a source and a target. Received: 3 columns"),
+        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: there is no node nobody"),
+    ],
+)
+def test_what_is_wrong_with_tables(tmp_path, name, text, message):
+    options = options_of(tmp_path)
+    (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(InputError, match=message):
+        data.load(options)
+
+
+def test_drawn_splits(tmp_path):
+    path = archive(tmp_path, **dict.fromkeys(SPLITS), labels=np.where(np.arange(7) == 6, -1, LABELS))
+    parts = data.load(options(npz=path, num_valid=1, num_test=5))
+    assert {LABELS[node] for node in parts["train"].nodes} == {0, 1, 2} and len(parts["train"].nodes) == 3
+    assert len(parts["valid"].nodes) == 1 and len(parts["test"].nodes) == 2
+    every = np.concatenate([part.nodes for part in parts.values()])
+    assert sorted(every) == [0, 1, 2, 3, 4, 5]
+    again = data.load(options(npz=path, num_valid=1, num_test=5, seed=3))
+    assert all(np.array_equal(parts[name].nodes, again[name].nodes) for name in parts)
+    with pytest.raises(
+        InputError, match=r"--num-valid: 3 nodes with a label are left beside 3 of training\. Received: 3"
+    ):
+        data.load(options(npz=path, num_valid=3))
+
+
+def test_digits():
+    parts = data.load(APPLICATION.program.default)
+    graph = parts["train"].graph
+    assert graph.features.shape == (1797, 64) and len(graph.classes) == 10
+    assert [len(part.nodes) for part in parts.values()] == [200, 500, 1000]
+    # Most neighbours are of one class.
+    assert np.mean(graph.labels[graph.edges[:, 0]] == graph.labels[graph.edges[:, 1]]) > 0.9
+
+
+def test_drawn_neighbours():
+    """Each as often as the others, none twice, never more than asked for, and those of these once."""
+    edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
+    sampler, counts = sampling.NeighborSampler(edges, 6), np.zeros(6)
+    generator = np.random.default_rng(0)
+    for _ in range(400):
+        drawn = sampler.draw(np.array([0]), (2, 1), generator)
+        first = drawn[drawn[:, 1] == 0]
+        assert len(first) == 2 and len(np.unique(first[:, 0])) == 2
+        second = drawn[drawn[:, 1] != 0]
+        assert sorted(second[:, 1]) == sorted(first[:, 0])
+        counts[first[:, 0]] += 1
+    expected = 400 * 2 / 5
+    assert np.abs(counts[1:] - expected).max() < 4 * np.sqrt(400 * 0.4 * 0.6)
+    everything = sampler.draw(np.array([0, 3]), (10,), generator)
+    assert sorted(map(tuple, everything)) == sorted((s, t) for s, t in map(tuple, edges) if t in (0, 3))
+    assert len(sampling.NeighborSampler(np.zeros((0, 2), int), 3).draw(np.array([1]), (2, 2), generator)) == 0
+
+
+def test_a_batch_of_drawn_neighbours_is_part_of_the_graph(tmp_path):
+    part = data.load(options_of(tmp_path))["train"]
+    sampler, generator = sampling.NeighborSampler(part.graph.edges, 24), np.random.default_rng(1)
+    nodes = part.nodes[[5, 2, 9]]
+    inputs, labels = sampling.batch_of(part.graph, sampler, nodes, (2, 2), generator)
+    np.testing.assert_array_equal(labels, part.graph.labels[nodes])
+    np.testing.assert_array_equal(inputs["features"][inputs["targets"]], part.graph.features[nodes])
+    size, edges = len(inputs["nodes_mask"]), inputs["edges"][inputs["edges_mask"]]
+    assert size & (size - 1) == 0 and (inputs["features"][~inputs["nodes_mask"]] == 0).all()
+    known = {tuple(part.graph.features[s]) + tuple(part.graph.features[t]) for s, t in part.graph.edges}
+    found = {tuple(inputs["features"][s]) + tuple(inputs["features"][t]) for s, t in edges}
+    assert found <= known and len(edges) > 6

@@ -1,0 +1,129 @@
+"""Reports, criteria of the best weights, the exported model, and the table with paired tests."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from application_cases import Compared, changed, tables_of
+from graphs_cases import run_of
+
+from applications.common.significance import holm, paired_p
+from applications.graphs.application import APPLICATION, Criterion
+from applications.graphs.evaluation import evaluate, predicted
+from applications.graphs.generation import Classifier
+from applications.graphs.options import CompareGraphs
+from applications.graphs.tables import fan
+
+
+@pytest.mark.parametrize(("model", "kinds"), [("gat", ["dropout"]), ("wc", ["dropout", "attention", "both"])])
+def test_a_report(tmp_path, model, kinds):
+    run = run_of(tmp_path, model=model, num_draws=7)
+    part = run.data["test"]
+    report, outputs = evaluate(run, part)
+    probabilities = predicted(run, part)
+    logits = run.models.prediction(part.graph.inputs).numpy()[part.nodes]
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(logits), rtol=1e-5)
+    assert report["accuracy"] == np.mean(probabilities.argmax(axis=1) == part.nodes % 3)
+    nll = -np.log(probabilities[np.arange(6), part.nodes % 3]).mean()
+    np.testing.assert_allclose(report["nll"], nll, rtol=1e-5)
+    assert list(report["uncertainty"]) == kinds
+    assert outputs["draws"].shape == (7, 6, 3)
+    assert report["gradients"]["likelihood"] > 0
+    assert (report["gradients"]["kl"] > 0) == (model == "wc") == (report["attention"] is not None)
+    again, _ = evaluate(run, part, 7)
+    assert again == report
+    fewer, _ = evaluate(run, part, 0)
+    assert "uncertainty" not in fewer
+
+
+def test_statistics_of_the_attention(tmp_path):
+    """Over the nodes that have a neighbour: 24 in a ring all have."""
+    still, moving = (run_of(tmp_path, model="no_kl", weibull_k=k) for k in (1e6, 1.0))
+    for name in ("first", "second"):
+        deviations = [evaluate(run, run.data["test"], 0)[0]["attention"][name]["weights_sd"] for run in (still, moving)]
+        assert deviations[0] < 1e-3 < 0.05 < deviations[1]
+
+
+def test_the_exported_model(tmp_path):
+    run = run_of(tmp_path, model="wc")
+    graph, classifier = run.data["test"].graph, Classifier(run)
+    assert classifier.names == ("predict", "sample")
+    # Features as the file has them, before they are divided by their sum.
+    features, edges = 3.0 * graph.features, graph.edges
+    found = classifier.predict(features, edges)
+    expected = tf.nn.softmax(run.models.prediction(graph.inputs)).numpy()
+    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-5)
+    assert [name.decode() for name in found["classes"].numpy()] == ["abc"[each] for each in expected.argmax(axis=1)]
+    drawn = classifier.sample(features, edges, 5, 1)
+    assert drawn["draws"].shape == (5, 24, 3)
+    np.testing.assert_allclose(drawn["probabilities"], drawn["draws"].numpy().mean(axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(drawn["draws"], classifier.sample(features, edges, 5, 1)["draws"])
+    assert np.any(drawn["draws"] != classifier.sample(features, edges, 5, 2)["draws"])
+    assert (drawn["mutual_information"].numpy() > -1e-6).all()
+    assert (drawn["mutual_information"].numpy() <= drawn["entropy"].numpy() + 1e-6).all()
+
+
+HISTORY = [(0.5, 1.0), (0.6, 1.1), (0.6, 0.9), (0.5, 0.8), (0.5, 0.85), (0.7, 0.9), (0.7, 0.7)]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "best", "waited"),
+    [("published", 6, 0), ("accuracy", 6, 0), ("nll", 6, 0)],
+)
+@pytest.mark.parametrize("split", [0, 3])
+def test_criteria(tmp_path, criterion, best, waited, split):
+    """Of a run that goes on after some epochs, too: all it knows is its history."""
+    run = run_of(tmp_path, criterion=criterion)
+    rows = []
+    run.folder = types.SimpleNamespace(history=lambda: [dict(row) for row in rows])
+    callback = Criterion(run)
+    callback.on_train_begin()
+    for epoch, (accuracy, nll) in enumerate(HISTORY):
+        if epoch == split:
+            callback = Criterion(run)
+            callback.on_train_begin()
+        logs = {"val_accuracy": accuracy, "val_nll": nll}
+        callback.on_epoch_end(epoch, logs)
+        rows.append(logs)
+    scores = [APPLICATION.score(row) for row in rows]
+    waits = [APPLICATION.patience_score(row) for row in rows]
+    assert int(np.argmin(scores)) == best and len(rows) - 1 - int(np.argmin(waits)) == waited
+    if criterion == "published":
+        # Both at their best: the first, the third and the last epoch; one of them: all but the fifth.
+        assert scores == [-1, -1, -2, -2, -2, -2, -3]
+        assert waits == [-1, -2, -3, -4, -4, -5, -6]
+    elif criterion == "accuracy":
+        assert int(np.argmin(scores[:5])) == 2
+    else:
+        assert scores == [nll for _, nll in HISTORY]
+
+
+def test_holm():
+    """Holm 1979, the example of the four tests: the smallest times four, and none below the one before it."""
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
+    found = holm([0.02, float("nan"), 0.03])
+    np.testing.assert_allclose(found[::2], [0.04, 0.04])
+    assert np.isnan(found[1]) and holm([]) == []
+
+
+def test_paired_p():
+    first, second = np.array([1.0, 2.0, 4.0, 3.0]), np.array([0.5, 1.0, 3.5, 2.0])
+    # t = mean / (sd / 2), three degrees of freedom.
+    np.testing.assert_allclose(paired_p(first, second), 0.013847, rtol=1e-3)
+    assert paired_p(first, first) == 1.0 and paired_p(first, first - 1.0) == 0.0
+    assert np.isnan(paired_p([1.0], [2.0]))
+
+
+def test_the_table_of_the_paper(tmp_path):
+    options = changed(CompareGraphs(), out=str(tmp_path / "out"), models=("gat", "wf", "wc"), seeds=4)
+    accuracies = {"gat": [0.80, 0.81, 0.82, 0.81], "wf": [0.80, 0.81, 0.82, 0.81], "wc": [0.82, 0.825, 0.84, 0.82]}
+    records = {name: [{"report": {"accuracy": value}} for value in of] for name, of in accuracies.items()}
+    (table,) = tables_of("\n\n".join(fan(Compared(APPLICATION, options, records)))).values()
+    gat, wf, wc = table
+    assert (gat["attention"], gat["paper"], gat["sd"], gat["p, Holm"]) == ("GAT", "83.00", "0.82", "-")
+    assert gat["here"].startswith("81.00 [") and wc["here"].startswith("82.62 [")
+    assert (wf["difference to gat"], wf["p, paired t"], wf["p, Holm"]) == ("0.00 [0.00, 0.00]", "1.000", "1.000")
+    p = paired_p(accuracies["wc"], accuracies["gat"])
+    assert (wc["p, paired t"], wc["p, Holm"]) == (f"{p:.3f}", f"{2 * p:.3f}")

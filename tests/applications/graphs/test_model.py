@@ -1,0 +1,105 @@
+"""The network: the published values of each model, its initial weights, L2, and drawn neighbours."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs_cases import options_of, run_of
+from program_cases import GRAPHS_CASE
+
+import keras_vattn
+from applications.graphs import model
+from applications.graphs.options import MODELS, PROGRAM, PUBLISHED
+
+PUBLISHED_OPTIONS = {"weibull_k": None, "prior_beta": None}
+
+
+@pytest.mark.parametrize("preset", list(PUBLISHED))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_published_values(name, preset, tmp_path):
+    values = PROGRAM.preset_values(preset)
+    options = options_of(tmp_path, **{**PUBLISHED_OPTIONS, **values, "model": name, "learning_rate": 0.1})
+    built = model.build(options, 5, 3)
+    first, second = (built.prediction.get_layer(layer) for layer in model.LAYERS)
+    assert (first.units, first.num_heads, first.concatenate) == (8, 8, True)
+    assert (second.units, second.num_heads, second.concatenate) == (3, 8 if preset == "pubmed" else 1, False)
+    published = PUBLISHED[preset].get(name, {})
+    for layer in (first, second):
+        assert (layer.feature_dropout, layer.dropout) == (0.6, 0.6)
+        alignment, prior = layer.alignment, layer.prior
+        if name == "gat":
+            assert isinstance(alignment, keras_vattn.Softmax) and prior is None
+            continue
+        if MODELS[name].distribution == "weibull":
+            assert alignment.k == published["weibull_k"]
+        else:
+            assert alignment.sigma == published["lognormal_sigma"]
+        if MODELS[name].prior is None:
+            assert prior is None
+            continue
+        expected = {"prior_beta": "beta", "prior_sigma": "sigma", "prior_alpha": "alpha"}
+        expected["prior_hidden_units"] = "hidden_units"
+        for key in published.keys() & expected.keys():
+            assert getattr(prior, expected[key]) == published[key], key
+        assert layer.kl_reduction == "mean" and layer.prior_over == "nodes"
+        assert layer.kl_annealing(0) == 0.5
+        np.testing.assert_allclose(layer.kl_annealing(10), 1 / (1 + np.exp(-10 * published["annealing_rate"])))
+    if MODELS[name].prior:
+        # A mean over the heads of both layers.
+        assert (first.kl_weight + second.kl_weight, first.kl_weight > second.kl_weight) == (1.0, preset != "pubmed")
+
+
+def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
+    """Whatever the network of a prior draws."""
+    found = {}
+    for name in MODELS:
+        # What was drawn before means nothing.
+        keras.utils.set_random_seed(len(found))
+        built = model.build(options_of(tmp_path, model=name), 3, 3)
+        found[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
+    other = model.build(options_of(tmp_path, model="gat", seed=1), 3, 3)
+    for name in MODELS:
+        assert found[name].keys() == found["gat"].keys()
+        for path, values in found[name].items():
+            np.testing.assert_array_equal(values, found["gat"][path], err_msg=f"{name} {path}")
+    kernels = [path for path in found["gat"] if "kernel" in path]
+    assert not any(np.array_equal(found["gat"][w.path], w.numpy()) for w in other.training.weights if w.path in kernels)
+    assert not np.array_equal(found["gat"]["first/target_kernel"], found["gat"]["first/source_kernel"])
+
+
+@pytest.mark.parametrize("l2_of", ["all", "kernels"])
+def test_half_the_sum_of_squares(tmp_path, l2_of):
+    run = run_of(tmp_path, model="wc", l2=0.1, l2_of=l2_of)
+    weights = run.models.training.trainable_weights
+    counted = [w for w in weights if l2_of == "all" or "bias" not in w.name]
+    assert len(counted) < len(weights) or l2_of == "all"
+    expected = 0.05 * sum(float(tf.reduce_sum(w.value**2)) for w in counted)
+    found = sum(float(x) for x in run.models.training.losses)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_with_all_neighbours_a_drawn_batch_is_the_graph(tmp_path):
+    """Logits of the training nodes and their gradient, as of the whole graph; the KL is a mean over fewer nodes."""
+    whole = run_of(tmp_path, model="no_kl")
+    drawn = run_of(tmp_path, model="no_kl", neighbors=(20, 20), batch_size=5)
+    drawn.models.training.set_weights(whole.models.training.get_weights())
+    logits = whole.models.prediction(whole.data["train"].graph.inputs).numpy()
+    batches = drawn.data["train"].batches(drawn.options, first_epoch=0)
+    seen = 0
+    for inputs, labels in batches.take(drawn.data["train"].num_batches(drawn.options)):
+        found = drawn.models.training(inputs).numpy()
+        for row, label in zip(found, labels.numpy(), strict=True):
+            match = np.abs(logits - row).max(axis=1).argmin()
+            np.testing.assert_allclose(row, logits[match], rtol=1e-4, atol=1e-5)
+            assert whole.data["train"].graph.labels[match] == label
+            seen += 1
+    assert seen == 12
+
+
+def test_training_sees_training_nodes_alone(tmp_path):
+    run = run_of(tmp_path, **{"model": "gat"})
+    (inputs, labels) = next(iter(run.data["train"].batches(run.options, first_epoch=0)))
+    np.testing.assert_array_equal(inputs["targets"], np.arange(12))
+    np.testing.assert_array_equal(labels, np.arange(12) % 3)
+    assert run.models.training(inputs).shape == (12, 3)
+    assert GRAPHS_CASE.options["neighbors"] == (2, 2)

@@ -1,0 +1,21 @@
+"""Graphs and runs of the classification of nodes for its tests."""
+
+import numpy as np
+from application_cases import changed, prepared
+from program_cases import GRAPHS_CASE, written
+
+from applications.graphs.application import APPLICATION
+
+
+def options_of(folder, **values):
+    """Options of `train` with the graph of the program's case, written into a folder, all of it in a step."""
+    given = {**GRAPHS_CASE.options, **written(GRAPHS_CASE.data, folder), "neighbors": (), **values}
+    return changed(APPLICATION.program.default, **given)
+
+
+def run_of(folder, **values):
+    """A run whose model is not trained, with weights that make every part matter."""
+    run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
+    for weight in run.models.training.trainable_weights:
+        weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
+    return run
