@@ -49,6 +49,8 @@ def load(options):
     """Return the parts that the options describe, a dictionary of `Texts` or `spans.Questions`."""
     given = options.texts
     if given.train is None:
+        if given.task != "classes":
+            raise InputError(f"--task: the embedded sentences have classes; {given.task} needs --train.")
         return embedded_parts()
     parts = {name: read(getattr(given, name), given) for name in ("train", "valid", "test") if getattr(given, name)}
     order = np.random.default_rng(given.split_seed).permutation(len(parts["train"]))

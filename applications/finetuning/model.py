@@ -37,6 +37,9 @@ def build(options, config, labels):
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
     hidden = backbone(inputs)
     kind = TASKS[options.texts.task].kind
+    if kind == "span":
+        # Nothing reads it.
+        backbone.get_layer("pooled_dense").trainable = False
     hidden = hidden["sequence_output" if kind == "span" else "pooled_output"]
     seed = options.run.seed
     hidden = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")(hidden)

@@ -118,8 +118,6 @@ class TextOptions:
         for name in ("valid", "test"):
             if getattr(self, name) is not None and self.train is None:
                 raise InputError(f"--{name} is given without --train.")
-        if self.train is None and self.task != "classes":
-            raise InputError(f"--task: the embedded sentences have classes; {self.task} needs --train.")
         if self.max_length < 8 or (TASKS[self.task].kind == "span" and self.stride >= self.max_length - 8):
             raise InputError("--max-length: must be 8 at least, and in tasks of spans more than --stride by 8.")
 

@@ -1,0 +1,148 @@
+"""Tables of texts in every layout, what is wrong with them, and the batches."""
+
+import gzip
+
+import numpy as np
+import pytest
+from finetuning_cases import options_of
+
+from applications.common.errors import InputError
+from applications.finetuning import data, embedded
+from applications.finetuning.options import TASKS
+
+LAYOUTS = {
+    "cola": (
+        "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tThem rode.\n",
+        ["The sailors rode.", "Them rode."],
+        None,
+        ["1", "0"],
+    ),
+    "sst2": ('sentence\tlabel\na film \t1\nno " film\t0\n', ["a film", 'no " film'], None, ["1", "0"]),
+    "mrpc": (
+        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tone\ttwo\n0\t7\t8\tthree\tfour\n",
+        ["one", "three"],
+        ["two", "four"],
+        ["1", "0"],
+    ),
+    "qnli": (
+        "index\tquestion\tsentence\tlabel\n0\twho?\tme\tentailment\n1\twhy?\tno\tother\n",
+        ["who?", "why?"],
+        ["me", "no"],
+        ["entailment", "other"],
+    ),
+}
+
+
+@pytest.mark.parametrize("task", list(LAYOUTS))
+def test_layouts_of_glue(task, tmp_path):
+    text, firsts, seconds, labels = LAYOUTS[task]
+    path = tmp_path / "train.tsv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    found = data.read(str(path), options_of(tmp_path, task=task).texts)
+    assert (found.firsts, found.seconds, found.labels) == (firsts, seconds, labels)
+
+
+def test_scores_with_and_without_a_header(tmp_path):
+    given = options_of(tmp_path, task="sts").texts
+    (tmp_path / "plain.csv").write_text(
+        'A man, dancing.,"A ""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
+    )
+    plain = data.read(str(tmp_path / "plain.csv"), given)
+    assert plain.firsts == ["A man, dancing.", "One."] and plain.labels == [5.0, 0.5]
+    assert plain.seconds == ['A "man".', "Two."]
+    (tmp_path / "headed.tsv").write_text("index\tsentence1\tsentence2\tscore\n0\tOne.\tTwo.\t3.25\n")
+    headed = data.read(str(tmp_path / "headed.tsv"), given)
+    assert (headed.firsts, headed.seconds, headed.labels) == (["One."], ["Two."], [3.25])
+
+
+def test_columns_of_ones_own(tmp_path):
+    (tmp_path / "mine.csv").write_text("id,said,reply,kind\n1,hello,bye,x\n2,no,yes,y\n")
+    given = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
+    found = data.read(str(tmp_path / "mine.csv"), given)
+    assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
+    (tmp_path / "mine.tsv").write_text("x\thello\ny\tno\n")
+    found = data.read(str(tmp_path / "mine.tsv"), options_of(tmp_path, text_column="2", label_column="1").texts)
+    assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], None, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        (
+            "sst2",
+            "text\tlabel\na\t1\n",
+            "train.tsv:1: expected a header with the column sentence. Received: text, label",
+        ),
+        ("sst2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 columns at least. Received: 1"),
+        ("sst2", "sentence\tlabel\na\t\n", "train.tsv:2: the label is empty"),
+        ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: a text is empty"),
+        ("sst2", "sentence\tlabel\n", "expected examples. Received: none"),
+        ("sst2", "sentence\tlabel\na\t1\nb\t1\n", "has one label, 1; two at least"),
+        ("cola", "gj04\t1\n", "train.tsv:1: expected 4 columns at least. Received: 2"),
+        ("sts", "a\tb\tmuch\n", "train.tsv:1: expected a score. Received: 'much'"),
+        ("sts", "a\tb\tnan\n", "train.tsv:1: expected a finite score"),
+        ("sst2", "", "the file is empty"),
+    ],
+)
+def test_what_is_wrong_with_tables(task, text, message, tmp_path):
+    (tmp_path / "train.tsv").write_text(text)
+    options = options_of(tmp_path, task=task, train=str(tmp_path / "train.tsv"), test=None, valid_fraction=0.5)
+    with pytest.raises(InputError) as error:
+        data.load(options)
+    assert message in str(error.value)
+
+
+def test_a_label_that_is_new_in_validation(tmp_path):
+    for name, labels in (("train", "ab"), ("valid", "ac")):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {each}\t{each}\n" for each in labels))
+    files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "valid")}
+    with pytest.raises(InputError, match="--valid: the label c is none of the training examples"):
+        data.load(options_of(tmp_path, **files, test=None))
+
+
+def test_a_task_without_files(tmp_path):
+    with pytest.raises(InputError, match="--task: the embedded sentences have classes; cola needs --train"):
+        data.load(options_of(tmp_path, task="cola", train=None, test=None))
+
+
+def test_what_is_held_out(tmp_path):
+    parts = data.load(options_of(tmp_path, valid_fraction=0.25, max_examples=20))
+    assert [len(parts[name]) for name in ("train", "valid", "test")] == [20, 9, 6]
+    assert not set(parts["train"].firsts) & set(parts["valid"].firsts)
+    again = data.load(options_of(tmp_path, valid_fraction=0.25, max_examples=20, seed=5))
+    assert again["train"].firsts == parts["train"].firsts
+
+
+def test_embedded_sentences():
+    parts = data.embedded_parts()
+    assert set(parts["train"].labels) <= set(embedded.PACKAGES) and len(parts["train"]) > 1000
+    every = [sentence for part in parts.values() for sentence in part.firsts]
+    counts = [part.labels.count("asyncio") for part in parts.values()]
+    assert sum(counts) == 280 and min(counts) > 10
+    # What is pretrained on has seen none of them.
+    seen = {sentence for page in embedded.pages() for sentence in page}
+    assert len(seen & set(every)) < 0.02 * len(every)
+
+
+def test_every_task_has_columns_and_metrics():
+    for name, task in TASKS.items():
+        assert task.kind in ("classes", "score", "span") and task.metrics, name
+
+
+def test_batches(tmp_path):
+    """Padded to what the longest needs; each epoch in an order of its own, that the seed and its number fix."""
+    options = options_of(tmp_path, batch_size=3)
+    ids = [np.arange(1, 2 + n) for n in (3, 9, 5, 4, 2)]
+    first, targets = np.array([3, 4, 3, 2, 3]), np.arange(5)
+    batches = list(data.token_batches(ids, first, targets, options))
+    assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 8)]
+    inputs, found = batches[0]
+    np.testing.assert_array_equal(found, [0, 1, 2])
+    np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
+    np.testing.assert_array_equal(inputs["segment_ids"].numpy().sum(axis=1), [1, 6, 3])
+    np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])
+    orders = [
+        np.concatenate([x for _, x in data.token_batches(ids, first, targets, options, epoch).take(2)]).tolist()
+        for epoch in (0, 1, 0)
+    ]
+    assert orders[0] == orders[2] != orders[1] and sorted(orders[1]) == [0, 1, 2, 3, 4]

@@ -1,0 +1,193 @@
+"""The model: what it starts from, its KL, reports of every kind of task, and what is exported."""
+
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+from finetuning_cases import options_of, run_of, write_hugging_face
+
+import keras_vattn
+from applications.finetuning import model
+from applications.finetuning.application import APPLICATION
+from applications.finetuning.evaluation import class_figures, evaluate, score_figures
+from applications.finetuning.generation import Predictor
+from applications.finetuning.options import MODELS, PROGRAM
+
+TOKENS = {
+    "token_ids": np.array([[2, 5, 6, 3, 0, 0, 0, 0], [2, 11, 12, 8, 9, 3, 0, 0]], "int32"),
+    "segment_ids": np.zeros((2, 8), "int32"),
+    "padding_mask": np.array([[1] * 4 + [0] * 4, [1] * 6 + [0] * 2], "int32"),
+}
+
+
+def test_models_of_one_seed_start_alike(tmp_path):
+    """From the pretrained weights, with one head: without noise all predict the same."""
+    path, found, heads = write_hugging_face(tmp_path / "bert"), [], []
+    for name in MODELS:
+        keras.utils.set_random_seed(len(found))
+        options = options_of(tmp_path, model=name, weights=path, seed=3)
+        data = APPLICATION.read(options)
+        codec = APPLICATION.codec(options, data)
+        run = type("Run", (), {"options": options, "models": APPLICATION.build(options, codec)})
+        APPLICATION.initialize(run)
+        found.append(run.models.training(TOKENS).numpy())
+        heads.append(run.models.training.get_layer("head").get_weights())
+    for other, head in zip(found[1:], heads[1:], strict=True):
+        np.testing.assert_allclose(other, found[0], rtol=1e-5, atol=1e-6)
+        for one, two in zip(head, heads[0], strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "albert"])
+def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture):
+    """Of all queries, keys and heads without padding, and not annealed; of ALBERT's one layer, over its calls."""
+    sizes = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
+    made = {
+        "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),
+        "albert": lambda: keras_hub.models.AlbertBackbone(15, dropout=0.0, embedding_dim=4, **sizes),
+    }
+    options = options_of(tmp_path, model="bam_wc", weibull_k=7.0, prior_beta=0.5, prior_hidden_units=4)
+    backbone = model.bayesian(options, made[architecture]())
+    layers = keras_vattn.stochastic_layers(backbone)
+    assert len(layers) == (3 if architecture == "bert" else 1)
+    for layer in layers:
+        assert (layer.alignment.k, layer.prior.beta, layer.prior.hidden_units) == (7.0, 0.5, 4)
+        assert layer.kl_annealing is None and layer.prior.num_heads is None
+    backbone(TOKENS)
+    total = float(sum(backbone.losses))
+    # The same sums, divided by the entries that are no padding: 16 + 36 of two heads in three layers.
+    plain = sum(float(x) for x in keras_vattn.divergences(backbone).values()) * 2
+    np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * 3), rtol=1e-5)
+
+
+def test_presets_are_table_9():
+    rows = {
+        "cola": (1e-5, 16, 0, 5336, 320, 512, 10),
+        "sts": (2e-5, 16, 0, 3598, 214, 512, 20),
+        "sst2": (1e-5, 32, 0, 20935, 1256, 512, 1000),
+        "mnli": (3e-5, 128, 0, 10000, 1000, 512, 5),
+        "qnli": (1e-5, 32, 0, 33112, 1986, 512, 500),
+        "qqp": (5e-5, 128, 0.1, 14000, 1000, 512, 1000),
+        "rte": (3e-5, 32, 0.1, 800, 200, 512, 1000),
+        "mrpc": (2e-5, 32, 0, 800, 200, 512, 100),
+        "squad1": (5e-5, 48, 0, 3649, 365, 384, 10),
+        "squad2": (3e-5, 48, 0, 8144, 814, 512, 2000),
+    }
+    names = ("learning_rate", "batch_size", "backbone_dropout", "max_steps", "warmup_steps", "max_length", "weibull_k")
+    for preset, row in rows.items():
+        values = PROGRAM.preset_values(preset)
+        assert tuple(values[name] for name in names) == row, preset
+        assert (values["task"], values["prior_beta"], values["prior_hidden_units"]) == (preset, 1e-2, 5)
+        assert (values["classifier_dropout"], values["model"]) == (0.1, "bam_wc")
+    assert set(PROGRAM.presets) == {"small", *rows}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_report_of_classes(tmp_path, name):
+    run = run_of(tmp_path, model=name, num_draws=4)
+    part = run.data["test"]
+    report, outputs = evaluate(run, part)
+    assert report["task"]["accuracy"] == np.mean(
+        [a == b for a, b in zip(outputs["answers"], part.part.labels, strict=True)]
+    )
+    assert ("draws" in report) == (name != "deterministic")
+    assert (report["gradients"]["kl"] > 0) == (name == "bam_wc")
+    assert evaluate(run, part)[0] == report
+
+
+def test_figures_of_classes_and_scores():
+    labels, predicted = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1])
+    found = class_figures(labels, predicted)
+    assert found["accuracy"] == 0.8 and found["f1"] == pytest.approx(0.8)
+    assert found["matthews"] == pytest.approx((2 * 2 - 0) / np.sqrt(2 * 3 * 2 * 3))
+    assert "f1" not in class_figures(np.array([0, 1, 2]), np.array([0, 1, 1]))
+    assert class_figures(np.zeros(3, int), np.zeros(3, int))["matthews"] == 0.0
+    scores = score_figures(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.5, 2.0]))
+    assert scores["pearson"] == pytest.approx(np.corrcoef([1, 2, 3], [1, 2.5, 2])[0, 1])
+    assert scores["spearman"] == pytest.approx(0.5)
+    assert score_figures(np.array([1.0, 2.0]), np.array([3.0, 3.0]))["pearson"] == 0.0
+
+
+def pairs_with_scores(folder):
+    (folder / "sts.csv").write_text("".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20)))
+    return {"task": "sts", "train": str(folder / "sts.csv"), "test": None}
+
+
+def squad(folder):
+    context = "The dog has seen the ball. A cat sat."
+    asked = [
+        {"id": str(n), "question": "Who saw it?", "answers": [{"text": "dog", "answer_start": 4}]} for n in range(8)
+    ]
+    content = {"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}
+    (folder / "squad.json").write_text(json.dumps(content))
+    return {"task": "squad1", "train": str(folder / "squad.json"), "test": None, "max_length": 32, "stride": 8}
+
+
+def test_a_report_of_scores(tmp_path):
+    run = run_of(tmp_path, **pairs_with_scores(tmp_path), num_draws=3)
+    report, outputs = evaluate(run, run.data["valid"])
+    assert set(report["task"]) == {"pearson", "spearman", "rmse"} and report["draws"]["sd"] > 0
+    assert len(outputs["answers"]) == 5
+    inputs, targets = next(iter(run.data["valid"].batches(run.options)))
+    assert run.models.training(inputs).shape == targets.shape == (5,)
+
+
+def test_training_on_spans(tmp_path):
+    """No answer begins or ends in padding; a few steps find the only answer that there is."""
+    run = run_of(tmp_path, **squad(tmp_path), model="no_kl")
+    part = run.data["train"]
+    inputs, targets = next(iter(part.batches(run.options)))
+    logits = run.models.training(inputs).numpy()
+    assert (logits[inputs["padding_mask"].numpy() == 0] < -9e3).all() and targets.shape[1] == 2
+    run.models.training.compile(keras.optimizers.Adam(0.02), **APPLICATION.compile(run))
+    run.models.training.fit(part.batches(run.options), epochs=25, verbose=0, shuffle=False)
+    report, outputs = evaluate(run, run.data["valid"])
+    assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "score"])
+def test_what_is_exported(tmp_path, kind):
+    run = run_of(tmp_path, **({} if kind == "classes" else pairs_with_scores(tmp_path)))
+    pairs = kind == "score"
+    predictor = Predictor(run, pairs)
+    assert predictor.names == ("predict", "sample")
+    texts = [tf.constant(["the dog has seen the ball", "my friend"])] * (1 + pairs)
+    found, drawn = predictor.predict(*texts), predictor.sample(*texts, 6, 1)
+    assert drawn["draws"].shape[0] == 6 and np.any(drawn["sd"].numpy() > 0)
+    np.testing.assert_array_equal(drawn["draws"], predictor.sample(*texts, 6, 1)["draws"])
+    part = APPLICATION.encode(
+        run.options,
+        run.codec,
+        type(run.data["train"].part)(
+            ["the dog has seen the ball", "my friend"],
+            ["the dog has seen the ball", "my friend"] if pairs else None,
+            [0.0, 0.0] if pairs else [run.codec.labels[0]] * 2,
+        ),
+    )
+    outputs = run.models.training(next(iter(part.batches(run.options)))[0]).numpy()
+    if pairs:
+        np.testing.assert_allclose(found["scores"], outputs, rtol=1e-4, atol=1e-5)
+    else:
+        np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(outputs), rtol=1e-4)
+        assert [x.decode() for x in found["labels"].numpy()] == [run.codec.labels[i] for i in outputs.argmax(axis=1)]
+
+
+def test_batches_of_the_masked_words():
+    """Of one in seven tokens most are hidden, none of them a mark; pairs of one page are half and more."""
+    from applications.finetuning import pretraining
+    from applications.finetuning.tokens import TextEncoder
+
+    encoder = TextEncoder(pretraining.tokenizer(), pretraining.LENGTH)
+    mask, hidden, tokens, together = encoder.tokenizer.mask_token_id, 0, 0, []
+    for inputs, targets, weights in pretraining.masked_batches(encoder, 0).take(6):
+        seen, words, known = inputs["token_ids"].numpy(), targets["words"].numpy(), weights["words"].numpy() > 0
+        assert (words[known] >= len(pretraining.SPECIAL)).all()
+        assert (seen[~known] == words[~known]).all()
+        assert 0.7 < np.mean(seen[known] == mask) < 0.9
+        np.testing.assert_allclose(weights["words"].numpy().mean(), 1.0, rtol=1e-5)
+        hidden, tokens = hidden + known.sum(), tokens + (words >= len(pretraining.SPECIAL)).sum()
+        together += targets["pair"].numpy()[:, 0].tolist()
+    assert abs(hidden / tokens - 0.15) < 0.02 and 0.35 < np.mean(together) < 0.7

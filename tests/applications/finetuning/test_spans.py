@@ -1,0 +1,104 @@
+"""Questions with spans: SQuAD's files, windows, the best span, and the official figures."""
+
+import json
+
+import keras_hub
+import numpy as np
+import pytest
+from finetuning_cases import PIECES, options_of
+
+from applications.common.errors import InputError
+from applications.finetuning import data, spans
+from applications.finetuning.tokens import TextEncoder
+
+CONTEXT = "The dogs barked at a cat. A cat barked at the dog, the dogs, a dog."
+
+
+def entry(answers, context=CONTEXT, question="at a cat", number=1, **more):
+    found = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"context": context, "qas": [{"id": f"q{number}", "question": question, "answers": found, **more}]}
+
+
+def write(folder, *paragraphs):
+    path = folder / "squad.json"
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return str(path)
+
+
+def encoder(max_length):
+    return TextEncoder(keras_hub.models.BertTokenizer(PIECES, lowercase=True), max_length)
+
+
+def test_files_of_both_versions(tmp_path):
+    impossible = entry([], number=2, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
+    found = data.read(
+        write(tmp_path, entry([("dogs", 4), ("The dogs", 0)]), impossible), options_of(tmp_path, task="squad2").texts
+    )
+    assert found.ids == ["q1", "q2"] and found.answers == [[("dogs", 4), ("The dogs", 0)], []]
+    assert len(found.rows([1])) == 1 and found.rows([1]).ids == ["q2"]
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "message"),
+    [
+        (entry([("dogs", 5)]), "question q1: the answer 'dogs' does not stand at 5 of its context"),
+        (entry([("dogs", 900)]), "does not stand at 900"),
+        ({"context": CONTEXT}, "is no file of SQuAD"),
+    ],
+)
+def test_what_is_wrong_with_files(tmp_path, paragraph, message):
+    with pytest.raises(InputError) as error:
+        spans.read_squad(write(tmp_path, paragraph))
+    assert message in str(error.value)
+    with pytest.raises(InputError, match=r"expected questions\. Received: none"):
+        spans.read_squad(write(tmp_path))
+
+
+@pytest.mark.parametrize(("max_length", "windows"), [(40, 1), (16, 5)])
+def test_windows(tmp_path, max_length, windows):
+    """Every token of the context is in one, and the answer is where its characters are."""
+    part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[("a dog", CONTEXT.index("a dog"))]])
+    found = spans.windows_of(encoder(max_length), part, stride=4)
+    assert len(found.ids) == windows
+    names = [[PIECES[each] for each in row] for row in found.ids]
+    assert all(row[:5] == ["[CLS]", "at", "a", "cat", "[SEP]"] and row[-1] == "[SEP]" for row in names)
+    assert all(len(row) <= max_length for row in names)
+    assert {place for places in found.places for place in places} == set(spans.tokens_of(encoder(9), CONTEXT)[1])
+    for row, (first, last), places in zip(names, found.targets, found.places, strict=True):
+        if (first, last) == (0, 0):
+            continue
+        assert row[first : last + 1] == ["a", "dog"]
+        assert CONTEXT[places[first - 5][0] : places[last - 5][1]] == "a dog"
+    assert any(tuple(target) != (0, 0) for target in found.targets)
+
+
+def test_the_best_span():
+    part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
+    windows = spans.windows_of(encoder(40), part, stride=8)
+    places = windows.places[0]
+    scores = np.full((len(windows.ids[0]), 2), -9.0)
+    first = next(index for index, (start, _) in enumerate(places) if start == CONTEXT.index("at a"))
+    scores[5 + first, 0] = scores[5 + first + 2, 1] = -0.1
+
+    def find(max_answer_length=5, may_have_none=True):
+        return spans.best_spans(windows, part, [scores], max_answer_length, may_have_none)
+
+    assert find() == ["at a cat"]
+    # Too long, it is another one; before its first token it ends nowhere.
+    assert find(max_answer_length=2) != ["at a cat"]
+    scores[5 + first - 1, 1] = 0.0
+    assert find() == ["at a cat"]
+    # No answer, where both ends are at the mark.
+    scores[0] = -0.05
+    assert find() == [""] and find(may_have_none=False) == ["at a cat"]
+
+
+def test_official_figures():
+    """What the script of SQuAD says of these."""
+    assert spans.normalized("The  Dog's, a cat!") == "dogs cat"
+    assert spans.f1("the dog barked", "a dog") == pytest.approx(2 / 3)
+    assert spans.f1("cat", "dog") == 0.0 and spans.f1("", "") == 1.0 and spans.f1("", "dog") == 0.0
+    part = spans.Questions(["1", "2", "3"], [""] * 3, [""] * 3, [[("the dog", 0), ("big dog", 0)], [], [("cat", 0)]])
+    figures = spans.figures(["dog", "", "dog"], part)
+    assert figures["exact"] == pytest.approx(2 / 3) and figures["f1"] == pytest.approx(2 / 3)
+    assert spans.figures(["big", "x", "cat"], part)["f1"] == pytest.approx((2 / 3 + 0 + 1) / 3)

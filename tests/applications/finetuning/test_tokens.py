@@ -1,0 +1,69 @@
+"""Tokens between the marks, what is cut, and the files of a tokenizer."""
+
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+from finetuning_cases import PIECES
+
+from applications.common.errors import InputError
+from applications.finetuning.tokens import TextEncoder
+
+
+def encoder(max_length=20):
+    return TextEncoder(keras_hub.models.BertTokenizer(PIECES, lowercase=True), max_length)
+
+
+def names(ids):
+    return [PIECES[each] for each in ids]
+
+
+def test_a_text_and_a_pair():
+    ids, num_first, cut = encoder().encode_all(["The dogs barked.", "a zebra"])
+    assert names(ids[0]) == ["[CLS]", "the", "dog", "##s", "bark", "##ed", ".", "[SEP]"]
+    assert names(ids[1]) == ["[CLS]", "a", "[UNK]", "[SEP]"]
+    assert num_first.tolist() == [8, 4] and cut == 0
+    ids, num_first, _ = encoder().encode_all(["the dog", "a"], ["a cat .", ","])
+    assert names(ids[0]) == ["[CLS]", "the", "dog", "[SEP]", "a", "cat", ".", "[SEP]"]
+    assert num_first.tolist() == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ("the dog a cat the dog", "a cat", (3, 2)),
+        ("a cat", "the dog a cat the dog", (2, 3)),
+        ("the dog a cat the dog", "the dog a cat the dog", (3, 2)),
+        ("a", "cat", (1, 1)),
+    ],
+)
+def test_the_longer_text_of_a_pair_loses_first(first, second, kept):
+    ids, num_first, cut = encoder(8).encode_all([first], [second])
+    assert len(ids[0]) == sum(kept) + 3 <= 8
+    assert names(ids[0])[1 : 1 + kept[0]] == first.split()[: kept[0]]
+    assert names(ids[0])[num_first[0] : -1] == second.split()[: kept[1]]
+    assert cut == (len(first.split()) + len(second.split()) > 5)
+
+
+def test_a_long_text_is_cut():
+    ids, _, cut = encoder(5).encode_all(["the dog a cat", "a"])
+    assert names(ids[0]) == ["[CLS]", "the", "dog", "a", "[SEP]"] and cut == 1
+
+
+def test_in_a_graph(tmp_path):
+    ours = encoder()
+    traced = tf.function(ours.encode)
+    for one, two in zip(traced(tf.constant(["the dog", "a"])), ours.encode(tf.constant(["the dog", "a"])), strict=True):
+        one, two = (x.to_tensor() if hasattr(x, "to_tensor") else x for x in (one, two))
+        np.testing.assert_array_equal(one, two)
+
+
+def test_files(tmp_path):
+    encoder().save(tmp_path / "tokenizer")
+    loaded = TextEncoder.load(tmp_path / "tokenizer", 20)
+    texts = ["The dogs barked.", "a zebra"]
+    for one, two in zip(loaded.encode_all(texts)[0], encoder().encode_all(texts)[0], strict=True):
+        np.testing.assert_array_equal(one, two)
+    (tmp_path / "tokenizer" / "vocabulary.txt").unlink()
+    with pytest.raises(InputError, match="the tokenizer cannot be read"):
+        TextEncoder.load(tmp_path / "tokenizer", 20)

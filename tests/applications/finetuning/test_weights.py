@@ -1,0 +1,108 @@
+"""Folders with pretrained weights: of Hugging Face and of KerasHub, and what is wrong with them."""
+
+import json
+
+import keras_hub
+import numpy as np
+import pytest
+import scipy.special
+from finetuning_cases import HUGGING_FACE, PIECES, tensors, write_hugging_face
+
+from applications.common.errors import InputError
+from applications.finetuning.weights import backbone_of, tokenizer_of
+
+IDS = np.array([[2, 5, 6, 3, 0, 0], [2, 11, 12, 8, 9, 3]])
+MASK = (np.arange(6) < np.array([4, 6])[:, None]).astype("int32")
+
+
+def bert(tensors, ids, mask):
+    """A BERT in NumPy, from the paper: the last hidden states."""
+
+    def normalized(x, name):
+        deviation = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-12)
+        return (x - x.mean(axis=-1, keepdims=True)) / deviation * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+    def dense(x, name):
+        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+    x = tensors["embeddings.word_embeddings.weight"][ids] + tensors["embeddings.token_type_embeddings.weight"][0]
+    x = normalized(x + tensors["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
+    for layer in range(HUGGING_FACE["num_hidden_layers"]):
+        place = f"encoder.layer.{layer}"
+        query, key, value = (
+            dense(x, f"{place}.attention.self.{name}").reshape(*ids.shape, 2, 4).transpose(0, 2, 1, 3)
+            for name in ("query", "key", "value")
+        )
+        scores = query @ key.transpose(0, 1, 3, 2) / 2.0 + np.where(mask, 0.0, -1e9)[:, None, None]
+        attended = (scipy.special.softmax(scores, axis=-1) @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = normalized(x + dense(attended, f"{place}.attention.output.dense"), f"{place}.attention.output.LayerNorm")
+        inner = dense(x, f"{place}.intermediate.dense")
+        inner = inner * 0.5 * (1.0 + scipy.special.erf(inner / np.sqrt(2.0)))
+        x = normalized(x + dense(inner, f"{place}.output.dense"), f"{place}.output.LayerNorm")
+    return x
+
+
+def test_a_folder_from_hugging_face(tmp_path):
+    path = write_hugging_face(tmp_path / "bert")
+    backbone, tokenizer = backbone_of(path, dropout=0.0), tokenizer_of(path)
+    assert tokenizer.vocabulary_size() == len(PIECES)
+    inputs = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS), "padding_mask": MASK}
+    found = backbone(inputs)["sequence_output"].numpy()
+    expected = bert(tensors(), IDS, MASK.astype(bool))
+    # KerasHub has the approximation of the GELU by a hyperbolic tangent.
+    np.testing.assert_allclose(found[MASK > 0], expected[MASK > 0], atol=5e-3)
+
+
+def test_a_preset_of_keras_hub(tmp_path):
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 9}
+    original = keras_hub.models.AlbertBackbone(len(PIECES), embedding_dim=4, dropout=0.1, **sizes)
+    original.save_to_preset(str(tmp_path))
+    loaded = backbone_of(tmp_path, dropout=0.0)
+    assert loaded.dropout == 0.0
+    for one, two in zip(loaded.get_weights(), original.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    without = backbone_of(tmp_path, load_weights=False)
+    assert not np.array_equal(without.get_weights()[0], original.get_weights()[0])
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ({"model_type": "gpt2"}, {}, "expected a bert or albert. Received: gpt2"),
+        ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight should have shape [8, 8]"),
+        (
+            {"hidden_size": 16},
+            {},
+            "embeddings.word_embeddings.weight should have shape [15, 16] by config.json. Received: [15, 8]",
+        ),
+        (
+            {},
+            {"encoder.layer.1.output.dense.weight": None},
+            "encoder.layer.1.output.dense.weight should have shape [8, 12]",
+        ),
+        ({}, {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")}, "Received: [9, 8]"),
+    ],
+)
+def test_folders_of_another_architecture(tmp_path, config, changes, message):
+    path = write_hugging_face(tmp_path / "bert", {**HUGGING_FACE, **config}, **changes)
+    with pytest.raises(InputError) as error:
+        backbone_of(path)
+    assert message in str(error.value)
+
+
+def test_damaged_folders(tmp_path):
+    path = write_hugging_face(tmp_path / "bert")
+    (tmp_path / "bert" / "model.safetensors").write_bytes(b"12345678{")
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read"):
+        backbone_of(path)
+    write_hugging_face(tmp_path / "bert")
+    config = tmp_path / "bert" / "config.json"
+    config.write_text(json.dumps({name: x for name, x in HUGGING_FACE.items() if name != "hidden_size"}))
+    with pytest.raises(InputError, match="'hidden_size'"):
+        backbone_of(path)
+    config.write_text("{")
+    with pytest.raises(InputError, match=r"config\.json cannot be read"):
+        tokenizer_of(path)
+    config.write_text(json.dumps({"registered_name": "keras_hub>GPT2Backbone", "config": {}}))
+    with pytest.raises(InputError, match=r"expected a BERT or ALBERT\. Received: keras_hub>GPT2Backbone"):
+        tokenizer_of(path)

@@ -1,0 +1,70 @@
+"""Options, runs and weights of the fine-tuning program for its tests."""
+
+import functools
+import json
+import struct
+
+import numpy as np
+from application_cases import changed, prepared
+from program_cases import FINETUNING_CASE, written
+
+from applications.finetuning.application import APPLICATION
+from applications.finetuning.weights import bert_shapes
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s", "bark", "##ed", "at", "a", "cat", ".", ","]
+HUGGING_FACE = {
+    "model_type": "bert",
+    "vocab_size": len(PIECES),
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 2,
+}
+
+
+def options_of(folder, **values):
+    """Options of `train` with the data of the program's case, written into a folder."""
+    given = {**FINETUNING_CASE.options, **written(FINETUNING_CASE.data, folder), **values}
+    return changed(APPLICATION.program.default, **given)
+
+
+def run_of(folder, **values):
+    """A run whose model is not trained, with weights that make every part matter."""
+    run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
+    for weight in run.models.training.trainable_weights:
+        weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
+    return run
+
+
+@functools.cache
+def tensors():
+    """Those of a tiny BERT, by the names that Hugging Face gives them."""
+    generator, shapes = np.random.default_rng(0), dict(bert_shapes(HUGGING_FACE))
+    for layer in range(2):
+        place = f"encoder.layer.{layer}"
+        shapes |= {f"{place}.{name}.bias": (8,) for name in ("attention.output.dense", "output.dense")}
+        shapes[f"{place}.intermediate.dense.bias"] = (12,)
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes |= {f"{place}.{name}.{part}": (8,) for part in ("weight", "bias")}
+    shapes |= {f"embeddings.LayerNorm.{part}": (8,) for part in ("weight", "bias")}
+    shapes |= {"pooler.dense.weight": (8, 8), "pooler.dense.bias": (8,)}
+    return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+
+
+def write_hugging_face(folder, config=HUGGING_FACE, **changes):
+    """Write a folder as it comes from Hugging Face; a tensor that is `None` is left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    header, content = {}, b""
+    for name, values in {**tensors(), **changes}.items():
+        if values is not None:
+            end = len(content) + values.nbytes
+            header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [len(content), end]}
+            content += values.tobytes()
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    return str(folder)
