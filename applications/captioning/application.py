@@ -128,7 +128,7 @@ class Captioning(Application):
         write_features(options, open_images(options.images), words)
 
     def compared(self, comparison):
-        known = {run.name: comparison.read(run, PICTURED)["pictures"] for run in comparison.planned if run.seed == 0}
+        known = {run.name: comparison.read(run, PICTURED)["pictures"] for run in comparison.of_first_seed}
         parts = self.read(comparison.planned[0].options)
         draw_references(known, parts.get("test", parts["valid"]), comparison.folder)
         return []

@@ -124,6 +124,11 @@ class Comparison:
         return RunFolder(run.options.run.out, {}).history()
 
     @property
+    def of_first_seed(self):
+        """The planned runs of the first seed, one of each model."""
+        return [run for run in self.planned if run.seed == self.options.first_seed]
+
+    @property
     def models(self):
         """Dictionary from each name to the model of `train` that it is."""
         return {run.name: run.options.model for run in self.planned}

@@ -192,6 +192,8 @@ class CompareOptions:
     """Differences are taken against this one of the models."""
     seeds: Positive = 3
     """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
+    first_seed: Seed = 0
+    """The first of them, where it is not 0: seeds of their own to choose on, apart from those of a report."""
     preset: str | None = None
     """Preset of `train` for every run."""
     options: File | None = None

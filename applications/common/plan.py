@@ -44,9 +44,11 @@ def plan(program, options):
         _refuse_own("--options", values)
         default = with_values(default, values)
     # The baseline may be one that is not trained, but it has to be a name.
-    _planned(program, options, default, options.baseline, 0, "--baseline")
+    _planned(program, options, default, options.baseline, options.first_seed, "--baseline")
     planned = [
-        _planned(program, options, default, name, seed) for name in options.models for seed in range(options.seeds)
+        _planned(program, options, default, name, options.first_seed + index)
+        for name in options.models
+        for index in range(options.seeds)
     ]
     if options.start_epochs is not None and not any(run.start for run in planned):
         raise InputError("--start-epochs: none of the models is MODEL@START.")

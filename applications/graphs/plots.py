@@ -50,7 +50,7 @@ def uncertainty(hidden, outputs, path):
 def accuracies(comparison, path):
     """Draw the accuracies of each model's seeds, their mean, and that of the paper."""
     require_matplotlib()
-    figure = new_figure(1.6 + 0.95 * len(comparison.records), 3.8, layout="constrained")
+    figure = new_figure(1.6 + 0.95 * len(comparison.records), 4.1, layout="constrained")
     axes, options = figure.subplots(), {run.name: run.options for run in comparison.planned}
     titles = []
     for index, (name, records) in enumerate(comparison.records.items()):
@@ -67,5 +67,5 @@ def accuracies(comparison, path):
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     found = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
-    axes.legend(found.values(), found.keys(), frameon=False, fontsize=8)
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     finish(figure, path, 150)

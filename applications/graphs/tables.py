@@ -16,6 +16,7 @@ def deviation(record):
 _OF_DRAWS = "report.uncertainty"
 COLUMNS = (
     Column("accuracy (%)", "report.accuracy", 2, 100.0),
+    Column("NLL, validation", "history.val_nll"),
     Column("NLL (nats)", "report.nll"),
     Column("ECE", "report.ece"),
     Column("accuracy, attention drawn (%)", f"{_OF_DRAWS}.attention.accuracy", 2, 100.0),

@@ -121,7 +121,7 @@ class Nmt(Application):
 
     def compared(self, comparison):
         options = comparison.options
-        known = {run.name: comparison.read(run, PICTURED)["pairs"] for run in comparison.planned if run.seed == 0}
+        known = {run.name: comparison.read(run, PICTURED)["pairs"] for run in comparison.of_first_seed}
         draw_alignments(known, PANELS, comparison.folder / "alignments.png")
         parts = [tables.over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
         if not options.inference:

@@ -166,7 +166,7 @@ class Vqa(Application):
         write_features(options, open_images(options.images), words)
 
     def compared(self, comparison):
-        known = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.planned if run.seed == 0}
+        known = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
         first = comparison.planned[0].options
         part = self.read(first)
         draw_cards(known, part.get("test", part["valid"]), comparison.folder / "cards.png")
