@@ -28,7 +28,8 @@ def tokenizer():
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
     # A file of one piece a line has no place for white space.
-    return keras_hub.models.BertTokenizer([piece for piece in vocabulary if piece.strip()], lowercase=True)
+    pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
+    return keras_hub.models.BertTokenizer(pieces, lowercase=True)
 
 
 def new_backbone(dropout=0.0):

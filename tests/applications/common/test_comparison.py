@@ -74,9 +74,8 @@ def test_the_runs_of_a_comparison(toy):
     assert fourth.start.run.out != third.start.run.out
     # Every folder once: an option's value is part of the name.
     names = ("gaussian", "gaussian:gamma=0", "gaussian:gamma=0.5", "gaussian@deterministic", "gaussian@gaussian")
-    others = plan(toy.program, options_of(toy, models=names, seeds=2, first_seed=7))
-    assert [run.seed for run in others] == [7, 8, 7, 8]
-    assert [run.options.run.seed for run in others] == [7, 8, 7, 8]
+    others = plan(toy.program, options_of(toy, models=names[:2], seeds=2, first_seed=7))
+    assert [run.seed for run in others] == [run.options.run.seed for run in others] == [7, 8, 7, 8]
     runs = plan(toy.program, options_of(toy, models=names, seeds=3, start_epochs=2))
     folders = {run.options.run.out for run in runs} | {run.start.run.out for run in runs if run.start}
     assert len(folders) == 15 + 6

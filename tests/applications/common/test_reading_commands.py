@@ -12,6 +12,7 @@ import tensorflow as tf
 from program_cases import CASES, written
 from run_files import files_of, read_json
 
+from applications.common.runs import RunFolder
 from applications.common.training import load_run
 
 
@@ -177,19 +178,28 @@ import tensorflow as tf, tensorflow_text
 answers = {}
 for name, (path, lines, images) in json.loads(sys.argv[1]).items():
     model = tf.saved_model.load(path)
-    if images is not None:
-        pixels = np.load(images)["arr_0"]
+    given = {} if images is None else np.load(images)
+    if "arr_0" in given:
+        pixels = given["arr_0"]
         ids, *texts = zip(*(line.split("\\t") for line in lines))
         pngs = tf.stack([tf.io.encode_png(pixels[int(row)]) for row in ids])
-    if images is not None and hasattr(model, "generate"):
+    if "edges" in given:
+        found, names = model.predict(given["features"], given["edges"]), given["names"]
+        rows = found["probabilities"].numpy()[given["rows"]]
+        answers[name] = ["\\t".join(f"{names[i]} {row[i]:.4f}" for i in np.argsort(-row)[:3]) for row in rows]
+    elif "arr_0" in given and hasattr(model, "generate"):
         answers[name] = [line.decode() for line in model.generate(pngs)["captions"].numpy()]
-    elif images is not None:
+    elif "arr_0" in given:
         found = model.predict(pngs, tf.constant(texts[0]))
         rows = zip(found["answers"].numpy(), found["probabilities"].numpy())
         answers[name] = ["\\t".join(f"{x.decode()} {p:.3f}" for x, p in list(zip(*row))[:3]) for row in rows]
     elif hasattr(model, "generate"):
         answer = model.reconstruct if hasattr(model, "reconstruct") else model.generate
         answers[name] = [line.decode() for line in answer(tf.constant(lines)).numpy()]
+    elif name == "finetuning":
+        found = model.predict(tf.constant(lines))
+        rows = zip(found["labels"].numpy(), found["probabilities"].numpy().max(axis=1))
+        answers[name] = [f"{label.decode()}\\t{probability:.4f}" for label, probability in rows]
     else:
         steps = tf.reshape(tf.strings.to_number([line.split() for line in lines]), (len(lines), 6, 4))
         answers[name] = [" ".join(f"{x:.4f}" for x in row) for row in model.predict(steps).numpy()]
@@ -203,6 +213,10 @@ def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
     for name, case in CASES.items():
         path = run_of(case).path
         images = path.parent / "images.npz" if "images" in case.data else None
+        if name == "graphs":
+            graph = case.program.application().read(case.program.options_of(RunFolder.load(path)))["train"].graph
+            images, rows = tmp_path / "graph.npz", [graph.names.index(line) for line in case.lines]
+            np.savez(images, features=graph.features, edges=graph.edges, rows=rows, names=graph.classes)
         asked[name] = (str(path / "saved_model"), case.lines, images and str(images))
     result = subprocess.run(
         [sys.executable, "-c", SERVED, json.dumps(asked)],
