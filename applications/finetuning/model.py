@@ -9,6 +9,7 @@ import keras
 
 import keras_vattn
 from applications.finetuning.options import TASKS
+from keras_vattn.conversion import original_weights
 
 
 @dataclasses.dataclass
@@ -85,12 +86,5 @@ def bayesian(options, backbone):
 
 def initialize(models, weights):
     """Give the transformer pretrained weights, a list in the order of the original; priors keep theirs."""
-    priors = {
-        id(weight)
-        for layer in keras_vattn.stochastic_layers(models.backbone)
-        if layer.prior is not None
-        for weight in layer.prior.weights
-    }
-    targets = [weight for weight in models.backbone.weights if id(weight) not in priors]
-    for target, weight in zip(targets, weights, strict=True):
+    for target, weight in zip(original_weights(models.backbone), weights, strict=True):
         target.assign(weight)

@@ -13,6 +13,7 @@ from keras import ops
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
+from keras_vattn.conversion.copies import KNOWN_PACKAGES, copy_trainable, copy_weights, made_again, serialized
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.aligned_scores import AlignedScores
@@ -98,9 +99,9 @@ def to_bayesian(
             f"built={getattr(model, 'built', None)}"
         )
     _check_options(conversion, _require_attention(model, skip_unknown))
-    new = _made_again(_serialized(model), model)
-    _copy_weights(model.weights, new.weights)
-    _copy_trainable(model, new)
+    new = made_again(serialized(model), model)
+    copy_weights(model.weights, new.weights)
+    copy_trainable(model, new)
     _convert(new, conversion)
     return new
 
@@ -132,11 +133,16 @@ def to_deterministic(model):
         raise ValueError(
             f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
         )
-    new, priors = _made_again(_unconverted(_serialized(model)), model), _priors_of(model)
-    added = {id(weight) for prior in priors for weight in prior.weights}
-    _copy_weights([weight for weight in model.weights if id(weight) not in added], new.weights)
-    _copy_trainable(model, new, priors)
+    new = made_again(_unconverted(serialized(model)), model)
+    copy_weights(original_weights(model), new.weights)
+    copy_trainable(model, new, _priors_of(model))
     return new
+
+
+def original_weights(model):
+    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors'."""
+    added = {id(weight) for prior in _priors_of(model) for weight in prior.weights}
+    return [weight for weight in model.weights if id(weight) not in added]
 
 
 class Converted:
@@ -166,7 +172,6 @@ def _register(converted):
 
 _register(Converted)
 _NAME = keras.saving.get_registered_name(Converted)
-_KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 class _ConvertedHeads:
@@ -268,7 +273,7 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, keras_private.Functional)
         and any(id(each) in chosen for each in keras_private.flatten_layers(x))
     ]
-    originals = [_serialized(x) for x in (*found, *holders)]
+    originals = [serialized(x) for x in (*found, *holders)]
     names = [x.name for x in found]
     for index, attention in enumerate(found):
         # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
@@ -319,7 +324,7 @@ def _class_of(original, mixin=None):
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
     if mixin is not None:
         # In classes of one's own there may be draws that know nothing of stacks.
-        namespace["takes_seed_stacks"] = original.__module__.split(".")[0] in _KNOWN_PACKAGES
+        namespace["takes_seed_stacks"] = original.__module__.split(".")[0] in KNOWN_PACKAGES
     if mixin is AlignedHeads:
         namespace["call"] = _call_of(original)
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
@@ -365,19 +370,6 @@ def _check_options(conversion, attentions):
         VariationalAlignment(alignment, _prior_of(conversion, layer), num_heads=num_heads, per_head_prior=per_head)
 
 
-def _serialized(layer):
-    """Return the config of a layer or model, its class and what it was built for; not how it was compiled."""
-    return _without_compilation(keras.saving.serialize_keras_object(layer))
-
-
-def _without_compilation(config):
-    if isinstance(config, dict):
-        return {key: _without_compilation(value) for key, value in config.items() if key != "compile_config"}
-    if isinstance(config, (list, tuple)):
-        return type(config)(_without_compilation(value) for value in config)
-    return config
-
-
 def _unconverted(config):
     """Return the config of a model with the originals in place of what was converted."""
     if isinstance(config, dict):
@@ -389,45 +381,6 @@ def _unconverted(config):
     if isinstance(config, (list, tuple)):
         return type(config)(_unconverted(value) for value in config)
     return config
-
-
-def _made_again(config, model):
-    """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
-    classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
-    own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in _KNOWN_PACKAGES}
-    try:
-        new = keras.saving.deserialize_keras_object(config, custom_objects=own, safe_mode=False)
-    except (TypeError, NotImplementedError, ValueError) as error:
-        raise ValueError(
-            f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
-            f"arguments of its `__init__`. Received: model={model}"
-        ) from error
-    if not new.built:
-        raise ValueError(
-            "The model that is made again from its config is not built: give its class a `build`, or a "
-            f"`get_build_config` and `build_from_config`. Received: model={model}"
-        )
-    return new
-
-
-def _copy_weights(sources, targets):
-    """Assign weights; ValueError unless there are as many, of the same shapes."""
-    if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
-        raise ValueError(
-            "The model that is made again from its config has other weights: its `get_config` does not describe it. "
-            f"Received: {len(sources)} weights, {len(targets)} when made again"
-        )
-    for source, target in zip(sources, targets, strict=True):
-        target.assign(source)
-
-
-def _copy_trainable(model, new, but=()):
-    """Freeze in a new model what is frozen in another one of the same layers, but for those that are named."""
-    left_out = {id(layer) for layer in but}
-    layers = [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
-    for old, copied in zip(layers, keras_private.flatten_layers(new), strict=True):
-        if old.trainable != copied.trainable:
-            copied.trainable = old.trainable
 
 
 def _priors_of(model):

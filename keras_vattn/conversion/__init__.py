@@ -1,0 +1,5 @@
+"""A model whose attentions draw their weights, from one whose attentions do not, and back."""
+
+from keras_vattn.conversion.convert import is_understood, original_weights, to_bayesian, to_deterministic
+
+__all__ = ["is_understood", "original_weights", "to_bayesian", "to_deterministic"]

@@ -1,0 +1,59 @@
+"""A copy of a model: made again from its config, with the same weights."""
+
+import keras
+
+from keras_vattn.support import keras_private
+
+KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
+
+
+def serialized(layer):
+    """Return the config of a layer or model, its class and what it was built for; not how it was compiled."""
+    return without_compilation(keras.saving.serialize_keras_object(layer))
+
+
+def without_compilation(config):
+    if isinstance(config, dict):
+        return {key: without_compilation(value) for key, value in config.items() if key != "compile_config"}
+    if isinstance(config, (list, tuple)):
+        return type(config)(without_compilation(value) for value in config)
+    return config
+
+
+def made_again(config, model):
+    """Return a model from a config, with classes of a model's layers that may be registered nowhere."""
+    classes = {getattr(type(layer), "converted_from", type(layer)) for layer in keras_private.flatten_layers(model)}
+    own = {each.__name__: each for each in classes if each.__module__.split(".")[0] not in KNOWN_PACKAGES}
+    try:
+        new = keras.saving.deserialize_keras_object(config, custom_objects=own, safe_mode=False)
+    except (TypeError, NotImplementedError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be made again from its config: {error} Give its class a `get_config` that has all "
+            f"arguments of its `__init__`. Received: model={model}"
+        ) from error
+    if not new.built:
+        raise ValueError(
+            "The model that is made again from its config is not built: give its class a `build`, or a "
+            f"`get_build_config` and `build_from_config`. Received: model={model}"
+        )
+    return new
+
+
+def copy_weights(sources, targets):
+    """Assign weights; ValueError unless there are as many, of the same shapes."""
+    if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
+        raise ValueError(
+            "The model that is made again from its config has other weights: its `get_config` does not describe it. "
+            f"Received: {len(sources)} weights, {len(targets)} when made again"
+        )
+    for source, target in zip(sources, targets, strict=True):
+        target.assign(source)
+
+
+def copy_trainable(model, new, but=()):
+    """Freeze in a new model what is frozen in another one of the same layers, but for those that are named."""
+    left_out = {id(layer) for layer in but}
+    layers = [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
+    for old, copied in zip(layers, keras_private.flatten_layers(new), strict=True):
+        if old.trainable != copied.trainable:
+            copied.trainable = old.trainable
