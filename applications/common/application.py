@@ -96,6 +96,10 @@ class Application:
         better."""
         return row["val_loss"]
 
+    def learning_rate(self, options):
+        """Return the learning rate of the first step, or after the warm-up."""
+        return options.fit.learning_rate
+
     def patience_score(self, row):
         """Return what early stopping looks at, where that is not the score."""
         return self.score(row)

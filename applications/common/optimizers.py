@@ -6,14 +6,15 @@ import keras_vattn
 from applications.common.errors import InputError
 
 
-def optimizer_of(options, num_batches, num_steps):
-    """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all."""
+def optimizer_of(options, num_batches, num_steps, rate=None):
+    """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all; if another learning
+    rate is given, with that."""
+    rate = options.learning_rate if rate is None else rate
     # Keras asks a schedule about batches, those that only add to a gradient too.
     if num_steps <= options.warmup_steps:
         raise InputError(f"--warmup-steps: there are {num_steps} in all. Received: {options.warmup_steps}")
     if num_steps < options.accumulate:
         raise InputError(f"--accumulate: there are {num_steps} batches in all. Received: {options.accumulate}")
-    rate = options.learning_rate
     if options.schedule == "cosine":
         warmup = {"warmup_target": rate, "warmup_steps": options.warmup_steps} if options.warmup_steps else {}
         rate = keras.optimizers.schedules.CosineDecay(

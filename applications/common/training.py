@@ -163,9 +163,8 @@ def fit(application, run):
     total = min(options.epochs * num_batches, options.max_steps or math.inf)
     steps_of_epoch = [min(num_batches, total - start) for start in range(0, total, num_batches)]
     with scope(run.options):
-        model.compile(
-            optimizer=optimizer_of(options, num_batches, total), jit_compile=options.jit, **application.compile(run)
-        )
+        optimizer = optimizer_of(options, num_batches, total, application.learning_rate(run.options))
+        model.compile(optimizer=optimizer, jit_compile=options.jit, **application.compile(run))
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         model.optimizer.build(model.trainable_variables)
     keep = KeepWeights(run.folder.file(WEIGHTS), application.score, options.keep)

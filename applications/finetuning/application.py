@@ -56,15 +56,18 @@ class Finetuning(Application):
     def initialize(self, run):
         given = run.options.backbone
         if given.weights is None:
-            weights, losses = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
-            found = f"{losses['words']:.2f} nats a masked word, {losses['pair']:.2f} a pair of sentences"
-            print(f"pretrained: {found}", flush=True)
+            weights, loss = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
+            print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
             # Whatever it has drawn, what follows is that of the seed.
             keras.utils.set_random_seed(run.options.run.seed)
         else:
             weights = backbone_of(given.weights, dropout=given.backbone_dropout).get_weights()
             print(f"weights of {given.weights}", flush=True)
         model.initialize(run.models, weights)
+
+    def learning_rate(self, options):
+        own = options.fit.learning_rate
+        return (5e-4 if options.backbone.weights is None else 3e-5) if own is None else own
 
     def compile(self, run):
         kind = TASKS[run.options.texts.task].kind

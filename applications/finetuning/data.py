@@ -139,9 +139,9 @@ def _columns(path, rows, task, given):
 
 
 def embedded_parts():
-    """Return sentences of the standard library and the packages that they document."""
-    sentences, packages = embedded.labelled()
-    found = Texts(sentences, None, packages)
+    """Return sentences of the standard library, and whether their words are in order."""
+    sentences, labels = embedded.labelled()
+    found = Texts(sentences, None, labels)
     tenth = len(found) // 10
     cuts = {"test": (0, 2 * tenth), "valid": (2 * tenth, 3 * tenth), "train": (3 * tenth, len(found))}
     return {name: found.rows(range(*cuts[name])) for name in ("train", "valid", "test")}

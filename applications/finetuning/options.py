@@ -83,7 +83,7 @@ Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, which package of Python's standard library a sentence documents"""
+    """Texts; without files, whether the words of a sentence stand in their order"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """One of GLUE's tasks or SQuAD, whose layout the files have; classes or score for files of your own, with the
@@ -158,6 +158,14 @@ class AlignmentOptions:
 
 
 @dataclasses.dataclass
+class FinetuningFitOptions(FitOptions):
+    """Training"""
+
+    learning_rate: PositiveFloat | None = None
+    """Of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
+
+
+@dataclasses.dataclass
 class ReportOptions:
     """Reports"""
 
@@ -177,13 +185,12 @@ class Options:
     texts: TextOptions = group(TextOptions)
     backbone: BackboneOptions = group(BackboneOptions)
     alignment: AlignmentOptions = group(AlignmentOptions)
-    fit: FitOptions = group(
-        FitOptions,
+    fit: FinetuningFitOptions = group(
+        FinetuningFitOptions,
         batch_size=16,
         epochs=3,
         optimizer="adamw",
         weight_decay=0.01,
-        learning_rate=3e-4,
         schedule="linear",
         warmup_steps=50,
         clip_norm=1.0,

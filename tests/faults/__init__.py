@@ -5,6 +5,8 @@ from faults import (
     captioning,
     decoding,
     draws,
+    finetuning,
+    graphs,
     latent_alignment,
     layers,
     programs,
@@ -14,5 +16,19 @@ from faults import (
     vrae,
 )
 
-ROOMS = (alignments, captioning, decoding, draws, latent_alignment, layers, programs, recurrent, support, vision, vrae)
+ROOMS = (
+    alignments,
+    captioning,
+    decoding,
+    draws,
+    finetuning,
+    graphs,
+    latent_alignment,
+    layers,
+    programs,
+    recurrent,
+    support,
+    vision,
+    vrae,
+)
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

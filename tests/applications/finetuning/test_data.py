@@ -115,13 +115,34 @@ def test_what_is_held_out(tmp_path):
 
 def test_embedded_sentences():
     parts = data.embedded_parts()
-    assert set(parts["train"].labels) <= set(embedded.PACKAGES) and len(parts["train"]) > 1000
-    every = [sentence for part in parts.values() for sentence in part.firsts]
-    counts = [part.labels.count("asyncio") for part in parts.values()]
-    assert sum(counts) == 280 and min(counts) > 10
-    # What is pretrained on has seen none of them.
-    seen = {sentence for page in embedded.pages() for sentence in page}
-    assert len(seen & set(every)) < 0.02 * len(every)
+    assert [set(part.labels) for part in parts.values()] == [set(embedded.LABELS)] * 3 and len(parts["train"]) > 1000
+    texts, labels = embedded.labelled()
+    assert 0.45 < labels.count("shuffled") / len(labels) < 0.55
+    assert sum(map(len, parts.values())) == len(texts) == len(set(texts))
+    # What is pretrained on has seen none of them, and neither has the other half those of one.
+    seen = {" ".join(sorted(text.rstrip(".!?: ").lower().split())) for text in embedded.pretraining_sentences()}
+    words = [" ".join(sorted(text.split())) for text in texts]
+    assert len(seen) > 5000 and sum(each in seen for each in words) < 0.02 * len(words)
+    assert len(set(words)) > 0.99 * len(words)
+
+
+def test_sentences_of_a_module(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        '"""Says what it is, in more than six words. Short."""\n\n'
+        "def f():\n"
+        '    """Returns\n    what a caller gives to it, again."""\n'
+        "    # A comment that goes on over\n    # two lines; its end.\n"
+        "    return 'no sentence of a string is one of prose'\n"
+    )
+    documented = ["Says what it is, in more than six words.", "Returns what a caller gives to it, again."]
+    assert embedded.sentences_of(path, comments=False) == documented
+    assert embedded.sentences_of(path, comments=True) == [
+        *documented,
+        "A comment that goes on over two lines; its end.",
+    ]
+    path.write_text("def f(:")
+    assert embedded.sentences_of(path, comments=True) == []
 
 
 def test_every_task_has_columns_and_metrics():

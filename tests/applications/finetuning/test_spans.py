@@ -93,6 +93,17 @@ def test_the_best_span():
     assert find() == [""] and find(may_have_none=False) == ["at a cat"]
 
 
+def test_a_window_without_the_answer():
+    """A question has none if none of its windows has: another window may say so as surely as it likes."""
+    part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
+    windows = spans.windows_of(encoder(12), part, stride=3)
+    scores = [np.full((len(ids), 2), -9.0) for ids in windows.ids]
+    before, last = windows.num_first[-1], len(windows.places[-1]) - 1
+    scores[0][0], scores[-1][before + last] = 0.0, -0.1
+    left, right = windows.places[-1][last]
+    assert len(scores) > 1 and spans.best_spans(windows, part, scores, 5, True) == [CONTEXT[left:right]]
+
+
 def test_official_figures():
     """What the script of SQuAD says of these."""
     assert spans.normalized("The  Dog's, a cat!") == "dogs cat"

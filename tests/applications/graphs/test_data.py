@@ -245,7 +245,8 @@ def test_a_batch_of_drawn_neighbours_is_part_of_the_graph(tmp_path):
     part = data.load(options_of(tmp_path))["train"]
     sampler, generator = sampling.NeighborSampler(part.graph.edges, 24), np.random.default_rng(1)
     nodes = part.nodes[[5, 2, 9]]
-    inputs, labels = sampling.batch_of(part.graph, sampler, nodes, (2, 2), generator)
+    inputs, labels = sampling.batch_of(part.graph, sampler, nodes, (2, 1), generator)
+    assert not np.array_equal(inputs["targets"], nodes)
     np.testing.assert_array_equal(labels, part.graph.labels[nodes])
     np.testing.assert_array_equal(inputs["features"][inputs["targets"]], part.graph.features[nodes])
     size, edges = len(inputs["nodes_mask"]), inputs["edges"][inputs["edges_mask"]]

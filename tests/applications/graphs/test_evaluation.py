@@ -10,7 +10,7 @@ from graphs_cases import run_of
 
 from applications.common.significance import holm, paired_p
 from applications.graphs.application import APPLICATION, Criterion
-from applications.graphs.evaluation import evaluate, predicted
+from applications.graphs.evaluation import draws_of, evaluate, kinds, predicted
 from applications.graphs.generation import Classifier
 from applications.graphs.options import CompareGraphs
 from applications.graphs.tables import fan
@@ -35,6 +35,14 @@ def test_a_report(tmp_path, model, kinds):
     assert again == report
     fewer, _ = evaluate(run, part, 0)
     assert "uncertainty" not in fewer
+
+
+def test_what_is_random_in_draws(tmp_path):
+    """Of dropout alone the attention is no part: where nothing is dropped the draws are one."""
+    run = run_of(tmp_path, model="no_kl", weibull_k=1.0, feature_dropout=1e-6, coefficient_dropout=1e-6)
+    found = {name: draws_of(run, run.data["test"], 5, **options).std(axis=0) for name, options in kinds(run).items()}
+    assert found["dropout"].max() < 1e-6 < 1e-3 < found["attention"].max()
+    np.testing.assert_array_less(1e-3, found["both"].max())
 
 
 def test_statistics_of_the_attention(tmp_path):

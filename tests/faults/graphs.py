@@ -1,0 +1,123 @@
+"""Faults of the classification of nodes."""
+
+from faults.fault import Fault
+
+DATA = ("tests/applications/graphs/test_data.py",)
+MODEL = ("tests/applications/graphs/test_model.py",)
+EVALUATION = ("tests/applications/graphs/test_evaluation.py",)
+
+FAULTS = [
+    Fault(
+        "graphs: any class is unpickled",
+        "applications/graphs/planetoid.py",
+        "        if (module, name) not in _ALLOWED:\n",
+        "        if (module, name) not in _ALLOWED:\n            return super().find_class(module, name)\n"
+        "        if (module, name) not in _ALLOWED:\n",
+        DATA,
+        "wrong_with_pickles",
+    ),
+    Fault(
+        "graphs: test nodes stand in the order of their numbers",
+        "applications/graphs/planetoid.py",
+        'features[order] = parts["tx"]',
+        'features[np.sort(order)] = parts["tx"]',
+        DATA,
+        "test_planetoid",
+    ),
+    Fault(
+        "graphs: an isolated node is of class 0",
+        "applications/graphs/planetoid.py",
+        "np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)",
+        "one_hot.argmax(axis=1)",
+        DATA,
+        "planetoid",
+    ),
+    Fault(
+        "graphs: edges of an undirected graph have one direction",
+        "applications/graphs/data.py",
+        "both = edges if given.directed else",
+        "both = edges if not given.directed else",
+        DATA,
+        "archive or tables",
+    ),
+    Fault(
+        "graphs: splits may overlap",
+        "applications/graphs/data.py",
+        "            if node in seen:\n",
+        "            if False:\n",
+        DATA,
+        "wrong_with",
+    ),
+    Fault(
+        "graphs: a drawn neighbour is always the first one",
+        "applications/graphs/sampling.py",
+        "generator.random(len(targets)), np.repeat",
+        "np.zeros(len(targets)), np.repeat",
+        DATA,
+        "drawn_neighbours",
+    ),
+    Fault(
+        "graphs: targets of a drawn batch keep their old numbers",
+        "applications/graphs/sampling.py",
+        '"targets": numbered[: len(nodes)].astype(np.int32)',
+        '"targets": nodes.astype(np.int32)',
+        (*DATA, *MODEL),
+        "drawn_batch or batch_of_drawn",
+    ),
+    Fault(
+        "graphs: what a prior draws shifts the initial weights",
+        "applications/graphs/model.py",
+        "        keras.utils.set_random_seed(_seed(options, index))\n        layer.build(",
+        "        layer.build(",
+        MODEL,
+        "same_initial_weights",
+    ),
+    Fault(
+        "graphs: the L2 of kernels is that of all",
+        "applications/graphs/model.py",
+        'options.network.l2_of == "all" or "bias" not in weight.name',
+        "True",
+        MODEL,
+        "sum_of_squares",
+    ),
+    Fault(
+        "graphs: the published mean is of each layer",
+        "applications/graphs/model.py",
+        "kl_weight *= num_heads / (network.num_heads + network.output_heads)",
+        "kl_weight *= 1.0",
+        MODEL,
+        "published_values",
+    ),
+    Fault(
+        "graphs: the published criterion keeps the best accuracy",
+        "applications/graphs/application.py",
+        "self.best -= all(at_best)",
+        "self.best -= at_best[0]",
+        EVALUATION,
+        "criteria",
+    ),
+    Fault(
+        "graphs: patience waits for both",
+        "applications/graphs/application.py",
+        "self.better -= any(at_best)",
+        "self.better -= all(at_best)",
+        EVALUATION,
+        "criteria",
+    ),
+    Fault(
+        "graphs: uncertainty of dropout is that of the attention",
+        "applications/graphs/evaluation.py",
+        '{"dropout": {"dropout": True, "posterior": False}}',
+        '{"dropout": {"dropout": True}}',
+        EVALUATION,
+        "random_in_draws",
+    ),
+    Fault(
+        "graphs: p values are not corrected",
+        "applications/graphs/tables.py",
+        "holm(list(p_values.values()))",
+        "list(p_values.values())",
+        EVALUATION,
+        "table_of_the_paper",
+    ),
+]
