@@ -64,12 +64,11 @@ def bayesian(options, backbone):
     alignment = keras_vattn.Weibull(given.weibull_k)
     if options.model == "no_kl":
         return keras_vattn.to_bayesian(backbone, alignment, None, seed=options.run.seed)
+    initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
+    if given.prior_stddev is not None:
+        initializer = keras.initializers.RandomNormal(stddev=given.prior_stddev)
     prior = keras_vattn.ContextualPrior(
-        given.prior_hidden_units,
-        beta=given.prior_beta,
-        # Of the published code: variance 1 / width of what comes in.
-        kernel_initializer=keras.initializers.VarianceScaling(distribution="untruncated_normal"),
-        name="prior",
+        given.prior_hidden_units, beta=given.prior_beta, kernel_initializer=initializer, name="prior"
     )
     # A layer that is called many times has a KL for each call: it is the mean over these, too.
     num_layers = backbone.num_layers if given.kl_reduction == "mean" else 1

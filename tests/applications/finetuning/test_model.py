@@ -199,3 +199,12 @@ def test_a_rate_of_ones_own_or_that_of_the_weights(tmp_path):
     assert APPLICATION.learning_rate(options_of(tmp_path, learning_rate=0.1)) == 0.1
     folder = write_hugging_face(tmp_path / "weights")
     assert APPLICATION.learning_rate(options_of(tmp_path, weights=folder)) == 3e-5
+
+
+@pytest.mark.parametrize("stddev", [0.02, None])
+def test_where_the_prior_begins(tmp_path, stddev):
+    """With the given standard deviation, or the published one: one over the root of the width of a head's keys."""
+    run = prepared(APPLICATION, options_of(tmp_path, prior_stddev=stddev, prior_hidden_units=400))
+    kernel = keras_vattn.stochastic_layers(run.models.backbone)[0].alignment_prior.trainable_weights[0]
+    assert kernel.shape == (24, 400)
+    np.testing.assert_allclose(np.std(kernel), stddev or 24**-0.5, rtol=0.1)
