@@ -17,16 +17,19 @@ def uncertainty(hidden, outputs, path):
         path: The PNG.
     """
     require_matplotlib()
+    import matplotlib
+
     part, draws = outputs["part"], outputs["draws"]
     mean, unknown = draws.mean(axis=0), metrics.predictive_entropy(draws)
     predicted, labels = mean.argmax(axis=1), part.labels
+    palette = COLORS if mean.shape[1] <= len(COLORS) else matplotlib.colormaps["tab20"].colors
     figure = new_figure(10.0, 4.6, layout="constrained")
     plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
     centred = hidden - hidden.mean(axis=0)
     x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred.T
     for right, marker, size in ((True, "o", 12), (False, "X", 34)):
         rows = (predicted == labels) == right
-        colors = [COLORS[label % len(COLORS)] for label in predicted[rows]]
+        colors = [palette[label % len(palette)] for label in predicted[rows]]
         shade = 0.15 + 0.85 * unknown[rows] / max(unknown.max(), 1e-6)
         plane.scatter(x[rows], y[rows], s=size, c=colors, alpha=shade, marker=marker, linewidths=0)
     plane.set_title("nodes: colour, the predicted class; strength, the entropy; X, wrong", fontsize=10)
