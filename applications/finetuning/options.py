@@ -150,7 +150,7 @@ class AlignmentOptions:
     """Width of the network that reads the prior off the keys."""
     prior_stddev: PositiveFloat | None = 0.02
     """Standard deviation of the initial weights of that network; none for that of the published code, one over the root
-    of the width of what comes in. A prior that begins far from the attention moves pretrained weights, too."""
+    of the width of what comes in. A prior that begins far from the attention may move pretrained weights, too."""
     per_head_prior: bool = False
     """Whether each head has a network of its own; published is one for all heads."""
     kl_weight: NotNegativeFloat = 1.0
