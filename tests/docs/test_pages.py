@@ -16,7 +16,9 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"}))
-def test_page(page):
+def test_page(page, tmp_path, monkeypatch):
+    # Where what a page writes is no part of the project.
+    monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
         for block in BLOCKS[page]:
