@@ -5,7 +5,7 @@ import json
 import struct
 
 import numpy as np
-from application_cases import changed, prepared
+from application_cases import changed, prepared_anywhere
 from program_cases import FINETUNING_CASE, written
 
 from applications.finetuning.application import APPLICATION
@@ -32,10 +32,7 @@ def options_of(folder, **values):
 
 def run_of(folder, **values):
     """A run whose model is not trained, with weights that make every part matter."""
-    run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
-    for weight in run.models.training.trainable_weights:
-        weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
-    return run
+    return prepared_anywhere(APPLICATION, options_of(folder, **values))
 
 
 @functools.cache

@@ -1,7 +1,6 @@
 """Graphs and runs of the classification of nodes for its tests."""
 
-import numpy as np
-from application_cases import changed, prepared
+from application_cases import changed, prepared_anywhere
 from program_cases import GRAPHS_CASE, written
 
 from applications.graphs.application import APPLICATION
@@ -15,7 +14,4 @@ def options_of(folder, **values):
 
 def run_of(folder, **values):
     """A run whose model is not trained, with weights that make every part matter."""
-    run, generator = prepared(APPLICATION, options_of(folder, **values)), np.random.default_rng(7)
-    for weight in run.models.training.trainable_weights:
-        weight.assign_add(generator.normal(size=weight.shape, scale=0.3))
-    return run
+    return prepared_anywhere(APPLICATION, options_of(folder, **values))

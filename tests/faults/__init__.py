@@ -1,34 +1,9 @@
 """The faults that `mutations.py` puts into the library and the programs: patches, and the tests that must notice."""
 
-from faults import (
-    alignments,
-    captioning,
-    decoding,
-    draws,
-    finetuning,
-    graphs,
-    latent_alignment,
-    layers,
-    programs,
-    recurrent,
-    support,
-    vision,
-    vrae,
-)
+import importlib
+import pkgutil
 
-ROOMS = (
-    alignments,
-    captioning,
-    decoding,
-    draws,
-    finetuning,
-    graphs,
-    latent_alignment,
-    layers,
-    programs,
-    recurrent,
-    support,
-    vision,
-    vrae,
-)
+ROOMS = [
+    importlib.import_module(f"faults.{each.name}") for each in pkgutil.iter_modules(__path__) if each.name != "fault"
+]
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]
