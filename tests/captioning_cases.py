@@ -2,7 +2,8 @@
 
 import numpy as np
 from application_cases import changed, prepared
-from program_cases import CAPTIONING_CASE, written
+from program_case import written
+from program_cases import CAPTIONING_CASE
 
 from applications.captioning.application import APPLICATION
 from applications.captioning.options import MODELS

@@ -6,7 +6,8 @@ import struct
 
 import numpy as np
 from application_cases import changed, prepared_anywhere
-from program_cases import FINETUNING_CASE, written
+from program_case import written
+from program_cases import FINETUNING_CASE
 
 from applications.finetuning.application import APPLICATION
 from applications.finetuning.weights import bert_shapes

@@ -1,7 +1,8 @@
 """Graphs and runs of the classification of nodes for its tests."""
 
 from application_cases import changed, prepared_anywhere
-from program_cases import GRAPHS_CASE, written
+from program_case import written
+from program_cases import GRAPHS_CASE
 
 from applications.graphs.application import APPLICATION
 

@@ -1,7 +1,8 @@
 """Options and runs of question answering for its tests: images of a coloured quarter, and questions about them."""
 
 from application_cases import changed, prepared
-from program_cases import VQA_CASE, written
+from program_case import written
+from program_cases import VQA_CASE
 
 from applications.vqa.application import APPLICATION
 

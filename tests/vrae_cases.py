@@ -2,7 +2,8 @@
 
 import numpy as np
 from application_cases import changed, prepared
-from program_cases import VRAE_CASE, written
+from program_case import written
+from program_cases import VRAE_CASE
 
 from applications.vrae.application import APPLICATION
 from applications.vrae.options import MODELS

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 import yaml
-from program_cases import CASES, ROOT, SPOTLIGHT_FOLDER, written
+from program_case import written
+from program_cases import CASES, ROOT, SPOTLIGHT_FOLDER
 
 # Calls commands of all programs, one after the other, and says what of this they have imported.
 CALLS = """

@@ -8,7 +8,8 @@ import types
 
 import pytest
 import yaml
-from program_cases import CASES, written
+from program_case import written
+from program_cases import CASES
 from run_files import files_of, read_history, read_json, without_time
 
 from applications.common import compare as module

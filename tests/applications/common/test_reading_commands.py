@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from program_cases import CASES, written
+from program_case import written
+from program_cases import CASES
 from run_files import files_of, read_json
 
 from applications.common.runs import RunFolder

@@ -3,7 +3,8 @@
 import types
 
 import pytest
-from program_cases import NMT_CASE, words_of
+from program_case import words_of
+from program_cases import NMT_CASE
 
 from applications.common.errors import InputError
 from applications.common.options import with_values

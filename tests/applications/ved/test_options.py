@@ -1,7 +1,8 @@
 """The models, the presets, and options that do not go together, of the variational encoder-decoder."""
 
 import pytest
-from program_cases import VED_CASE, words_of
+from program_case import words_of
+from program_cases import VED_CASE
 
 from applications.ved.options import MODELS, PROGRAM
 

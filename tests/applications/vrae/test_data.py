@@ -5,7 +5,8 @@ import gzip
 import numpy as np
 import pytest
 from application_cases import changed, prepared
-from program_cases import PAIRS, VRAE_CASE, words_of
+from program_case import words_of
+from program_cases import PAIRS, VRAE_CASE
 from run_files import read_history, without_time
 from vrae_cases import options_of
 

@@ -1,0 +1,153 @@
+"""A program whose commands are tested: its data, its options, and how a command is called in this process."""
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+import sys
+import warnings
+
+import tensorflow as tf
+
+from applications.common.command_line import main
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program with data of a few examples and options of a few weights.
+
+    Attributes:
+        program: `Program`.
+        options: Options of `train` beside the data.
+        steps: Of an epoch.
+        data: Dictionary from the options that name files to the text of these, or the bytes of an .npz.
+        evaluated: The same of `evaluate`.
+        lines: Inputs of `generate` or `predict`.
+        unreadable: Text of one that cannot be read, and what the error says.
+        other_codec: An option that the codec depends on, and another value.
+        other_start: A model that shares weights with that of `options`.
+        answers: Files that the program leaves beside those of the platform.
+        outputs: Text files that `evaluate` writes too.
+        quality: Columns of the history that the program adds.
+        asked: Words of `generate` or `predict` that have it answer inputs, beside the run.
+        width: One of `options` that says how wide the model is.
+    """
+
+    program: object
+    options: dict
+    steps: int
+    data: dict
+    evaluated: dict
+    lines: tuple
+    unreadable: tuple
+    other_codec: tuple
+    other_start: str
+    answers: tuple
+    outputs: tuple
+    quality: tuple
+    asked: tuple = ()
+    width: str = "units"
+
+    @property
+    def name(self):
+        return self.program.name.rpartition(".")[2]
+
+    @property
+    def answer(self):
+        """The command that answers inputs."""
+        return "predict" if "predict" in self.program.commands else "generate"
+
+    def answers_of(self, run, *arguments):
+        """Return the command line that answers inputs."""
+        return [self.answer, "--run", run, *self.asked, *arguments]
+
+    def train(self, out, **changes):
+        """Return the command line of `train` for a run in the folder `out`, its data in files beside it."""
+        folder = pathlib.Path(out).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {"out": str(out), **self.options, **written(self.data, folder), **changes}
+        return ["train", *words_of(values)]
+
+    def call(self, *arguments, standard_input=None, eager=True):
+        """Run a command; return its status, standard output and standard error.
+
+        Args:
+            arguments: Its words.
+            standard_input: Bytes.
+            eager: Whether it runs step by step: at these sizes much faster than to trace a model.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(out))
+            stack.enter_context(contextlib.redirect_stderr(err))
+            stack.enter_context(execution(eager))
+            if standard_input is not None:
+                stack.enter_context(replaced_input(standard_input))
+            try:
+                status = main(self.program, [str(argument) for argument in arguments])
+            except SystemExit as stop:
+                status = stop.code
+        return status, out.getvalue(), err.getvalue()
+
+    def succeeds(self, *arguments, **options):
+        """Run a command that succeeds; return its standard output."""
+        status, out, err = self.call(*arguments, **options)
+        assert status == 0, err
+        return out
+
+    def fails(self, message, *arguments, status=2, **options):
+        """Run a command that ends with one line of an error, and nothing else."""
+        found, out, err = self.call(*arguments, **options)
+        assert found == status, (found, err)
+        assert err.startswith("error: ") and err.count("\n") == 1, err
+        assert message in err, err
+        return out
+
+
+def written(data, folder):
+    """Write the files that options name; return these with the files' paths."""
+    values = {}
+    for name, content in data.items():
+        kind = ".tsv" if name.endswith(("table", "questions", "captions")) else ".txt"
+        path = folder / f"{name}{'.npz' if isinstance(content, bytes) else kind}"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        values[name] = str(path)
+    return values
+
+
+def words_of(values):
+    """Return the words of a command line for options of these values."""
+    words = []
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple):
+            words += [f"--{flag}", *map(str, value)]
+        else:
+            words += [f"--{flag}", "none" if value is None else str(value)]
+    return words
+
+
+@contextlib.contextmanager
+def execution(eager):
+    """Run every tf.function step by step, or not."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(eager)
+    try:
+        with warnings.catch_warnings():
+            # Datasets stay graphs.
+            warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_functions_eagerly`")
+            yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def replaced_input(content):
+    """Standard input that holds these bytes."""
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
+    try:
+        yield
+    finally:
+        sys.stdin = before
