@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ from conversion_cases import (
     functional_model,
     nested_model,
     outputs_of,
+    randomized,
 )
 from keras import layers, ops
 
@@ -270,6 +272,22 @@ def test_frozen_layers_stay_frozen():
     assert len(restored.trainable_weights) == len(model.trainable_weights)
 
 
+def test_a_frozen_part_stays_frozen():
+    """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
+    model = nested_model()
+    part_of(model).trainable = False
+    bayesian = to_bayesian(model)
+    assert part_of(model).weights and bayesian.trainable_weights
+    for each in (bayesian, to_deterministic(bayesian)):
+        assert not part_of(each).trainable
+        assert not part_of(each).trainable_weights
+
+
+def part_of(model):
+    """An attention in a block in a model in a model."""
+    return model.get_layer("encoder").layers[-1].inner
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy):
     keras.config.set_dtype_policy(policy)
@@ -370,3 +388,94 @@ def test_errors(make, options, message):
 def test_nothing_to_undo():
     with pytest.raises(ValueError, match=r"undoes `to_bayesian`.*Received: model="):
         to_deterministic(functional_model())
+
+
+def blocks():
+    """Two layers of one class, whose attentions have one name; the weights of both are the same."""
+    inputs = keras.Input((5, 8))
+    made = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
+    model = randomized(keras.Model(inputs, [block(inputs) for block in made]))
+    made[1].set_weights(made[0].get_weights())
+    return model
+
+
+def test_a_copy_draws_and_logs_as_the_model_does(tmp_path):
+    """Each attention has its own seed and its name in the log, whether a file or a config makes it again."""
+    bayesian = to_bayesian(blocks(), keras_vattn.Weibull(3.0), seed=3)
+    bayesian.save(tmp_path / "model.keras")
+    inputs = X[..., :8]
+    drawn = [np.asarray(x) for x in bayesian(inputs, training=True)]
+    assert np.abs(drawn[0] - drawn[1]).max() > 1e-2
+    expected = {name: float(x) for name, x in keras_vattn.divergences(bayesian).items()}
+    assert len(expected) == 2
+    for model in (keras.saving.load_model(tmp_path / "model.keras"), keras.models.clone_model(bayesian)):
+        model.set_weights(bayesian.get_weights())
+        assert [x.seed for x in keras_vattn.stochastic_layers(model)] == [3, 4]
+        for one, two in zip(model(inputs, training=True), drawn, strict=True):
+            np.testing.assert_array_equal(one, two)
+        found = {name: float(x) for name, x in keras_vattn.divergences(model).items()}
+        assert found == pytest.approx(expected)
+
+
+def test_words_and_statistics_come_along():
+    """A vocabulary is no weight, and what Keras computes from weights is none either."""
+    words = layers.TextVectorization(output_sequence_length=4)
+    words.adapt(["a b c d", "e f g"])
+    statistics = layers.Normalization()
+    statistics.adapt(np.arange(12.0).reshape(6, 2))
+    inputs, numbers = keras.Input((), dtype="string"), keras.Input((2,))
+    x = layers.Embedding(12, 8)(words(inputs))
+    x = layers.MultiHeadAttention(2, 4)(x, x)
+    model = keras.Model([inputs, numbers], layers.Dense(2)(x) + statistics(numbers)[:, None])
+    given = [tf.constant(["a c e", "g"]), tf.constant([[0.0, 1.0], [2.0, 3.0]])]
+    bayesian = to_bayesian(model)
+    for other in (bayesian, to_deterministic(bayesian)):
+        np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
+
+
+def test_a_task_of_keras_hub_with_its_preprocessor():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "barks"]
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(
+        keras_hub.models.BertTokenizer(pieces, lowercase=True), sequence_length=6
+    )
+    model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)
+    texts = ["the dog barks", "the zebra"]
+    expected = model.predict(texts, verbose=0)
+    np.testing.assert_allclose(to_bayesian(model).predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_frozen_weight_stays_frozen():
+    model = functional_model()
+    model.get_layer("heads").query_dense.kernel.trainable = False
+    bayesian = to_bayesian(model, prior=None)
+    assert not bayesian.get_layer("heads").query_dense.kernel.trainable
+    assert len(bayesian.trainable_weights) == len(model.trainable_weights) < len(model.weights)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_padding_adds_no_divergence_whatever_is_cast(policy):
+    """A position that no query sees, where Keras casts queries and values each for itself."""
+    inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")
+    attended = layers.MultiHeadAttention(2, 4, dtype=policy)(inputs, inputs, attention_mask=mask)
+    bayesian = to_bayesian(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))
+    x, seen = np.tile(X[:1, :1], (1, 6, 1)), np.arange(6) < 2
+    whole = float(sum(outcome(bayesian, [x, np.ones((1, 6, 6), bool)])))
+    part = float(sum(outcome(bayesian, [x, (seen & seen[:, None])[None]])))
+    # The same of two queries and two keys, where all that is seen is alike.
+    two = keras.Input((2, 8))
+    alone = to_bayesian(
+        keras.Model(two, layers.MultiHeadAttention(2, 4, dtype=policy)(two, two)), keras_vattn.Weibull(3.0)
+    )
+    alone.set_weights(bayesian.get_weights())
+    np.testing.assert_allclose(part, float(sum(outcome(alone, x[:, :2]))), rtol=2e-2)
+    assert part < 0.5 * whole
+
+
+def outcome(model, inputs):
+    model(inputs)
+    return model.losses
+
+
+def test_twice_is_once_too_often():
+    with pytest.raises(ValueError, match="converted already: `to_deterministic` undoes it"):
+        to_bayesian(to_bayesian(functional_model()))

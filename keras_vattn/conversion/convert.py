@@ -13,7 +13,7 @@ from keras import ops
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
-from keras_vattn.conversion.copies import KNOWN_PACKAGES, copy_trainable, copy_weights, made_again, serialized
+from keras_vattn.conversion.copies import KNOWN_PACKAGES, copy_state, copy_weights, made_again, serialized
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.aligned_scores import AlignedScores
@@ -101,7 +101,7 @@ def to_bayesian(
     _check_options(conversion, _require_attention(model, skip_unknown))
     new = made_again(serialized(model), model)
     copy_weights(model.weights, new.weights)
-    copy_trainable(model, new)
+    copy_state(model, new)
     _convert(new, conversion)
     return new
 
@@ -135,7 +135,7 @@ def to_deterministic(model):
         )
     new = made_again(_unconverted(serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
-    copy_trainable(model, new, _priors_of(model))
+    copy_state(model, new, _priors_of(model))
     return new
 
 
@@ -177,6 +177,23 @@ _NAME = keras.saving.get_registered_name(Converted)
 class _ConvertedHeads:
     """What a converted multi-head attention does beside drawing: it finds the queries that are padding."""
 
+    def __call__(self, *arguments, **options):
+        # Before Keras converts and casts its inputs, each for itself.
+        token = _ATTENDS_TO_ITSELF.set(self._attends_to_itself(arguments, options))
+        try:
+            return super().__call__(*arguments, **options)
+        finally:
+            _ATTENDS_TO_ITSELF.reset(token)
+
+    def _attends_to_itself(self, arguments, options):
+        try:
+            given = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
+        except TypeError:
+            # The call says what is wrong.
+            return False
+        # With a cache it attends to what was there before.
+        return given.get("query") is not None and given["query"] is given.get("value") and given.get("cache") is None
+
     def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
         if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
             inner = tuple(range(1, len(attention_mask.shape) - 1))
@@ -185,24 +202,6 @@ class _ConvertedHeads:
         return super()._compute_attention(
             query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
         )
-
-
-def _call_of(original):
-    """Return the call of a converted multi-head attention, with the arguments of the original."""
-    signature = inspect.signature(original.call)
-
-    @functools.wraps(original.call)
-    def call(self, *arguments, **options):
-        given = signature.bind(self, *arguments, **options).arguments
-        # With a cache it attends to what was there before.
-        itself = given["query"] is given["value"] and given.get("cache") is None
-        token = _ATTENDS_TO_ITSELF.set(itself)
-        try:
-            return original.call(self, *arguments, **options)
-        finally:
-            _ATTENDS_TO_ITSELF.reset(token)
-
-    return call
 
 
 def is_understood(layer_class):
@@ -247,7 +246,9 @@ def _require_attention(model, skip_unknown):
             f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: {named}"
         )
     if not known:
-        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model} without")
+        converted = any(isinstance(layer, Converted) for layer in layers)
+        state = "one that is converted already: `to_deterministic` undoes it" if converted else "without"
+        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model} {state}")
     return known
 
 
@@ -274,34 +275,42 @@ def _convert(layer, conversion):
         and any(id(each) in chosen for each in keras_private.flatten_layers(x))
     ]
     originals = [serialized(x) for x in (*found, *holders)]
-    names = [x.name for x in found]
-    for index, attention in enumerate(found):
-        # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
-        unique = names.count(attention.name) == 1
-        _convert_attention(attention, conversion, index, attention.name if unique else attention.path.replace("/", "_"))
+    own = dict(zip(map(id, found), conversion.get("attentions") or _seeds_and_names(found, conversion["seed"])))
+    for attention in found:
+        _convert_attention(attention, conversion, **own[id(attention)])
     for holder in holders:
         holder.__class__ = _class_of(type(holder))
     for converted, original in zip((*found, *holders), originals, strict=True):
+        # When it is made again it stands alone: what its attentions have in this model is part of its config.
+        attentions = [own[id(x)] for x in keras_private.flatten_layers(converted) if id(x) in own]
         # A layer of Keras looks into what is assigned to it.
         object.__setattr__(converted, "_original", original)
-        object.__setattr__(converted, "_conversion", conversion)
+        object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
-def _convert_attention(layer, conversion, index, name):
+def _seeds_and_names(attentions, seed):
+    """Return the seed of each attention of a model, and its name in the log: a list of dictionaries."""
+    names = [x.name for x in attentions]
+    return [
+        {
+            "seed": None if seed is None else seed + index,
+            # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
+            "name": x.name if names.count(x.name) == 1 else x.path.replace("/", "_"),
+        }
+        for index, x in enumerate(attentions)
+    ]
+
+
+def _convert_attention(layer, conversion, seed, name):
     """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
     mixin = _kind(type(layer))
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
-    prior, seed = _prior_of(conversion, layer), conversion["seed"]
+    prior = _prior_of(conversion, layer)
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         if getattr(layer, "seed_generator", None) is not None:
             del layer.seed_generator
         layer.__class__ = _class_of(type(layer), mixin)
-        layer.become_stochastic(
-            conversion["kl_weight"],
-            conversion["kl_annealing"],
-            conversion["kl_reduction"],
-            None if seed is None else seed + index,
-        )
+        layer.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
         layer.align(alignment, prior, conversion["per_head_prior"], name)
         adopt(layer, "prior", layer.alignment_prior)
         layer.build_prior(*([] if mixin is AlignedHeads else [_key_width(layer)]))
@@ -325,8 +334,6 @@ def _class_of(original, mixin=None):
     if mixin is not None:
         # In classes of one's own there may be draws that know nothing of stacks.
         namespace["takes_seed_stacks"] = original.__module__.split(".")[0] in KNOWN_PACKAGES
-    if mixin is AlignedHeads:
-        namespace["call"] = _call_of(original)
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
 
 

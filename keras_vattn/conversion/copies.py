@@ -1,6 +1,9 @@
 """A copy of a model: made again from its config, with the same weights."""
 
+import tempfile
+
 import keras
+import numpy as np
 
 from keras_vattn.support import keras_private
 
@@ -40,7 +43,7 @@ def made_again(config, model):
 
 
 def copy_weights(sources, targets):
-    """Assign weights; ValueError unless there are as many, of the same shapes."""
+    """Assign weights, and freeze those that are frozen; ValueError unless there are as many, of the same shapes."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
             "The model that is made again from its config has other weights: its `get_config` does not describe it. "
@@ -48,12 +51,42 @@ def copy_weights(sources, targets):
         )
     for source, target in zip(sources, targets, strict=True):
         target.assign(source)
+        target.trainable = source.trainable
 
 
-def copy_trainable(model, new, but=()):
-    """Freeze in a new model what is frozen in another one of the same layers, but for those that are named."""
-    left_out = {id(layer) for layer in but}
-    layers = [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
-    for old, copied in zip(layers, keras_private.flatten_layers(new), strict=True):
+def copy_state(model, new, but=()):
+    """Copy what `copy_weights` does not: what is frozen, vocabularies, statistics that are computed from weights.
+
+    Args:
+        model: A model.
+        new: One of the same layers.
+        but: Layers of `model` that `new` does not have.
+    """
+    for old, copied in zip(_layers(model, but), _layers(new, ()), strict=True):
         if old.trainable != copied.trainable:
             copied.trainable = old.trainable
+        own = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
+        if own and type(old) is type(copied):
+            store = {}
+            old.save_own_variables(store)
+            copied.load_own_variables({key: np.asarray(value) for key, value in store.items()})
+    for old, copied in zip(_with_assets(model), _with_assets(new), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            old.save_assets(folder)
+            copied.load_assets(folder)
+
+
+def _layers(model, but):
+    """Return the layers of a model, without those of its preprocessor: it makes some when it is first called."""
+    outside = [*but, *_preprocessing(model)]
+    left_out = {id(layer) for layer in outside}
+    return [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
+
+
+def _preprocessing(model):
+    preprocessor = getattr(model, "preprocessor", None)
+    return [] if preprocessor is None else keras_private.flatten_layers(preprocessor)
+
+
+def _with_assets(model):
+    return [layer for layer in keras_private.flatten_layers(model) if hasattr(layer, "save_assets")]
