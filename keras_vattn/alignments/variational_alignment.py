@@ -209,7 +209,8 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            statistics["prior_entropy"] = _entropy(keys.zero_masked(ops.exp(scored.log_psi)), keys)
+            # A prior over all keys of a graph sums to one over these, not over a row.
+            statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))
         return statistics

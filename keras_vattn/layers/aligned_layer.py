@@ -70,7 +70,8 @@ class AlignedLayer(StochasticLayer):
         Returns:
             A dictionary of float32 arrays, of shape (B, T), or (B, H, T) with heads. `"posterior_entropy"`: entropy in
             nats of the weights at the mean of q. `"prior_entropy"`: that of Psi, with 1 in place of T where all queries
-            share it, or of the weights at the mean of p where posterior logits are given; absent for a fixed prior.
+            share it, among the keys of a row where it is over more; or of the weights at the mean of p where posterior
+            logits are given; absent for a fixed prior.
             `"weights_sd"`: standard deviation over draws of a weight, averaged over the valid keys; below 1e-3 an
             alignment is deterministic in effect. A Gaussian context, whose noise is not in the weights, is not in it.
         """

@@ -15,6 +15,7 @@ def divergences(model, weighted=False):
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
         queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
+        Where layers share a name, those after the first have a number behind it (`"attention_kl_1"`).
 
     Example:
 
@@ -29,5 +30,8 @@ def divergences(model, weighted=False):
     for layer in stochastic_layers(model):
         divergence = layer.divergence_of_last_call(weighted) if hasattr(layer, "divergence_of_last_call") else None
         if divergence is not None:
-            found[layer.kl_tracker.name] = divergence
+            name = shared = layer.kl_tracker.name
+            while name in found:
+                name = f"{shared}_{sum(other.startswith(shared) for other in found)}"
+            found[name] = divergence
     return found

@@ -59,7 +59,7 @@ class GraphAttention(AlignedLayer):
     Call arguments:
         nodes: (N, D), the features of each node.
         edges: Integers (E, 2), each a source j and a target i: i attends to j. Ends must be in [0, N), which is not
-            looked at.
+            looked at: on a CPU others are an error of TensorFlow, under XLA they are taken for the last node.
         nodes_mask: Boolean (N,). What is `False` is padding: it attends to nothing, is attended by nothing, and is no
             example of the KL.
         edges_mask: Boolean (E,). What is `False` is padding, with weight, gradient and KL exactly 0, whatever its ends.

@@ -108,6 +108,11 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     expected = layer.alignment.divergence_from_prior(tf.constant(logits, tf.float32), p, keys).numpy()  # (H, N)
     layer(X, EDGES)
     assert_close(layer.losses[0], expected[:, mask.any(axis=1)].sum() / NODES, rtol=1e-4)
+    # That of Psi among the neighbours, whatever it sums to one over.
+    among = softmax(psi_logits, mask)
+    entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
+    found = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
+    assert_close(np.sort(np.ravel(found)), np.sort(np.ravel(entropy)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("sum", NODES), ("query_mean", 5), ("mean", HEADS * len(EDGES))])
