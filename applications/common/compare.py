@@ -18,6 +18,9 @@ from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 
+# Runs in one process. TensorFlow keeps some of what it compiled for each, 50 to 200 MB, whatever is deleted.
+RUNS_OF_A_PROCESS = 16
+
 
 class Comparison:
     """The runs of a comparison, and what they have left.
@@ -36,6 +39,7 @@ class Comparison:
         self.options = options
         self.folder = pathlib.Path(options.out)
         self.planned = plan(application.program, options)
+        self._here_count = 0
 
     def train(self):
         """Train what is missing, and read the records."""
@@ -137,12 +141,23 @@ class Comparison:
         """Call a function that returns an error message or `None` for all items; `InputError` with the messages."""
         if self.options.in_process:
             # In this thread, which is the one that an interruption reaches.
-            failed = [message for message in map(function, items) if message]
+            failed = []
+            for item in items:
+                if self._here_count >= RUNS_OF_A_PROCESS:
+                    self._go_on_in_another_process()
+                failed += filter(None, [function(item)])
         else:
             with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
                 failed = [message for message in executor.map(function, items) if message]
         if failed:
             raise InputError("\n".join(failed))
+
+    def _go_on_in_another_process(self):
+        """Call the command again in this one's place: what is finished it knows by the files."""
+        of_command = sys.orig_argv[-len(sys.argv) - 1 : 1 - len(sys.argv)]
+        if of_command == ["-m", self.application.program.name]:
+            sys.stdout.flush()
+            os.execv(sys.executable, sys.orig_argv)
 
     def _is_finished(self, run_options):
         """Return whether a run has been trained and reported on, as it is asked for."""
@@ -179,6 +194,7 @@ class Comparison:
                 stack.enter_context(contextlib.redirect_stdout(file))
                 stack.enter_context(contextlib.redirect_stderr(file))
                 function()
+            self._here_count += 1
         except (InputError, FloatingPointError, OSError, MemoryError, tf.errors.OpError) as error:
             return f"{command} {name} failed: {input_error_in(error) or error}"
         finally:

@@ -11,25 +11,27 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     rate is given, with that."""
     rate = options.learning_rate if rate is None else rate
     # Keras asks a schedule about batches, those that only add to a gradient too.
-    if num_steps <= options.warmup_steps:
-        raise InputError(f"--warmup-steps: there are {num_steps} in all. Received: {options.warmup_steps}")
+    warmup_steps = num_steps // 10 if options.warmup_steps is None else options.warmup_steps
+    if num_steps <= warmup_steps:
+        raise InputError(
+            f"--warmup-steps: there are {num_steps} training steps in all; give fewer, or more --epochs. "
+            f"Received: {warmup_steps}"
+        )
     if num_steps < options.accumulate:
         raise InputError(f"--accumulate: there are {num_steps} batches in all. Received: {options.accumulate}")
     if options.schedule == "cosine":
-        warmup = {"warmup_target": rate, "warmup_steps": options.warmup_steps} if options.warmup_steps else {}
-        rate = keras.optimizers.schedules.CosineDecay(
-            0.0 if warmup else rate, num_steps - options.warmup_steps, **warmup
-        )
+        warmup = {"warmup_target": rate, "warmup_steps": warmup_steps} if warmup_steps else {}
+        rate = keras.optimizers.schedules.CosineDecay(0.0 if warmup else rate, num_steps - warmup_steps, **warmup)
     elif options.schedule == "linear":
-        rate = LinearDecay(rate, num_steps, options.warmup_steps)
-    elif options.schedule == "exponential" or options.warmup_steps or options.warmup_epochs:
+        rate = LinearDecay(rate, num_steps, warmup_steps)
+    elif options.schedule == "exponential" or warmup_steps or options.warmup_epochs:
         factor = options.learning_rate_decay if options.schedule == "exponential" else 1.0
         rate = StepDecay(
             rate,
             factor,
             options.decay_after * num_batches,
             options.decay_every * num_batches,
-            options.warmup_steps or options.warmup_epochs,
+            warmup_steps or options.warmup_epochs,
             num_batches if options.warmup_epochs else 1,
         )
     optimizer_class = {

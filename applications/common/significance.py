@@ -104,14 +104,15 @@ def paired_interval(first, second):
 
 
 def paired_p(first, second):
-    """Two-sided p of the paired t-test over seeds: 1 where all differences are 0, NaN for a single one."""
+    """Two-sided p of the paired t-test over seeds: 1 where all differences are 0; NaN for a single one, and where all
+    are the same without being 0, of whose spread they say nothing."""
     differences = np.subtract(first, second)
     if len(differences) < 2:
         return float("nan")
     if not differences.any():
         return 1.0
-    if np.ptp(differences) == 0.0:
-        return 0.0
+    if np.ptp(differences) < 1e-12:
+        return float("nan")
     return float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
 
 

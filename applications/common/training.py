@@ -14,6 +14,7 @@ import tensorflow as tf
 from applications.common.application import Run
 from applications.common.callbacks import (
     DecayOnPlateau,
+    EpochLines,
     EpochSeconds,
     HistoryWriter,
     LearningRate,
@@ -62,6 +63,8 @@ def train(application, options):
     with scope(options):
         models = application.build(options, codec)
     run = Run(folder, options, encoded, codec, models)
+    # What is wrong with its options is said before a folder is made.
+    _optimizer(application, run, *_steps(application, run))
     # A run that was killed before its first checkpoint starts again, and not from other weights.
     if folder is None or not (folder.path / CHECKPOINT).exists():
         application.initialize(run)
@@ -154,16 +157,25 @@ def _aside(path):
     return path.with_name(f"{path.name}.overwritten")
 
 
+def _steps(application, run):
+    """Return the batches of an epoch and the steps of the training."""
+    options, num_batches = run.options.fit, application.num_batches(run, run.data["train"])
+    return num_batches, min(options.epochs * num_batches, options.max_steps or math.inf)
+
+
+def _optimizer(application, run, num_batches, num_steps):
+    return optimizer_of(run.options.fit, num_batches, num_steps, application.learning_rate(run.options))
+
+
 def fit(application, run):
     """Train, or go on with it; return the history rows, one an epoch, and the number of steps."""
     options, model = run.options.fit, run.models.training
     part = run.data["train"]
-    num_batches = application.num_batches(run, part)
+    num_batches, total = _steps(application, run)
     # The last epoch has fewer steps where their number is limited.
-    total = min(options.epochs * num_batches, options.max_steps or math.inf)
     steps_of_epoch = [min(num_batches, total - start) for start in range(0, total, num_batches)]
     with scope(run.options):
-        optimizer = optimizer_of(options, num_batches, total, application.learning_rate(run.options))
+        optimizer = _optimizer(application, run, num_batches, total)
         model.compile(optimizer=optimizer, jit_compile=options.jit, **application.compile(run))
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         model.optimizer.build(model.trainable_variables)
@@ -200,7 +212,9 @@ def fit(application, run):
     if options.early_stopping:
         waited = [application.patience_score(row) for row in checkpoint.rows]
         callbacks.append(StopEarly(options.early_stopping, waited, application.patience_score))
-    callbacks += [keep, history, checkpoint, *([] if shown else [StepProgress(checkpoint, num_batches)])]
+    callbacks += [keep, history, checkpoint]
+    if not shown:
+        callbacks += [EpochLines(len(steps_of_epoch)), StepProgress(checkpoint, num_batches)]
     if options.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(run.folder.file("logs"), write_graph=False))
 
@@ -221,7 +235,7 @@ def fit(application, run):
             initial_epoch=first,
             epochs=until,
             steps_per_epoch=steps,
-            verbose=1 if shown else 2,
+            verbose=1 if shown else 0,
             shuffle=False,
             callbacks=callbacks,
         )

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import sys
 import threading
 import types
 
@@ -195,6 +196,27 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
         file.write_text("epoch,loss\n1,much\n" if name == "history.csv" else '{"options": {')
         toy.fails(message, *words)
         file.write_text(content)
+
+
+def test_another_process_takes_over(toy, asked, tmp_path, monkeypatch, without_pictures):
+    """After so many runs in one, where it was called by a command, which is called again."""
+    words, calls = asked(toy, "--seeds", 2, "--in-process", "--models", "deterministic"), []
+    command = ["python", "-m", toy.program.name, *map(str, words)]
+
+    def execv(path, arguments):
+        calls.append((path, arguments))
+        raise NotImplementedError
+
+    monkeypatch.setattr(module, "RUNS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(module.os, "execv", execv)
+    monkeypatch.setattr(sys, "argv", ["__main__.py", *command[3:]])
+    monkeypatch.setattr(sys, "orig_argv", command)
+    with pytest.raises(NotImplementedError):
+        toy.succeeds(*words)
+    assert calls == [(sys.executable, command)] and (tmp_path / "out" / "deterministic_seed_0").exists()
+    assert not (tmp_path / "out" / "deterministic_seed_1").exists()
+    # The other one has a run to train, and no reason to hand over.
+    assert "2 seeds" in toy.succeeds(*words) and len(calls) == 1
 
 
 def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):

@@ -63,6 +63,31 @@ def test_the_steps_of_an_epoch(clock, capsys):
     ]
 
 
+def test_lines_of_epochs(clock, capsys):
+    """At most one a second, the first one and the last."""
+    callback = callbacks.EpochLines(num_epochs=9)
+    for epoch in range(5):
+        clock.now += 0.4
+        callback.on_epoch_end(epoch, {"loss": 1.0 - 0.1 * epoch, "learning_rate": 2e-5})
+    callback.on_train_end()
+    callback.on_train_end()
+    assert capsys.readouterr().out.splitlines() == [
+        "epoch 1/9: loss 1.0000, learning_rate 2.0e-05",
+        "epoch 4/9: loss 0.7000, learning_rate 2.0e-05",
+        "epoch 5/9: loss 0.6000, learning_rate 2.0e-05",
+    ]
+
+
+def test_figures_of_many_layers():
+    """The sum of those of three layers at least; of two, each."""
+    logs = {"loss": 0.5} | {f"{part}{n}_kl": n + 1.0 for part in ("layer_", "val_layer_") for n in range(3)}
+    logs |= {f"{name}_kl_above_floor": 0.25 for name in ("first", "second")}
+    assert callbacks.figures_of(logs) == (
+        "loss 0.5000, kl of 3 layers 6.0000, val_kl of 3 layers 6.0000, first_kl_above_floor 0.2500, "
+        "second_kl_above_floor 0.2500"
+    )
+
+
 def test_the_seconds_of_an_epoch_and_of_its_steps(clock):
     """The median of the steps: what stands between them does not enter it."""
     epochs, steps, logs = (

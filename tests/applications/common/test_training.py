@@ -109,7 +109,7 @@ def test_the_report_of_a_run(case, trained, run_of):
     assert f"| {column.title} " in report and f"| {column.cell([column.value(record)])} " in report
     for command in (case.answer, "evaluate", "export"):
         assert f"python -m {case.program.name} {command} --run {trained}" in report
-    assert "Epoch 2/2" in output
+    assert "\nepoch 2/2: " in output
 
 
 def test_the_keras_file_is_the_model_that_is_reported_on(case, trained):
