@@ -30,7 +30,7 @@ class Graphs(Application):
 
     def codec(self, options, parts):
         graph = parts["train"].graph
-        return {"classes": graph.classes, "width": graph.features.shape[1]}
+        return {"classes": graph.classes, "width": graph.features.shape[1], "scaling": graph.scaling}
 
     def encode(self, options, codec, part, training=False):
         return data.fitted(part, codec)
@@ -39,7 +39,8 @@ class Graphs(Application):
         if evaluation.npz is None and evaluation.nodes is None:
             return None
         files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
-        return data.load_other(dataclasses.replace(options.graph, planetoid=None, **files))
+        graph = dataclasses.replace(options.graph, planetoid=None, scale_features=options.graph.scaling, **files)
+        return data.load_other(graph)
 
     def build(self, options, codec):
         return model.build(options, codec["width"], len(codec["classes"]))
@@ -97,12 +98,14 @@ class Graphs(Application):
         return part.graph.name(part.nodes[0])
 
     def report(self, run, part, record, outputs):
+        values = ", ".join(f"{name} {value:g}" for name, value in model.values_of(run.options).items())
+        lines = [f"attention: {values}, kl_weight {run.options.alignment.kl_weight:g}", ""] if values else []
         if outputs["draws"] is None:
-            return []
+            return lines
         hidden = run.models.hidden(part.graph.inputs, training=False).numpy()[part.nodes]
         plots.uncertainty(hidden, outputs, run.folder.file("uncertainty.png"))
         unknown = metrics.mutual_information(outputs["draws"])
-        lines = ["the nodes that the model knows least of, by the mutual information of their draws:"]
+        lines.append("the nodes that the model knows least of, by the mutual information of their draws:")
         for row in np.argsort(-unknown)[:NUM_SHOWN]:
             mean = outputs["draws"][:, row].mean(axis=0)
             guesses = ", ".join(f"{part.graph.classes[each]} {mean[each]:.2f}" for each in np.argsort(-mean)[:2])

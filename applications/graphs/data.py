@@ -32,6 +32,7 @@ class Graph:
         classes: Names of the classes.
         names: Names of the nodes, or `None` where they are known by their numbers.
         listed: Number of edges in the file.
+        scaling: Mean and standard deviation of each feature, before they were scaled by these, or `None`.
     """
 
     features: np.ndarray
@@ -40,11 +41,21 @@ class Graph:
     classes: list
     names: list | None = None
     listed: int = 0
+    scaling: dict | None = None
 
     @functools.cached_property
     def inputs(self):
         """The tensors that a model sees."""
         return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
+
+    @property
+    def unscaled(self):
+        """The features before `scaling`."""
+        return (
+            self.features
+            if self.scaling is None
+            else self.features * np.array(self.scaling["sd"]) + self.scaling["mean"]
+        )
 
     def name(self, node):
         return str(node) if self.names is None else self.names[node]
@@ -97,8 +108,11 @@ def load(options):
     """Return the parts of the graph that the options describe, a dictionary of `Part`."""
     given = options.graph
     place, graph, splits = read_graph(given)
-    splits = _drawn_splits(given, graph) if splits is None else splits
-    return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in _checked(place, graph, splits).items()}
+    splits = _checked(place, graph, _drawn_splits(given, graph) if splits is None else splits)
+    empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
+    if empty.size:
+        raise InputError(f"{place}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
+    return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
 def load_other(given):
@@ -115,6 +129,11 @@ def fitted(part, codec):
     unknown = [name for name in graph.classes if name not in known]
     if unknown:
         raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(codec['classes'])}.")
+    if graph.scaling != codec.get("scaling"):
+        # By the statistics of the graph that was trained on.
+        scaled = ((graph.unscaled - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
+        graph = dataclasses.replace(graph, features=scaled, scaling=codec["scaling"])
+        part = Part(graph, part.nodes)
     if graph.classes == codec["classes"]:
         return part
     numbers = np.array([*(known[name] for name in graph.classes), -1], np.int32)
@@ -123,7 +142,14 @@ def fitted(part, codec):
 
 def read_graph(given):
     """Return the name of the file for errors, the `Graph` that the options describe, and splits or `None`."""
-    names, number = None, lambda labels: [str(each) for each in range(labels.max() + 1)]
+    names = None
+
+    def number(labels):
+        count = int(labels.max(initial=-1)) + 1
+        if count > len(labels):
+            raise InputError(f"{place}: the label {count - 1} is too large for {len(labels)} nodes.")
+        return [str(each) for each in range(count)]
+
     if given.planetoid is not None:
         place = given.planetoid
         features, labels, edges, splits = read_planetoid(place)
@@ -164,7 +190,8 @@ def _graph(given, place, features, edges, labels, classes, names=None):
     wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if wrong.size:
         name = wrong[0] if names is None else names[wrong[0]]
-        raise InputError(f"{place}: node {name} has a feature that is no finite number.")
+        column = np.flatnonzero(~np.isfinite(features[wrong[0]]))[0] + 1
+        raise InputError(f"{place}: node {name}: feature {column} is no finite number.")
     if len(labels) != count:
         raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
@@ -176,10 +203,15 @@ def _graph(given, place, features, edges, labels, classes, names=None):
     listed = len(edges)
     both = edges if given.directed else np.concatenate([edges, edges[:, ::-1]])
     both = np.unique(both[both[:, 0] != both[:, 1]], axis=0)
-    if given.row_normalize:
+    scaling = None
+    if given.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
         features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
-    return Graph(features, both.astype(np.int32), labels.astype(np.int32), classes, names, listed)
+    elif given.scaling == "columns":
+        mean, sd = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
+        scaling = {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
+        features = ((features - scaling["mean"]) / scaling["sd"]).astype(np.float32)
+    return Graph(features, both.astype(np.int32), labels.astype(np.int32), classes, names, listed, scaling)
 
 
 def _drawn_splits(given, graph):
@@ -193,8 +225,8 @@ def _drawn_splits(given, graph):
     left = known[~np.isin(known, train)]
     if len(left) <= given.num_valid:
         raise InputError(
-            f"--num-valid: {len(left)} nodes with a label are left beside {len(train)} of training. "
-            f"Received: {given.num_valid}"
+            f"--num-valid: {len(left)} nodes with a label are left beside {len(train)} of training; --num-valid "
+            f"{max(1, len(left) // 3)} leaves the rest for the test. Received: {given.num_valid}"
         )
     test = left[given.num_valid : given.num_valid + given.num_test]
     parts = {"train": train, "valid": left[: given.num_valid], "test": test}

@@ -12,8 +12,8 @@ from keras_vattn.draws.model_noise import ModelNoise
 
 
 class Classifier(tf.Module):
-    """What is exported. Features are those of the file, before they are divided by their sum; edges are sources and
-    targets, one for each direction, without self-loops.
+    """What is exported. Features are those of the file, before they are scaled; edges are sources and targets, one for
+    each direction, without self-loops and each listed once.
 
     Args:
         run: `Run`.
@@ -24,7 +24,10 @@ class Classifier(tf.Module):
         model, options = run.models.prediction, run.options
         self.classes = tf.constant(run.codec["classes"])
         self.variables_of_model = [variable.value for variable in model.variables]
-        self._model, self._normalizes = Untracked(model), options.graph.row_normalize
+        self._model, self._scaling = Untracked(model), options.graph.scaling
+        if self._scaling == "columns":
+            scaling = run.codec["scaling"]
+            self._mean, self._sd = (tf.constant(scaling[name], tf.float32) for name in ("mean", "sd"))
         network = options.network
         # A deterministic attention has dropout alone to draw.
         deterministic = MODELS[options.model].distribution is None
@@ -41,8 +44,14 @@ class Classifier(tf.Module):
         return ("predict",) if self._noise.value is None else ("predict", "sample")
 
     def _inputs(self, features, edges):
-        if self._normalizes:
+        if self._scaling == "rows":
             features = tf.math.divide_no_nan(features, tf.reduce_sum(tf.abs(features), axis=1, keepdims=True))
+        elif self._scaling == "columns":
+            features = (features - self._mean) / self._sd
+        inside = (edges >= 0) & (edges < tf.shape(features)[0])
+        check = tf.debugging.Assert(tf.reduce_all(inside), ["an edge leads to a node that there is not"])
+        with tf.control_dependencies([check]):
+            edges = tf.identity(edges)
         return {"features": features, "edges": edges}
 
     def _predict(self, features, edges):

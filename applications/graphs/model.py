@@ -94,6 +94,12 @@ def attention(options, index, units, num_heads, **kwargs):
     )
 
 
+def values_of(options):
+    """Return the values of a model's attention, its own or those that `published` has: a dictionary."""
+    given, published = options.alignment, PUBLISHED[options.alignment.published].get(options.model, {})
+    return {name: value if getattr(given, name) is None else getattr(given, name) for name, value in published.items()}
+
+
 def prior_of(name, values, given, published, num_heads):
     """Return the prior of that name."""
     if name == "contextual":

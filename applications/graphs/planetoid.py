@@ -3,6 +3,7 @@
 import gzip
 import io
 import pickle
+import re
 
 import numpy as np
 import scipy.sparse
@@ -10,28 +11,54 @@ import scipy.sparse
 from applications.common.errors import InputError
 
 
+class _Dtype:
+    """What NumPy pickles of a type, of numbers alone: of objects the bytes would be taken for addresses."""
+
+    def __init__(self, name, *_):
+        if not re.fullmatch("[biuf][1248]", name):
+            raise ValueError(f"an array of {name}, and not of numbers")
+        self.name, self.order = name, "|"
+
+    def __setstate__(self, state):
+        self.order = {"<": "<", ">": ">"}.get(state[1], "|")
+
+    def numpy(self):
+        return np.dtype(self.order + self.name)
+
+
+class _Array:
+    """What NumPy pickles of an array; nothing of NumPy is called before all of it is looked at."""
+
+    def __setstate__(self, state):
+        _, self.shape, self.dtype, self.by_columns, self.content = state
+
+    def value(self):
+        content = self.content.encode("latin1") if isinstance(self.content, str) else self.content
+        found = np.frombuffer(content, self.dtype.numpy())
+        if not all(isinstance(size, int) and size >= 0 for size in self.shape):
+            raise ValueError(f"an array of shape {self.shape}")
+        return found.reshape(self.shape, order="F" if self.by_columns else "C").astype(found.dtype.newbyteorder("="))
+
+
 class _Csr:
-    """Takes the place of scipy's matrix, of whichever version: it only holds what was pickled."""
+    """The same of scipy's matrix, of whichever version."""
 
-    def matrix(self):
-        values = vars(self)
-        return scipy.sparse.csr_matrix((values["data"], values["indices"], values["indptr"]), shape=values["_shape"])
+    def __setstate__(self, state):
+        self.state = state
+
+    def value(self):
+        data, indices, indptr = (self.state[name].value() for name in ("data", "indices", "indptr"))
+        return scipy.sparse.csr_matrix((data, indices, indptr), shape=self.state["_shape"])
 
 
-# NumPy moved it, and warns of the old place.
-_RECONSTRUCT = np.zeros(0).__reduce__()[0]
-_ALLOWED = {
-    ("numpy", "dtype"): lambda: np.dtype,
-    ("numpy", "ndarray"): lambda: np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): lambda: _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): lambda: _RECONSTRUCT,
-    ("scipy.sparse.csr", "csr_matrix"): lambda: _Csr,
-    ("scipy.sparse._csr", "csr_matrix"): lambda: _Csr,
-    ("collections", "defaultdict"): lambda: _lists,
-    ("__builtin__", "list"): lambda: list,
-    ("builtins", "list"): lambda: list,
-    ("_codecs", "encode"): lambda: _encode,
-}
+# A name that a pickle has, and nothing that it could call.
+_NDARRAY = object()
+
+
+def _reconstruct(kind, *_):
+    if kind is not _NDARRAY:
+        raise ValueError(f"an array that is a {kind}")
+    return _Array()
 
 
 def _lists(factory=list):
@@ -43,6 +70,20 @@ def _encode(text, encoding):
     return text.encode(encoding if encoding == "latin1" else "ascii")
 
 
+_ALLOWED = {
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("scipy.sparse.csr", "csr_matrix"): _Csr,
+    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("collections", "defaultdict"): _lists,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+    ("_codecs", "encode"): _encode,
+}
+
+
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file, place):
         super().__init__(file, encoding="latin1")
@@ -51,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         if (module, name) not in _ALLOWED:
             raise InputError(f"{self.place}: holds a {module}.{name}, and only arrays and lists are read.")
-        return _ALLOWED[module, name]()
+        return _ALLOWED[module, name]
 
 
 def read_pickle(path):
@@ -62,15 +103,15 @@ def read_pickle(path):
     """
     with open(path, "rb") as file:
         content = file.read()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
     try:
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
         found = _Unpickler(io.BytesIO(content), path).load()
+        return found.value() if isinstance(found, (_Array, _Csr)) else found
     except InputError:
         raise
     except Exception as error:  # a damaged pickle raises anything
         raise InputError(f"{path} cannot be read as a pickle: {error}") from error
-    return found.matrix() if isinstance(found, _Csr) else found
 
 
 def read_planetoid(prefix):
@@ -92,7 +133,7 @@ def read_planetoid(prefix):
         raise InputError(f"{prefix}.test.index: expected a number a line: {error}") from error
     _check(prefix, parts, order)
     known, num_classes = parts["allx"].shape[0], parts["ally"].shape[1]
-    count = max(known, int(order.max()) + 1, *(1 + max(row, *of) for row, of in parts["graph"].items() if of))
+    count = max(known, int(order.max()) + 1)
     features = scipy.sparse.lil_matrix((count, parts["allx"].shape[1]), dtype=np.float32)
     features[:known] = parts["allx"]
     features[order] = parts["tx"]
@@ -117,18 +158,33 @@ def _check(prefix, parts, order):
     for name in ("y", "ty", "ally"):
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected an array of one-hot rows.")
-    if not isinstance(parts["graph"], dict):
-        raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(parts['graph']).__name__}")
+        if not np.isin(parts[name], (0, 1)).all():
+            raise InputError(f"{prefix}.{name}: expected rows of zeros and ones.")
+    graph = parts["graph"]
+    if not isinstance(graph, dict):
+        raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(graph).__name__}")
+    for node, of in graph.items():
+        if not isinstance(of, list) or not all(type(x) is int and x >= 0 for x in (node, *of)):
+            raise InputError(f"{prefix}.graph: expected a list of numbers of nodes. Received: {node!r}: {of!r}"[:300])
     for first, second in (("x", "y"), ("tx", "ty"), ("allx", "ally")):
         if parts[first].shape[0] != parts[second].shape[0]:
             raise InputError(
                 f"{prefix}.{second}: expected as many rows as {prefix}.{first} has, {parts[first].shape[0]}. "
                 f"Received: {parts[second].shape[0]}"
             )
-    if len({parts[name].shape[1] for name in ("x", "tx", "allx")}) > 1:
-        raise InputError(f"{prefix}.tx: expected as many features as {prefix}.allx has.")
-    if len(order) != parts["tx"].shape[0] or order.min() < parts["allx"].shape[0] or len(set(order)) < len(order):
+    for what, names in (("features", ("x", "tx", "allx")), ("classes", ("y", "ty", "ally"))):
+        for name in names[:2]:
+            if parts[name].shape[1] != parts[names[2]].shape[1]:
+                raise InputError(f"{prefix}.{name}: expected as many {what} as {prefix}.{names[2]} has.")
+    for name, whole in (("x", "allx"), ("y", "ally")):
+        first = parts[whole][: parts[name].shape[0]]
+        if first.shape != parts[name].shape or abs(first - parts[name]).max() > 0:
+            raise InputError(f"{prefix}.{name}: expected the first rows of {prefix}.{whole}.")
+    known = parts["allx"].shape[0]
+    if len(order) != parts["tx"].shape[0] or order.min() < known or len(set(order)) < len(order):
+        raise InputError(f"{prefix}.test.index: expected {parts['tx'].shape[0]} different numbers, none below {known}.")
+    if order.max() >= known + 2 * len(order):
         raise InputError(
-            f"{prefix}.test.index: expected {parts['tx'].shape[0]} different numbers, none below "
-            f"{parts['allx'].shape[0]}."
+            f"{prefix}.test.index: leaves out more numbers than it has: {order.max()} is far from {known}, where the "
+            "test nodes begin."
         )

@@ -61,8 +61,8 @@ def accuracies(comparison, path):
         spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
         axes.scatter(index + np.array(spread), values, s=16, color=COLORS[0], alpha=0.6, label="a seed")
         axes.plot([index - 0.28, index + 0.28], [np.mean(values)] * 2, color=COLORS[1], label="their mean")
-        if options[name].graph.planetoid or options[name].graph.npz:
-            paper = PAPER[options[name].alignment.published][options[name].model]
+        paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
+        if paper:
             axes.scatter([index], [paper], marker="D", s=30, color="none", edgecolor="black", label="the paper")
         titles.append(title_from(name, lambda model: MODELS[model].title).replace(" (", "\n("))
     axes.set_xticks(range(len(titles)), titles, fontsize=8)

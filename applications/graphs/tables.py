@@ -46,9 +46,9 @@ def fan(comparison):
     options = {run.name: run.options for run in comparison.planned}
     rows = []
     for name, found in values.items():
-        paper = PAPER[options[name].alignment.published][options[name].model]
+        paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
         sd = f"{np.std(found, ddof=1):.2f}" if len(found) > 1 else "-"
-        row = [title_from(name, lambda model: MODELS[model].title), f"{paper:.2f}"]
+        row = [title_from(name, lambda model: MODELS[model].title), f"{paper:.2f}" if paper else "-"]
         row += [interval_text(mean_interval(found), 2), sd]
         if name in corrected:
             row += [interval_text(paired_interval(found, values[baseline]), 2), _p(p_values[name]), _p(corrected[name])]

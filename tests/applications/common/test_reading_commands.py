@@ -217,7 +217,8 @@ def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
         if name == "graphs":
             graph = case.program.application().read(case.program.options_of(RunFolder.load(path)))["train"].graph
             images, rows = tmp_path / "graph.npz", [graph.names.index(line) for line in case.lines]
-            np.savez(images, features=graph.features, edges=graph.edges, rows=rows, names=graph.classes)
+            raw = np.float32(graph.unscaled)
+            np.savez(images, features=raw, edges=graph.edges, rows=rows, names=graph.classes)
         asked[name] = (str(path / "saved_model"), case.lines, images and str(images))
     result = subprocess.run(
         [sys.executable, "-c", SERVED, json.dumps(asked)],

@@ -1,6 +1,7 @@
 """Graphs from files: Planetoid's pickles, archives, tables; what is wrong with them; splits; drawn neighbours."""
 
 import collections
+import dataclasses
 import gzip
 import pickle
 
@@ -9,6 +10,8 @@ import pytest
 import scipy.sparse
 from application_cases import changed
 from graphs_cases import options_of
+from program_case import written
+from program_cases import GRAPHS_CASE
 
 from applications.common.errors import InputError
 from applications.graphs import data, planetoid, sampling
@@ -80,8 +83,31 @@ def test_statistics_of_planetoid(tmp_path):
 
 
 class Foreign:
+    """What a pickle has in place of an array: a call, and a state."""
+
+    def __init__(self, function=print, arguments=("never",), state=None):
+        self.parts = (function, arguments, state)
+
     def __reduce__(self):
-        return print, ("never",)
+        return self.parts
+
+
+RECONSTRUCT = np.zeros(0).__reduce__()[0]
+# Eight bytes that would be taken for the address of an object.
+OBJECT = Foreign(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
+HOLDER = Foreign(np.dtype, ("V8", False, True), (4, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
+FORGED = [
+    Foreign(np.ndarray, ((1,), "O", b"A" * 8)),
+    *(Foreign(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), kind, False, b"A" * 8)) for kind in (OBJECT, HOLDER)),
+    Foreign(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (3, 5), np.dtype("f8"), False, b"A" * 8)),
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_bytes_that_are_no_numbers(tmp_path, forged):
+    prefix = write_planetoid(tmp_path, ally=forged)
+    with pytest.raises(InputError, match=r"ind\.tiny\.ally cannot be read as a pickle"):
+        planetoid.read_planetoid(prefix)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +120,12 @@ class Foreign:
         ({"graph": [[1]]}, r"ind\.tiny\.graph: expected a dictionary of lists. Received: list"),
         ({"ally": np.eye(3)}, "expected as many rows as .*allx has, 5. Received: 3"),
         ({"tx": scipy.sparse.csr_matrix(FEATURES[4:, :3])}, r"ind\.tiny\.tx: expected as many features"),
+        ({"ty": np.eye(4)[:3]}, r"ind\.tiny\.ty: expected as many classes"),
+        ({"ty": np.full((3, 3), np.nan)}, r"ind\.tiny\.ty: expected rows of zeros and ones"),
+        ({"x": scipy.sparse.csr_matrix(FEATURES[1:3])}, r"ind\.tiny\.x: expected the first rows of .*allx"),
+        ({"y": np.eye(3)[[1, 1]]}, r"ind\.tiny\.y: expected the first rows of .*ally"),
+        ({"graph": {0: ["a"]}}, r"graph: expected a list of numbers of nodes. Received: 0: \['a'\]"),
+        ({"graph": {0: 1}}, r"graph: expected a list of numbers of nodes. Received: 0: 1"),
     ],
 )
 def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
@@ -112,8 +144,32 @@ def test_a_damaged_pickle_and_a_wrong_index(tmp_path):
     with pytest.raises(InputError, match=r"test\.index: expected a number a line"):
         planetoid.read_planetoid(prefix)
     (tmp_path / "ind.tiny.graph").write_bytes(b"\x80\x02]")
-    with pytest.raises(InputError, match=r"ind\.tiny\.graph cannot be read as a pickle"):
+    for content in (b"\x80\x02]", gzip.compress(pickle.dumps({}))[:-9], b"\x1f\x8b never"):
+        (tmp_path / "ind.tiny.graph").write_bytes(content)
+        with pytest.raises(InputError, match=r"ind\.tiny\.graph cannot be read as a pickle"):
+            planetoid.read_planetoid(prefix)
+    prefix = write_planetoid(tmp_path)
+    (tmp_path / "ind.tiny.test.index").write_text("5\n6\n99999\n")
+    with pytest.raises(InputError, match=r"test\.index: leaves out more numbers than it has: 99999 is far from 5"):
         planetoid.read_planetoid(prefix)
+    prefix = write_planetoid(tmp_path, graph={1: [5000]})
+    with pytest.raises(InputError, match="edge 0, 5000 to 1, leads to a node that there is not; there are 9"):
+        data.load(options(planetoid=prefix))
+
+
+def test_scaled_features(tmp_path):
+    """Of a table each column, by its mean and standard deviation; those of training for another graph."""
+    given = options_of(tmp_path)
+    graph = data.load(given)["train"].graph
+    np.testing.assert_allclose(graph.features.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(graph.features.std(axis=0), 1.0, rtol=1e-5)
+    codec = {"classes": graph.classes, "width": 3, "scaling": graph.scaling}
+    (tmp_path / "other").mkdir()
+    other = dataclasses.replace(given.graph, **written(GRAPHS_CASE.evaluated, tmp_path / "other"))
+    part = data.fitted(data.load_other(other), codec)
+    raw = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    expected = (raw - graph.scaling["mean"]) / graph.scaling["sd"]
+    np.testing.assert_allclose(part.graph.features, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_an_archive(tmp_path):
@@ -134,7 +190,7 @@ def test_an_archive(tmp_path):
     assert dense["train"].graph.edges.tolist() == undirected
     directed = data.load(options(npz=archive(tmp_path), directed=True))["train"].graph.edges
     assert directed.tolist() == [[0, 1], [1, 2], [2, 0], [4, 5], [5, 4]]
-    raw = data.load(options(npz=archive(tmp_path), row_normalize=False))["train"].graph.features
+    raw = data.load(options(npz=archive(tmp_path), scale_features="none"))["train"].graph.features
     np.testing.assert_array_equal(raw, FEATURES)
 
 
@@ -147,7 +203,7 @@ def test_an_archive(tmp_path):
         ({"edges": np.array([[0, 1], [-1, 2]])}, "edge 1, -1 to 2, leads to a node"),
         ({"edges": EDGES.T}, r"edges: expected integers \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
-        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2 has a feature that is no finite number"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: feature 2 is no finite number"),
         ({"features": FEATURES[0]}, "features: expected numbers"),
         ({"labels": LABELS - 2}, "labels: expected integers .* from -1 on"),
         ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
@@ -160,6 +216,8 @@ def test_an_archive(tmp_path):
             {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
             "part valid has no node with a label",
         ),
+        ({"labels": LABELS + 1}, "no node has the label 0 of"),
+        ({"labels": LABELS + 100}, "the label 10[0-9] is too large for 7 nodes"),
         ({"features": np.array([object()])}, "cannot be read as a NumPy archive of plain arrays"),
     ],
 )
@@ -208,7 +266,8 @@ def test_drawn_splits(tmp_path):
     again = data.load(options(npz=path, num_valid=1, num_test=5, seed=3))
     assert all(np.array_equal(parts[name].nodes, again[name].nodes) for name in parts)
     with pytest.raises(
-        InputError, match=r"--num-valid: 3 nodes with a label are left beside 3 of training\. Received: 3"
+        InputError,
+        match=r"--num-valid: 3 nodes with a label are left beside 3 of training; --num-valid 1 leaves .* Received: 3",
     ):
         data.load(options(npz=path, num_valid=3))
 

@@ -53,15 +53,20 @@ def test_statistics_of_the_attention(tmp_path):
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
 
 
-def test_the_exported_model(tmp_path):
-    run = run_of(tmp_path, model="wc")
+@pytest.mark.parametrize("scaling", ["rows", "columns", "none"])
+def test_the_exported_model(tmp_path, scaling):
+    run = run_of(tmp_path, model="wc", scale_features=scaling)
     graph, classifier = run.data["test"].graph, Classifier(run)
     assert classifier.names == ("predict", "sample")
-    # Features as the file has them, before they are divided by their sum.
-    features, edges = 3.0 * graph.features, graph.edges
+    # Features as the file has them, before they are scaled.
+    features, edges = graph.features, graph.edges
+    if scaling == "rows":
+        features = 3.0 * features
+    elif scaling == "columns":
+        features = (features * graph.scaling["sd"] + graph.scaling["mean"]).astype("float32")
     found = classifier.predict(features, edges)
     expected = tf.nn.softmax(run.models.prediction(graph.inputs)).numpy()
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-5)
+    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4)
     assert [name.decode() for name in found["classes"].numpy()] == ["abc"[each] for each in expected.argmax(axis=1)]
     drawn = classifier.sample(features, edges, 5, 1)
     assert drawn["draws"].shape == (5, 24, 3)
@@ -70,6 +75,8 @@ def test_the_exported_model(tmp_path):
     assert np.any(drawn["draws"] != classifier.sample(features, edges, 5, 2)["draws"])
     assert (drawn["mutual_information"].numpy() > -1e-6).all()
     assert (drawn["mutual_information"].numpy() <= drawn["entropy"].numpy() + 1e-6).all()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="leads to a node that there is not"):
+        classifier.predict(features, [[0, 24]])
 
 
 HISTORY = [(0.5, 1.0), (0.6, 1.1), (0.6, 0.9), (0.5, 0.8), (0.5, 0.85), (0.7, 0.9), (0.7, 0.7)]
@@ -120,18 +127,25 @@ def test_paired_p():
     first, second = np.array([1.0, 2.0, 4.0, 3.0]), np.array([0.5, 1.0, 3.5, 2.0])
     # t = mean / (sd / 2), three degrees of freedom.
     np.testing.assert_allclose(paired_p(first, second), 0.013847, rtol=1e-3)
-    assert paired_p(first, first) == 1.0 and paired_p(first, first - 1.0) == 0.0
+    assert paired_p(first, first) == 1.0 and np.isnan(paired_p(first, first - 1.0))
     assert np.isnan(paired_p([1.0], [2.0]))
 
 
 def test_the_table_of_the_paper(tmp_path):
-    options = changed(CompareGraphs(), out=str(tmp_path / "out"), models=("gat", "wf", "wc"), seeds=4)
-    accuracies = {"gat": [0.80, 0.81, 0.82, 0.81], "wf": [0.80, 0.81, 0.82, 0.81], "wc": [0.82, 0.825, 0.84, 0.82]}
+    models = ("gat:published=cora", "wf:published=cora", "wc")
+    options = changed(CompareGraphs(), out=str(tmp_path / "out"), models=models, baseline=models[0], seeds=4)
+    found = ([0.80, 0.81, 0.82, 0.81], [0.80, 0.81, 0.82, 0.81], [0.82, 0.825, 0.84, 0.82])
+    accuracies = dict(zip(models, found, strict=True))
     records = {name: [{"report": {"accuracy": value}} for value in of] for name, of in accuracies.items()}
     (table,) = tables_of("\n\n".join(fan(Compared(APPLICATION, options, records)))).values()
     gat, wf, wc = table
-    assert (gat["attention"], gat["paper"], gat["sd"], gat["p, Holm"]) == ("GAT", "83.00", "0.82", "-")
+    assert (gat["attention"], gat["paper"]) == ("GAT (published=cora)", "83.00") and wc["paper"] == "-"
+    assert (gat["sd"], gat["p, Holm"]) == ("0.82", "-")
     assert gat["here"].startswith("81.00 [") and wc["here"].startswith("82.62 [")
-    assert (wf["difference to gat"], wf["p, paired t"], wf["p, Holm"]) == ("0.00 [0.00, 0.00]", "1.000", "1.000")
-    p = paired_p(accuracies["wc"], accuracies["gat"])
+    assert (wf[f"difference to {models[0]}"], wf["p, paired t"], wf["p, Holm"]) == (
+        "0.00 [0.00, 0.00]",
+        "1.000",
+        "1.000",
+    )
+    p = paired_p(accuracies["wc"], accuracies[models[0]])
     assert (wc["p, paired t"], wc["p, Holm"]) == (f"{p:.3f}", f"{2 * p:.3f}")
