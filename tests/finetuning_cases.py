@@ -1,10 +1,13 @@
 """Options, runs and weights of the fine-tuning program for its tests."""
 
 import functools
+import io
 import json
 import struct
 
+import keras_hub
 import numpy as np
+import sentencepiece
 from application_cases import changed, prepared_anywhere
 from program_case import written
 from program_cases import FINETUNING_CASE
@@ -39,15 +42,7 @@ def run_of(folder, **values):
 @functools.cache
 def tensors():
     """Those of a tiny BERT, by the names that Hugging Face gives them."""
-    generator, shapes = np.random.default_rng(0), dict(bert_shapes(HUGGING_FACE))
-    for layer in range(2):
-        place = f"encoder.layer.{layer}"
-        shapes |= {f"{place}.{name}.bias": (8,) for name in ("attention.output.dense", "output.dense")}
-        shapes[f"{place}.intermediate.dense.bias"] = (12,)
-        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes |= {f"{place}.{name}.{part}": (8,) for part in ("weight", "bias")}
-    shapes |= {f"embeddings.LayerNorm.{part}": (8,) for part in ("weight", "bias")}
-    shapes |= {"pooler.dense.weight": (8, 8), "pooler.dense.bias": (8,)}
+    generator, shapes = np.random.default_rng(0), bert_shapes(HUGGING_FACE)
     return {name: generator.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
@@ -65,4 +60,32 @@ def write_hugging_face(folder, config=HUGGING_FACE, **changes):
             content += values.tobytes()
     text = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    return str(folder)
+
+
+@functools.cache
+def albert_tokenizer():
+    """The tokenizer of an ALBERT, whose vocabulary is a sentencepiece model."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            ["the dogs barked at a cat.", "the dog has seen the ball.", "my friend has a book."] * 9
+        ),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=30,
+        minloglevel=2,
+        **{f"{name}_id": number for number, name in enumerate(("pad", "unk", "bos", "eos"))},
+        bos_piece="[CLS]",
+        eos_piece="[SEP]",
+        control_symbols="[MASK]",
+    )
+    return keras_hub.models.AlbertTokenizer(model.getvalue())
+
+
+def write_albert(folder):
+    """Write a preset of KerasHub, a tiny ALBERT and its tokenizer."""
+    sizes = {"num_layers": 2, "num_heads": 2, "embedding_dim": 4, "hidden_dim": 8, "intermediate_dim": 12}
+    keras_hub.models.AlbertBackbone(30, max_sequence_length=24, **sizes).save_to_preset(str(folder))
+    albert_tokenizer().save_to_preset(str(folder))
     return str(folder)

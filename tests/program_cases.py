@@ -258,7 +258,7 @@ GRAPHS_CASE = Case(
     },
     lines=("n3", "n4", "n23"),
     unreadable=(b"n3\nn99\n", "standard input:2: there is no node n99"),
-    other_codec=("row_normalize", False),
+    other_codec=("scale_features", "none"),
     other_start="gat",
     answers=("codec.json", "nodes.txt", "uncertainty.png"),
     outputs=("nodes",),

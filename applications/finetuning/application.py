@@ -37,10 +37,10 @@ class Finetuning(Application):
         longest = backbone.max_sequence_length
         if options.texts.max_length > longest:
             raise InputError(f"--max-length: the transformer reads {longest}. Received: {options.texts.max_length}")
-        labels = None
-        if TASKS[options.texts.task].kind == "classes":
-            labels = sorted(set(parts["train"].labels))
-        return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config_of(backbone))
+        kind, train = TASKS[options.texts.task].kind, parts["train"]
+        labels = sorted(set(train.labels)) if kind == "classes" else None
+        pairs = kind == "span" or train.seconds is not None
+        return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config_of(backbone), pairs)
 
     def load_codec(self, options, folder):
         return data.Codec.load(folder)
@@ -72,11 +72,16 @@ class Finetuning(Application):
     def compile(self, run):
         kind = TASKS[run.options.texts.task].kind
         if kind == "score":
-            return {"loss": keras.losses.MeanSquaredError()}
+            return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}
         if kind == "span":
             return {"loss": lambda targets, logits: sum(span_losses(tf.cast(targets, "int32"), logits)) / 2.0}
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy("accuracy")]}
+        accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
+        # The loss has the KL in it.
+        return {
+            "loss": loss,
+            "metrics": [accuracy, keras.metrics.SparseCategoricalCrossentropy("nll", from_logits=True)],
+        }
 
     def read_other(self, options, evaluation):
         return None if evaluation.data is None else data.read(evaluation.data, options.texts)
@@ -114,35 +119,30 @@ class Finetuning(Application):
 
     def generate(self, run, options):
         lines, place = list(read_input(options)), options.input or "standard input"
-        kind, pairs = TASKS[run.options.texts.task].kind, self._pairs(run.options)
+        kind, pairs = TASKS[run.options.texts.task].kind, run.codec.pairs
         rows = [line.split("\t") for line in lines]
         for number, row in enumerate(rows, start=1):
             if len(row) != 1 + pairs or not all(cell.strip() for cell in row):
                 wanted = "two texts with a tab between them" if pairs else "a text"
                 raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")
+        predictor = None if kind == "span" else Predictor(run)
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
             if kind == "span":
                 asked = spans.Questions([str(each) for each in range(len(some))], *zip(*some), [[]] * len(some))
                 yield from predicted_spans(run, self.encode(run.options, run.codec, asked))
                 continue
-            found = Predictor(run, pairs).predict(*(tf.constant(column) for column in zip(*some)))
+            found = predictor.predict(*(tf.constant(column) for column in zip(*some)))
             if kind == "score":
                 yield from (f"{score:.4f}" for score in found["scores"].numpy())
                 continue
             for label, probabilities in zip(found["labels"].numpy(), found["probabilities"].numpy(), strict=True):
                 yield f"{label.decode()}\t{probabilities.max():.4f}"
 
-    def _pairs(self, options):
-        """Return whether a line has two texts."""
-        if TASKS[options.texts.task].kind == "span":
-            return True
-        return next(iter(self.read(options).values())).seconds is not None
-
     def endpoints(self, run, options=None):
         if TASKS[run.options.texts.task].kind == "span":
             return None
-        predictor = Predictor(run, self._pairs(run.options))
+        predictor = Predictor(run)
         return predictor, predictor.names
 
 

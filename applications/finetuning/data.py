@@ -69,7 +69,8 @@ def load(options):
         for name in ("valid", "test"):
             for label in parts[name].labels if name in parts else ():
                 if label not in known:
-                    raise InputError(f"--{name}: the label {label} is none of the training examples.")
+                    labels = ", ".join(sorted(known))
+                    raise InputError(f"--{name}: no training example has the label {label}; they have {labels}.")
     return parts
 
 
@@ -86,6 +87,11 @@ def read(path, given):
         needed = 1 + max(column for column in columns[:3] if column is not None)
         if len(row) < needed:
             raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
+        if columns[3] and len(row) > len(rows[0][1]):
+            raise InputError(
+                f"{place}: expected {len(rows[0][1])} columns, as the header has; in a .csv a text with a comma stands "
+                f"in quotation marks. Received: {len(row)}"
+            )
         label = row[columns[2]].strip()
         if task.kind == "score":
             try:
@@ -111,8 +117,8 @@ def read(path, given):
 def _rows(path):
     """Yield the lines of a table, each its number and its cells."""
     text = "\n".join(read_lines(path))
-    if ".csv" in path:
-        reader = csv.reader(io.StringIO(text))
+    if path.removesuffix(".gz").endswith(".csv"):
+        reader = csv.reader(io.StringIO(text), strict=True)
         try:
             yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:
@@ -155,15 +161,18 @@ class Codec:
         encoder: `TextEncoder`.
         labels: Names of the classes, `None` of a score or spans.
         backbone: Config of the transformer that reads the tokens.
+        pairs: Whether an example is two texts.
     """
 
     encoder: TextEncoder
     labels: list | None
     backbone: dict
+    pairs: bool
 
     def save(self, folder):
         self.encoder.save(folder.path / "tokenizer")
-        record = {"labels": self.labels, "backbone": self.backbone, "max_length": self.encoder.max_length}
+        record = {"labels": self.labels, "backbone": self.backbone, "pairs": self.pairs}
+        record["max_length"] = self.encoder.max_length
         folder.file(LABELS).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
     @classmethod
@@ -173,7 +182,7 @@ class Codec:
         except (OSError, ValueError) as error:
             raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
         encoder = TextEncoder.load(folder.path / "tokenizer", record["max_length"])
-        return cls(encoder, record["labels"], record["backbone"])
+        return cls(encoder, record["labels"], record["backbone"], record["pairs"])
 
 
 @dataclasses.dataclass
@@ -203,9 +212,14 @@ class EncodedPart:
             numbers = {label: number for number, label in enumerate(codec.labels)}
             unknown = next((label for label in part.labels if label not in numbers), None)
             if unknown is not None:
-                raise InputError(f"the label {unknown} is none of the training examples.")
+                raise InputError(f"no training example has the label {unknown}; they have {', '.join(codec.labels)}.")
             targets = np.array([numbers[label] for label in part.labels], np.int32)
         report = {"examples": len(ids), "tokens": int(sum(map(len, ids))), "cut": cut}
+        if codec.labels is not None:
+            counts = np.bincount(targets, minlength=len(codec.labels))
+            # Of many classes their number says enough.
+            shown = zip(codec.labels, counts.tolist(), strict=True) if len(counts) <= 10 else [("classes", len(counts))]
+            report |= dict(shown)
         return cls(part, ids, num_first, targets, report)
 
     def __len__(self):

@@ -53,12 +53,19 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return what there is to pretrain on, without the packages of the task: a list of str, each once."""
+    """Return what there is to pretrain on, without the packages of the task and without what is said in both: a list of
+    str, each once."""
     found = [each for sentences in python_topics.topics().values() for each in sentences]
     for place, path in _modules():
         if place.parts[0] not in PACKAGES:
             found += sentences_of(path, comments=True)
-    return list(dict.fromkeys(found))
+    of_task = {_words(sentence) for sentence in labelled()[0]}
+    return [each for each in dict.fromkeys(found) if _words(each) not in of_task]
+
+
+def _words(sentence):
+    """Return what a sentence and its words in another order have in common."""
+    return " ".join(sorted(sentence.rstrip(".!?: ").lower().split()))
 
 
 @functools.cache

@@ -76,7 +76,7 @@ def class_figures(labels, predicted):
     # Of one class alone there is no correlation, and scikit-learn warns.
     several = len(np.union1d(labels, predicted)) > 1
     found["matthews"] = float(sklearn.metrics.matthews_corrcoef(labels, predicted)) if several else 0.0
-    if labels.max() < 2:
+    if max(labels.max(), predicted.max()) < 2:
         found["f1"] = float(sklearn.metrics.f1_score(labels, predicted, zero_division=0.0))
     return found
 

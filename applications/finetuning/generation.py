@@ -8,7 +8,6 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
 from applications.finetuning.data import padded
-from applications.finetuning.options import TASKS
 from keras_vattn.draws.model_noise import ModelNoise
 
 
@@ -17,10 +16,9 @@ class Predictor(tf.Module):
 
     Args:
         run: `Run`.
-        pairs: Whether a text has another one.
     """
 
-    def __init__(self, run, pairs):
+    def __init__(self, run):
         super().__init__(name="predictor")
         model = run.models.training
         self.encoder = run.codec.encoder
@@ -31,7 +29,7 @@ class Predictor(tf.Module):
         drops = not draws and max(run.options.backbone.backbone_dropout, run.options.backbone.classifier_dropout) > 0
         self._noise = Untracked(ModelNoise(model, drops) if draws or drops else None)
         strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
-        texts = (strings, strings) if pairs else (strings,)
+        texts = (strings, strings) if run.codec.pairs else (strings,)
         self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))
         self.sample = in_graph(*texts, integer, integer)(self._sample)
 
@@ -65,8 +63,3 @@ class Predictor(tf.Module):
 
         draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
-
-
-def has_pairs(options, part):
-    """Return whether the texts of a task are pairs: from a part, `Texts`."""
-    return TASKS[options.texts.task].kind != "span" and part.seconds is not None

@@ -16,6 +16,7 @@ from applications.common.options import (
     Folder,
     Fraction,
     GenerateOptions,
+    NotNegative,
     NotNegativeFloat,
     Positive,
     PositiveFloat,
@@ -166,6 +167,8 @@ class FinetuningFitOptions(FitOptions):
 
     learning_rate: PositiveFloat | None = None
     """Of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
+    warmup_steps: NotNegative | None = None
+    """Steps over which the learning rate grows from 0; none for a tenth of all."""
 
 
 @dataclasses.dataclass
@@ -195,7 +198,6 @@ class Options:
         optimizer="adamw",
         weight_decay=0.01,
         schedule="linear",
-        warmup_steps=50,
         clip_norm=1.0,
         keep="last",
     )

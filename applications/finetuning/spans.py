@@ -49,7 +49,7 @@ def read_squad(path):
                     given = [] if entry.get("is_impossible") else entry["answers"]
                     answers = [(answer["text"], answer["answer_start"]) for answer in given]
                     for text, start in answers:
-                        if context[start : start + len(text)] != text:
+                        if start < 0 or not text or context[start : start + len(text)] != text:
                             raise InputError(
                                 f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at "
                                 f"{start} of its context, where there is {context[start : start + len(text)][:40]!r}."
@@ -122,6 +122,15 @@ def tokens_of(encoder, context):
     words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(context)]
     if not words:
         return [], []
+    located = encoder.located(context)
+    if located is not None:
+        # A sentencepiece model knows no words: what it reads is the whole context.
+        starts, ends = np.array([start for _, start, _ in words]), np.array([end for _, _, end in words])
+        places = []
+        for first, last in located[1]:
+            inside = np.flatnonzero((starts < last) & (ends > first))
+            places.append((int(starts[inside[0]]), int(ends[inside[-1]])) if inside.size else (last, last))
+        return located[0], places
     ids, places = [], []
     for pieces, (_, start, end) in zip(encoder.pieces([word for word, _, _ in words]).to_list(), words, strict=True):
         ids += pieces

@@ -31,11 +31,41 @@ class TextEncoder(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def pieces(self, texts):
         """Return the ids of the pieces of texts, ragged (B, None) int32."""
+        if self._model is not None:
+            with tf.device("CPU:0"):
+                return self._sentencepiece().tokenize(texts)
         ids = self.tokenizer(texts)
         if isinstance(ids, list):
             # KerasHub makes lists of them outside of a graph.
             return tf.ragged.constant(ids, dtype=tf.int32, ragged_rank=1, row_splits_dtype="int64")
         return ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
+
+    def located(self, text):
+        """Return the ids of a text's pieces and the characters (start, end) of each, lists; `None` of a tokenizer that
+        takes each word for itself."""
+        if self._model is None:
+            return None
+        ids, starts, ends = (x.numpy()[0] for x in self._located([text]))
+        # In bytes; characters begin at those.
+        begins = np.cumsum([0, *(len(character.encode()) for character in text)])
+        return ids.tolist(), [
+            tuple(each) for each in np.searchsorted(begins, np.stack([starts, ends], axis=1)).tolist()
+        ]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def _located(self, texts):
+        with tf.device("CPU:0"):
+            return self._sentencepiece().tokenize_with_offsets(texts)
+
+    @property
+    def _model(self):
+        """The sentencepiece model of an ALBERT, bytes; `None` of a BERT."""
+        return getattr(self.tokenizer, "proto", None)
+
+    def _sentencepiece(self):
+        # Loaded by an operation of the function that asks: what KerasHub's tokenizer has loaded is lost when a program
+        # sets TensorFlow's seed.
+        return tensorflow_text.SentencepieceTokenizer(self._model, out_type=tf.int32)
 
     @property
     def tokenizer(self):

@@ -9,6 +9,8 @@ import keras
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
+# What KerasHub makes of a folder from Hugging Face, whatever its config says.
+_UNDERSTOOD = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
 def tokenizer_of(path):
@@ -53,12 +55,15 @@ def _check(path):
     config = _json(pathlib.Path(path, "config.json"))
     if "model_type" not in config:
         name = config.get("registered_name") or config.get("class_name", "")
-        if not any(name.lower().endswith(f"{known}backbone") for known in ARCHITECTURES):
+        if name.rpartition(">")[2].lower() not in [f"{known}backbone" for known in ARCHITECTURES]:
             raise InputError(f"--weights: {path}: expected a BERT or ALBERT. Received: {name or 'no class name'}")
         return
     kind = config["model_type"]
     if kind not in ARCHITECTURES:
         raise InputError(f"--weights: {path}: expected a bert or albert. Received: {kind}")
+    for name, known in _UNDERSTOOD.items():
+        if config.get(name, known[0]) not in known:
+            raise InputError(f"--weights: {path}/config.json: {name}: expected {known[0]}. Received: {config[name]}")
     if kind == "bert":
         _check_tensors(path, config)
 
@@ -88,16 +93,25 @@ def bert_shapes(config):
         "embeddings.word_embeddings.weight": (config["vocab_size"], width),
         "embeddings.position_embeddings.weight": (config["max_position_embeddings"], width),
         "embeddings.token_type_embeddings.weight": (config.get("type_vocab_size", 2), width),
+        **_norm("embeddings", width),
     }
     for layer in range(config["num_hidden_layers"]):
         place = f"encoder.layer.{layer}"
         for name in ("query", "key", "value"):
-            shapes[f"{place}.attention.self.{name}.weight"] = (width, width)
-            shapes[f"{place}.attention.self.{name}.bias"] = (width,)
-        shapes[f"{place}.attention.output.dense.weight"] = (width, width)
-        shapes[f"{place}.intermediate.dense.weight"] = (inner, width)
-        shapes[f"{place}.output.dense.weight"] = (width, inner)
+            shapes |= _dense(f"{place}.attention.self.{name}", width, width)
+        shapes |= _dense(f"{place}.attention.output.dense", width, width) | _norm(f"{place}.attention.output", width)
+        shapes |= _dense(f"{place}.intermediate.dense", inner, width)
+        shapes |= _dense(f"{place}.output.dense", width, inner) | _norm(f"{place}.output", width)
+    shapes |= _dense("pooler.dense", width, width)
     return shapes
+
+
+def _dense(place, outputs, inputs):
+    return {f"{place}.weight": (outputs, inputs), f"{place}.bias": (outputs,)}
+
+
+def _norm(place, width):
+    return {f"{place}.LayerNorm.{name}": (width,) for name in ("weight", "bias")}
 
 
 def shapes_of(path):

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from applications.common import callbacks, checkpoint, progress
 from applications.common.runs import write_json
+from applications.finetuning import pretraining
+from applications.text import python_topics
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,15 @@ def clock(monkeypatch):
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000)
     for module in (callbacks, checkpoint, progress):
         monkeypatch.setattr(module, "time", stopped)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def little_to_pretrain_on():
+    """A vocabulary of a few sentences: that of all takes longer than the tests that use it."""
+    with pytest.MonkeyPatch.context() as patch:
+        sentences = list(itertools.chain(*python_topics.topics().values()))[:400]
+        patch.setattr(pretraining, "pretraining_sentences", lambda: sentences)
+        yield
 
 
 @dataclasses.dataclass

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import prepared
-from finetuning_cases import options_of, run_of, write_hugging_face
+from finetuning_cases import options_of, run_of, write_albert, write_hugging_face
+from program_cases import FINETUNING_CASE
 
 import keras_vattn
 from applications.finetuning import model
@@ -104,7 +105,8 @@ def test_figures_of_classes_and_scores():
     found = class_figures(labels, predicted)
     assert found["accuracy"] == 0.8 and found["f1"] == pytest.approx(2 / 3)
     assert found["matthews"] == pytest.approx((1 * 3 - 0) / np.sqrt(1 * 2 * 3 * 4))
-    assert "f1" not in class_figures(np.array([0, 1, 2]), np.array([0, 1, 1]))
+    for labels, predicted in (([0, 1, 2], [0, 1, 1]), ([0, 1, 1], [0, 2, 1])):
+        assert "f1" not in class_figures(np.array(labels), np.array(predicted))
     assert class_figures(np.zeros(3, int), np.zeros(3, int))["matthews"] == 0.0
     scores = score_figures(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.5, 2.0]))
     assert scores["pearson"] == pytest.approx(np.corrcoef([1, 2, 3], [1, 2.5, 2])[0, 1])
@@ -150,11 +152,14 @@ def test_training_on_spans(tmp_path):
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
 
 
-@pytest.mark.parametrize("kind", ["classes", "score"])
+# KerasHub leaves the file of a sentencepiece model to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+@pytest.mark.parametrize("kind", ["classes", "score", "albert"])
 def test_what_is_exported(tmp_path, kind):
-    run = run_of(tmp_path, **({} if kind == "classes" else pairs_with_scores(tmp_path)))
     pairs = kind == "score"
-    predictor = Predictor(run, pairs)
+    weights = {"weights": write_albert(tmp_path / "albert")} if kind == "albert" else {}
+    run = run_of(tmp_path, **(pairs_with_scores(tmp_path) if pairs else {}), **weights)
+    predictor = Predictor(run)
     assert predictor.names == ("predict", "sample")
     texts = [tf.constant(["the dog has seen the ball", "my friend"])] * (1 + pairs)
     found, drawn = predictor.predict(*texts), predictor.sample(*texts, 6, 1)
@@ -208,3 +213,21 @@ def test_where_the_prior_begins(tmp_path, stddev):
     kernel = keras_vattn.stochastic_layers(run.models.backbone)[0].alignment_prior.trainable_weights[0]
     assert kernel.shape == (24, 400)
     np.testing.assert_allclose(np.std(kernel), stddev or 24**-0.5, rtol=0.1)
+
+
+def test_prediction_needs_no_training_examples(tmp_path, monkeypatch):
+    run = run_of(tmp_path, **pairs_with_scores(tmp_path))
+    (tmp_path / "sts.csv").unlink()
+    (tmp_path / "lines.txt").write_text("the dog\ta cat\n" * 70)
+    asked = APPLICATION.program.commands["predict"](run="out", input=str(tmp_path / "lines.txt"))
+    answers = list(APPLICATION.generate(run, asked))
+    assert len(answers) == 70 and len(set(answers)) == 1
+    assert APPLICATION.endpoints(run)[1][0] == "predict"
+
+
+def test_a_warm_up_that_is_too_long_is_said_before_anything_is_done(tmp_path, monkeypatch):
+    """No transformer is pretrained, and no folder made that a better command would find taken."""
+    monkeypatch.setattr(APPLICATION, "initialize", lambda run: pytest.fail("it has begun"))
+    words = FINETUNING_CASE.train(tmp_path / "run", warmup_steps=1000)
+    FINETUNING_CASE.fails("training steps in all; give fewer, or more --epochs. Received: 1000", *words)
+    assert not (tmp_path / "run").exists()

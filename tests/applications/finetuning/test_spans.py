@@ -5,7 +5,7 @@ import json
 import keras_hub
 import numpy as np
 import pytest
-from finetuning_cases import PIECES, options_of
+from finetuning_cases import PIECES, albert_tokenizer, options_of
 
 from applications.common.errors import InputError
 from applications.finetuning import data, spans
@@ -43,6 +43,8 @@ def test_files_of_both_versions(tmp_path):
     [
         (entry([("dogs", 5)]), "question q1: the answer 'dogs' does not stand at 5 of its context"),
         (entry([("dogs", 900)]), "does not stand at 900"),
+        (entry([("", 3)]), "the answer '' does not stand at 3"),
+        (entry([(CONTEXT[-5:-2], -5)]), "does not stand at -5"),
         ({"context": CONTEXT}, "is no file of SQuAD"),
     ],
 )
@@ -52,6 +54,18 @@ def test_what_is_wrong_with_files(tmp_path, paragraph, message):
     assert message in str(error.value)
     with pytest.raises(InputError, match=r"expected questions\. Received: none"):
         spans.read_squad(write(tmp_path))
+
+
+def test_the_context_of_an_albert():
+    """Its pieces are those of the whole context; each has the place of the words that it is of."""
+    known, context = TextEncoder(albert_tokenizer(), 40), "My  dog’s é barked, twice."
+    ids, places = spans.tokens_of(known, context)
+    assert ids == known.pieces([context]).to_list()[0]
+    names = [known.tokenizer.id_to_token(each) for each in ids]
+    assert {context[start:end] for start, end in places} >= {"My", "dog", "é", "barked", ",", "twice", "."}
+    assert context[slice(*places[names.index("\u2581dog")])] == "dog"
+    first, last = spans.answer_tokens([("é barked", context.index("é"))], places)
+    assert context[places[first][0] : places[last][1]] == "é barked"
 
 
 @pytest.mark.parametrize(("max_length", "windows"), [(40, 1), (16, 5)])

@@ -4,7 +4,7 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
-from finetuning_cases import PIECES
+from finetuning_cases import PIECES, albert_tokenizer
 
 from applications.common.errors import InputError
 from applications.finetuning.tokens import TextEncoder
@@ -67,3 +67,22 @@ def test_files(tmp_path):
     (tmp_path / "tokenizer" / "vocabulary.txt").unlink()
     with pytest.raises(InputError, match="the tokenizer cannot be read"):
         TextEncoder.load(tmp_path / "tokenizer", 20)
+
+
+# KerasHub leaves the file of a sentencepiece model to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+def test_the_pieces_of_an_albert(tmp_path):
+    """Of a sentencepiece model: the same in a graph, and after it was saved."""
+    known = albert_tokenizer()
+    texts, others = ["The dog has seen", "a zebra"], ["my friend.", ""]
+    ids, num_first, cut = TextEncoder(known, 40).encode_all(texts, others)
+    pieces = [known.id_to_token(int(each)) for each in ids[0]]
+    assert pieces[0] == "[CLS]" and pieces[-1] == "[SEP]" == pieces[num_first[0] - 1] and cut == 0
+    assert "".join(pieces[1 : num_first[0] - 1]).endswith("\u2581dog\u2581has\u2581seen")
+    assert "".join(pieces[num_first[0] : -1]) == "\u2581my\u2581friend."
+    assert known.token_to_id("[MASK]") not in ids[0]
+    tf.random.set_seed(1)
+    TextEncoder(known, 40).save(tmp_path)
+    for encoder in (TextEncoder.load(tmp_path, 40), TextEncoder(known, 40)):
+        again = tf.function(encoder.encode)(tf.constant(texts), tf.constant(others))[0]
+        assert again.to_list() == [row.tolist() for row in ids]

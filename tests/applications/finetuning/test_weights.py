@@ -80,6 +80,9 @@ def test_a_preset_of_keras_hub(tmp_path):
             {"encoder.layer.1.output.dense.weight": None},
             "encoder.layer.1.output.dense.weight should have shape [8, 12]",
         ),
+        ({}, {"pooler.dense.bias": None}, "pooler.dense.bias should have shape [8] by config.json. Received: no such"),
+        ({}, {"embeddings.LayerNorm.weight": None}, "embeddings.LayerNorm.weight should have shape [8]"),
+        ({"hidden_act": "relu"}, {}, "config.json: hidden_act: expected gelu. Received: relu"),
         ({}, {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")}, "Received: [9, 8]"),
     ],
 )
@@ -103,6 +106,7 @@ def test_damaged_folders(tmp_path):
     config.write_text("{")
     with pytest.raises(InputError, match=r"config\.json cannot be read"):
         tokenizer_of(path)
-    config.write_text(json.dumps({"registered_name": "keras_hub>GPT2Backbone", "config": {}}))
-    with pytest.raises(InputError, match=r"expected a BERT or ALBERT\. Received: keras_hub>GPT2Backbone"):
-        tokenizer_of(path)
+    for name in ("GPT2Backbone", "DistilBertBackbone"):
+        config.write_text(json.dumps({"registered_name": f"keras_hub>{name}", "config": {}}))
+        with pytest.raises(InputError, match=rf"expected a BERT or ALBERT\. Received: keras_hub>{name}"):
+            tokenizer_of(path)
