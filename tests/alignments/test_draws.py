@@ -34,7 +34,8 @@ def test_weights_are_on_the_simplex_of_the_valid_keys(name):
     masked = np.broadcast_to(~MASK, weights.shape)
     assert (weights[masked] == 0.0).all()
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
-    assert (weights[:, 2, :, 0] == 1.0).all()
+    # Not to the last digit: the softmax of TensorFlow divides in another way on some processors.
+    np.testing.assert_allclose(weights[:, 2, :, 0], 1.0, rtol=2e-7)
 
 
 @pytest.mark.parametrize("name", list(REPARAMETERISED))

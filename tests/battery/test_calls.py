@@ -90,7 +90,8 @@ def test_half_precision(case, policy):
     assert len(layer.losses) == case.divergence
     for loss, accurate in zip(layer.losses, reference.losses):
         assert loss.dtype == tf.float32
-        np.testing.assert_allclose(loss, accurate, rtol=0.05)
+        # The rate of a Weibull variable has the exponential of a logit, and bfloat16 three digits of that.
+        np.testing.assert_allclose(loss, accurate, rtol=0.15 if policy == "mixed_bfloat16" else 0.05)
     specs = {name: keras.KerasTensor(tuple(x.shape), x.dtype.name) for name, x in case.arrays().items()}
     assert tree.map_structure(lambda x: x.dtype, layer(**specs)) == case.dtypes(layer, half)
 
