@@ -67,11 +67,15 @@ def load(options):
         if len(known) < 2:
             raise InputError(f"--train: {given.train} has one label, {known.pop()}; two at least are needed.")
         for name in ("valid", "test"):
-            for label in parts[name].labels if name in parts else ():
-                if label not in known:
-                    labels = ", ".join(sorted(known))
-                    raise InputError(f"--{name}: no training example has the label {label}; they have {labels}.")
+            if name in parts:
+                _require_known(parts[name].labels, known, f"--{name}: ")
     return parts
+
+
+def _require_known(labels, known, place=""):
+    for label in labels:
+        if label not in known:
+            raise InputError(f"{place}no training example has the label {label}; they have {', '.join(sorted(known))}.")
 
 
 def read(path, given):
@@ -210,16 +214,16 @@ class EncodedPart:
             targets = np.array(part.labels, np.float32)
         else:
             numbers = {label: number for number, label in enumerate(codec.labels)}
-            unknown = next((label for label in part.labels if label not in numbers), None)
-            if unknown is not None:
-                raise InputError(f"no training example has the label {unknown}; they have {', '.join(codec.labels)}.")
+            _require_known(part.labels, numbers)
             targets = np.array([numbers[label] for label in part.labels], np.int32)
         report = {"examples": len(ids), "tokens": int(sum(map(len, ids))), "cut": cut}
         if codec.labels is not None:
             counts = np.bincount(targets, minlength=len(codec.labels))
             # Of many classes their number says enough.
-            shown = zip(codec.labels, counts.tolist(), strict=True) if len(counts) <= 10 else [("classes", len(counts))]
-            report |= dict(shown)
+            if len(counts) <= 10:
+                report |= {f"class {label}": count for label, count in zip(codec.labels, counts.tolist(), strict=True)}
+            else:
+                report["classes"] = len(counts)
         return cls(part, ids, num_first, targets, report)
 
     def __len__(self):

@@ -51,11 +51,9 @@ class Graph:
     @property
     def unscaled(self):
         """The features before `scaling`."""
-        return (
-            self.features
-            if self.scaling is None
-            else self.features * np.array(self.scaling["sd"]) + self.scaling["mean"]
-        )
+        if self.scaling is None:
+            return self.features
+        return self.features * np.array(self.scaling["sd"]) + self.scaling["mean"]
 
     def name(self, node):
         return str(node) if self.names is None else self.names[node]

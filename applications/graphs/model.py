@@ -69,8 +69,7 @@ def build(options, width, num_classes):
 
 def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
-    network, given, model = options.network, options.alignment, MODELS[options.model]
-    published = PUBLISHED[given.published].get(options.model, {})
+    network, given, model, published = options.network, options.alignment, MODELS[options.model], _published(options)
     values = given.of_model(published)
     kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": options.run.seed + index}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
@@ -96,8 +95,12 @@ def attention(options, index, units, num_heads, **kwargs):
 
 def values_of(options):
     """Return the values of a model's attention, its own or those that `published` has: a dictionary."""
-    given, published = options.alignment, PUBLISHED[options.alignment.published].get(options.model, {})
-    return {name: value if getattr(given, name) is None else getattr(given, name) for name, value in published.items()}
+    own = {name: getattr(options.alignment, name) for name in _published(options)}
+    return {name: value if own[name] is None else own[name] for name, value in _published(options).items()}
+
+
+def _published(options):
+    return PUBLISHED[options.alignment.published].get(options.model, {})
 
 
 def prior_of(name, values, given, published, num_heads):
