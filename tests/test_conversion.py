@@ -1,11 +1,6 @@
-"""`to_bayesian` and `to_deterministic`: the same predictions, wherever attention stands in a model, and files of it."""
-
-import json
-import subprocess
-import sys
+"""`to_bayesian` and `to_deterministic`: the same predictions, wherever attention stands in a model."""
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +15,6 @@ from conversion_cases import (
     functional_model,
     nested_model,
     outputs_of,
-    randomized,
 )
 from keras import layers, ops
 
@@ -79,54 +73,6 @@ def test_back_to_deterministic(name):
     assert [w.shape for w in restored.weights] == [w.shape for w in model.weights]
     np.testing.assert_allclose(outputs_of(restored, inputs), outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
     assert restored.get_config() == model.get_config()
-
-
-LOADING = """
-import json, sys
-import keras, numpy as np
-import keras_hub, keras_vattn
-for name, path in json.loads(sys.argv[1]).items():
-    model = keras.saving.load_model(path + ".keras")
-    arrays = dict(np.load(path + ".npz"))
-    expected = arrays.pop("expected")
-    found = model(arrays.pop("x") if "x" in arrays else arrays)
-    found = found["sequence_output"] if isinstance(found, dict) else found
-    assert np.abs(found - expected).max() < 1e-5, name
-    assert keras_vattn.stochastic_layers(model), name
-    print(name, len(model.weights))
-"""
-
-
-def test_files_load_in_another_process(tmp_path):
-    paths, counts = {}, {}
-    for name, (make, inputs, _) in MODELS.items():
-        if name in ("subclassed", "nested"):
-            continue  # their classes are those of this file
-        bayesian = to_bayesian(make())
-        paths[name] = str(tmp_path / name)
-        bayesian.save(f"{paths[name]}.keras")
-        names = [x.name for x in bayesian.inputs]
-        arrays = {each: inputs[each] for each in names} if isinstance(inputs, dict) else {"x": inputs}
-        np.savez(f"{paths[name]}.npz", expected=outputs_of(bayesian, inputs), **arrays)
-        counts[name] = len(bayesian.weights)
-    found = subprocess.run([sys.executable, "-c", LOADING, json.dumps(paths)], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == [str(x) for name in paths for x in (name, counts[name])]
-
-
-@pytest.mark.parametrize("name", ["subclassed", "nested"])
-def test_files_of_classes_of_ones_own(name, tmp_path):
-    make, inputs, count = MODELS[name]
-    bayesian = to_bayesian(make(), prior=keras_vattn.FixedPrior(0.5), kl_weight=0.25)
-    bayesian.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Subclassed": Subclassed})
-    np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(bayesian, inputs))
-    assert len(keras_vattn.stochastic_layers(loaded)) == count
-    assert {layer.kl_weight for layer in keras_vattn.stochastic_layers(loaded)} == {0.25}
-    # And from there once more.
-    loaded.save(tmp_path / "again.keras")
-    again = keras.saving.load_model(tmp_path / "again.keras", custom_objects={"Subclassed": Subclassed})
-    np.testing.assert_array_equal(outputs_of(again, inputs), outputs_of(bayesian, inputs))
 
 
 @pytest.mark.parametrize("name", ["functional", "bert", "gpt2"])
@@ -261,33 +207,6 @@ def test_draws_together_are_draws_alone(name):
     assert together.std(axis=0).mean() > 1e-3
 
 
-def test_frozen_layers_stay_frozen():
-    model = nested_model()
-    model.get_layer("encoder").trainable = False
-    bayesian = to_bayesian(model)
-    restored = to_deterministic(bayesian)
-    for each in (bayesian, restored):
-        assert not each.get_layer("encoder").trainable_weights
-        assert each.trainable_weights
-    assert len(restored.trainable_weights) == len(model.trainable_weights)
-
-
-def test_a_frozen_part_stays_frozen():
-    """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
-    model = nested_model()
-    part_of(model).trainable = False
-    bayesian = to_bayesian(model)
-    assert part_of(model).weights and bayesian.trainable_weights
-    for each in (bayesian, to_deterministic(bayesian)):
-        assert not part_of(each).trainable
-        assert not part_of(each).trainable_weights
-
-
-def part_of(model):
-    """An attention in a block in a model in a model."""
-    return model.get_layer("encoder").layers[-1].inner
-
-
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy):
     keras.config.set_dtype_policy(policy)
@@ -388,68 +307,6 @@ def test_errors(make, options, message):
 def test_nothing_to_undo():
     with pytest.raises(ValueError, match=r"undoes `to_bayesian`.*Received: model="):
         to_deterministic(functional_model())
-
-
-def blocks():
-    """Two layers of one class, whose attentions have one name; the weights of both are the same."""
-    inputs = keras.Input((5, 8))
-    made = [keras_hub.layers.TransformerEncoder(16, 2, name=f"block_{n}") for n in range(2)]
-    model = randomized(keras.Model(inputs, [block(inputs) for block in made]))
-    made[1].set_weights(made[0].get_weights())
-    return model
-
-
-def test_a_copy_draws_and_logs_as_the_model_does(tmp_path):
-    """Each attention has its own seed and its name in the log, whether a file or a config makes it again."""
-    bayesian = to_bayesian(blocks(), keras_vattn.Weibull(3.0), seed=3)
-    bayesian.save(tmp_path / "model.keras")
-    inputs = X[..., :8]
-    drawn = [np.asarray(x) for x in bayesian(inputs, training=True)]
-    assert np.abs(drawn[0] - drawn[1]).max() > 1e-2
-    expected = {name: float(x) for name, x in keras_vattn.divergences(bayesian).items()}
-    assert len(expected) == 2
-    for model in (keras.saving.load_model(tmp_path / "model.keras"), keras.models.clone_model(bayesian)):
-        model.set_weights(bayesian.get_weights())
-        assert [x.seed for x in keras_vattn.stochastic_layers(model)] == [3, 4]
-        for one, two in zip(model(inputs, training=True), drawn, strict=True):
-            np.testing.assert_array_equal(one, two)
-        found = {name: float(x) for name, x in keras_vattn.divergences(model).items()}
-        assert found == pytest.approx(expected)
-
-
-def test_words_and_statistics_come_along():
-    """A vocabulary is no weight, and what Keras computes from weights is none either."""
-    words = layers.TextVectorization(output_sequence_length=4)
-    words.adapt(["a b c d", "e f g"])
-    statistics = layers.Normalization()
-    statistics.adapt(np.arange(12.0).reshape(6, 2))
-    inputs, numbers = keras.Input((), dtype="string"), keras.Input((2,))
-    x = layers.Embedding(12, 8)(words(inputs))
-    x = layers.MultiHeadAttention(2, 4)(x, x)
-    model = keras.Model([inputs, numbers], layers.Dense(2)(x) + statistics(numbers)[:, None])
-    given = [tf.constant(["a c e", "g"]), tf.constant([[0.0, 1.0], [2.0, 3.0]])]
-    bayesian = to_bayesian(model)
-    for other in (bayesian, to_deterministic(bayesian)):
-        np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
-
-
-def test_a_task_of_keras_hub_with_its_preprocessor():
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "barks"]
-    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(
-        keras_hub.models.BertTokenizer(pieces, lowercase=True), sequence_length=6
-    )
-    model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)
-    texts = ["the dog barks", "the zebra"]
-    expected = model.predict(texts, verbose=0)
-    np.testing.assert_allclose(to_bayesian(model).predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_frozen_weight_stays_frozen():
-    model = functional_model()
-    model.get_layer("heads").query_dense.kernel.trainable = False
-    bayesian = to_bayesian(model, prior=None)
-    assert not bayesian.get_layer("heads").query_dense.kernel.trainable
-    assert len(bayesian.trainable_weights) == len(model.trainable_weights) < len(model.weights)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -3,6 +3,7 @@
 from faults.fault import Fault
 
 CONVERSION = ("tests/test_conversion.py",)
+COPIES = ("tests/test_converted_copies.py",)
 DATA = ("tests/applications/finetuning/test_data.py",)
 MODEL = ("tests/applications/finetuning/test_model.py",)
 SPANS = ("tests/applications/finetuning/test_spans.py",)
@@ -31,7 +32,7 @@ FAULTS = [
         "conversion/convert.py",
         "        holder.__class__ = _class_of(type(holder))\n",
         "        pass\n",
-        CONVERSION,
+        COPIES,
         "another_process or classes_of",
     ),
     Fault(
@@ -39,7 +40,7 @@ FAULTS = [
         "conversion/convert.py",
         "    copy_weights(model.weights, new.weights)\n    copy_state(model, new)\n    _convert",
         "    copy_weights(model.weights, new.weights)\n    _convert",
-        CONVERSION,
+        COPIES,
         "frozen_part",
     ),
     Fault(
@@ -71,7 +72,7 @@ FAULTS = [
         "conversion/convert.py",
         'conversion.get("attentions") or _seeds',
         "_seeds",
-        CONVERSION,
+        COPIES,
         "copy_draws",
     ),
     Fault(
@@ -79,7 +80,7 @@ FAULTS = [
         "conversion/copies.py",
         "            copied.load_assets(folder)\n",
         "            pass\n",
-        CONVERSION,
+        COPIES,
         "words_and or task_of",
     ),
     Fault(
@@ -87,7 +88,7 @@ FAULTS = [
         "conversion/copies.py",
         "if own and type(old) is type(copied)",
         "if False",
-        CONVERSION,
+        COPIES,
         "words_and",
     ),
     Fault(
@@ -95,7 +96,7 @@ FAULTS = [
         "conversion/copies.py",
         "        target.trainable = source.trainable\n",
         "",
-        CONVERSION,
+        COPIES,
         "frozen_weight",
     ),
     Fault(
