@@ -55,10 +55,13 @@ def pretrained_weights(num_steps, seed):
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    tenth = max(1, num_steps // 10)
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), seed)
-    losses = model.fit(batches, epochs=10, steps_per_epoch=tenth, verbose=0, shuffle=False).history["loss"]
-    return backbone.get_weights(), losses[-1]
+    tenth, rest = divmod(num_steps, 10)
+    history = {}
+    for epochs, steps in ((1, rest), (10, tenth)):
+        if steps:
+            history = model.fit(batches, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False).history
+    return backbone.get_weights(), history["loss"][-1]
 
 
 def masked_batches(encoder, seed):

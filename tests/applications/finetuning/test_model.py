@@ -1,6 +1,7 @@
 """The model: what it starts from, its KL, reports of every kind of task, and what is exported."""
 
 import json
+import types
 
 import keras
 import keras_hub
@@ -180,6 +181,21 @@ def test_what_is_exported(tmp_path, kind):
     else:
         np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(outputs), rtol=1e-4)
         assert [x.decode() for x in found["labels"].numpy()] == [run.codec.labels[i] for i in outputs.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("num_steps", [2, 25])
+def test_the_steps_of_the_pretraining_are_those_asked_for(num_steps, monkeypatch):
+    from applications.finetuning import pretraining
+
+    taken = []
+
+    def fit(model, batches, epochs, steps_per_epoch, **options):
+        taken.append(epochs * steps_per_epoch)
+        return types.SimpleNamespace(history={"loss": [0.5] * epochs})
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    _, loss = pretraining.pretrained_weights.__wrapped__(num_steps, seed=0)
+    assert (sum(taken), loss) == (num_steps, 0.5)
 
 
 def test_batches_of_the_masked_words():
