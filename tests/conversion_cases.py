@@ -63,6 +63,19 @@ class Block(layers.Layer):
         return {**super().get_config(), "units": self.units}
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class WithoutBuild(layers.Layer):
+    """Its attentions are built by its first call."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.heads = layers.MultiHeadAttention(2, 4)
+        self.scores = layers.Attention(use_scale=True)
+
+    def call(self, x):
+        return self.scores([x, self.heads(x, x)])
+
+
 class Subclassed(keras.Model):
     """Registered nowhere: it can be converted, and is saved where it is known."""
 
@@ -91,6 +104,11 @@ def nested_model():
     sequential = keras.Sequential([keras.Input((None, 8)), Block(), layers.Dense(8)])
     x = keras.Input((None, 8))
     return randomized(keras.Model(x, layers.Dense(2)(sequential(inner(x)))))
+
+
+def model_without_build():
+    inputs = keras.Input((None, 8))
+    return randomized(keras.Model(inputs, WithoutBuild()(inputs)))
 
 
 def backbone(name):

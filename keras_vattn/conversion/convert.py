@@ -313,13 +313,31 @@ def _convert_attention(layer, conversion, seed, name):
         layer.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
         layer.align(alignment, prior, conversion["per_head_prior"], name)
         adopt(layer, "prior", layer.alignment_prior)
-        layer.build_prior(*([] if mixin is AlignedHeads else [_key_width(layer)]))
+    if layer.built:
+        _build_prior(layer)
+    else:
+        # The layer that holds it builds it, in its first call. Keras has bound the `build` of the class that it was of.
+        layer.build = _and_its_prior(layer, layer.build)
 
 
-def _key_width(layer):
-    """Return the width of the keys of a `keras.layers.Attention`; where it has none they are the values."""
-    shapes = layer.get_build_config()["input_shape"]
-    return shapes[-1][-1]
+def _build_prior(layer):
+    """Create the weights of the prior of a built attention, frozen where the attention is."""
+    if layer.alignment_prior is None:
+        return
+    with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
+        # The keys of a `keras.layers.Attention` are its values where it has no others.
+        width = [] if isinstance(layer, AlignedHeads) else [layer.get_build_config()["input_shape"][-1][-1]]
+        layer.build_prior(*width)
+    layer.alignment_prior.trainable = layer.trainable
+
+
+def _and_its_prior(layer, build):
+    @functools.wraps(build)
+    def build_both(*arguments, **options):
+        build(*arguments, **options)
+        _build_prior(layer)
+
+    return build_both
 
 
 @functools.cache

@@ -53,13 +53,14 @@ def seed_generators(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Within, a layer that is built takes weights and layers."""
+    """Within, a layer takes weights and layers though it is built; one that is not takes them afterwards too."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
         yield
     finally:
-        read(layer, "_lock_state")()
+        if layer.built:
+            read(layer, "_lock_state")()
 
 
 def state():
