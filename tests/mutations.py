@@ -45,9 +45,14 @@ def run(folder, arguments):
     return result.returncode == 0, failed
 
 
+def file_of(fault, folder=ROOT):
+    """Return the file that a fault is put into."""
+    return folder / (fault.file if fault.file.startswith("applications/") else f"keras_vattn/{fault.file}")
+
+
 def apply(fault, folder):
     """Return the file of the fault, and its text without."""
-    path = folder / (fault.file if fault.file.startswith("applications/") else f"keras_vattn/{fault.file}")
+    path = file_of(fault, folder)
     text = path.read_text(encoding="utf-8")
     if text.count(fault.old) != 1:
         raise SystemExit(

@@ -33,9 +33,9 @@ FAULTS = [
     Fault(
         "programs: a schedule of updates and not of batches",
         OPTIMIZERS,
-        "    rate = options.learning_rate\n",
-        "    rate, num_batches, num_steps = (\n"
-        "        options.learning_rate, num_batches / options.accumulate, num_steps // options.accumulate\n    )\n",
+        "    rate = options.learning_rate if rate is None else rate\n",
+        "    rate = options.learning_rate if rate is None else rate\n"
+        "    num_batches, num_steps = num_batches / options.accumulate, num_steps // options.accumulate\n",
         (COMMON + "test_fit_options.py",),
         "exponential or added_up",
     ),
