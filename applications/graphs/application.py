@@ -114,7 +114,8 @@ class Graphs(Application):
         return lines
 
     def generate(self, run, options):
-        graph = next(iter(self.read(run.options).values())).graph
+        # The file may have more nodes by now; their classes and features are those of the model.
+        graph = self.encode(run.options, run.codec, next(iter(self.read(run.options).values()))).graph
         names = {graph.name(node): node for node in range(len(graph.labels))}
         asked, place = [line.strip() for line in read_input(options)], options.input or "standard input"
         for number, name in enumerate(asked, start=1):

@@ -115,8 +115,11 @@ def load(options):
 
 def load_other(given):
     """Return all labelled nodes of the graph that `GraphOptions` name, a `Part`."""
-    _, graph, _ = read_graph(given)
-    return Part(graph, np.flatnonzero(graph.labels >= 0).astype(np.int32))
+    place, graph, _ = read_graph(given)
+    labelled = np.flatnonzero(graph.labels >= 0).astype(np.int32)
+    if not labelled.size:
+        raise InputError(f"{place}: no node has a label, so there is nothing to report on.")
+    return Part(graph, labelled)
 
 
 def fitted(part, codec):

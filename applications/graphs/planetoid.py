@@ -48,7 +48,10 @@ class _Csr:
 
     def value(self):
         data, indices, indptr = (self.state[name].value() for name in ("data", "indices", "indptr"))
-        return scipy.sparse.csr_matrix((data, indices, indptr), shape=self.state["_shape"])
+        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=self.state["_shape"])
+        # Without it scipy's compiled code would follow them out of the arrays.
+        matrix.check_format(full_check=True)
+        return matrix
 
 
 # A name that a pickle has, and nothing that it could call.

@@ -25,10 +25,13 @@ def uncertainty(hidden, outputs, path):
     palette = COLORS if mean.shape[1] <= len(COLORS) else matplotlib.colormaps["tab20"].colors
     figure = new_figure(10.0, 4.6, layout="constrained")
     plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
-    centred = hidden - hidden.mean(axis=0)
-    x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred.T
+    # Of half precision there is no decomposition; two rows and columns of zeros, for one node or one feature.
+    centred = np.pad((hidden - hidden.mean(axis=0)).astype(np.float32), ((0, 1), (0, 1)))
+    x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred[:-1].T
     for right, marker, size in ((True, "o", 12), (False, "X", 34)):
         rows = (predicted == labels) == right
+        if not rows.any():
+            continue
         colors = [palette[label % len(palette)] for label in predicted[rows]]
         shade = 0.15 + 0.85 * unknown[rows] / max(unknown.max(), 1e-6)
         plane.scatter(x[rows], y[rows], s=size, c=colors, alpha=shade, marker=marker, linewidths=0)

@@ -111,6 +111,17 @@ def test_bytes_that_are_no_numbers(tmp_path, forged):
 
 
 @pytest.mark.parametrize(
+    ("name", "values"), [("indptr", [0, 10**9, 8]), ("indptr", [0, -5, 8]), ("indices", [0, 1, 2, 10**9, 0, 1, 2, 3])]
+)
+def test_places_outside_of_a_sparse_matrix(tmp_path, name, values):
+    """Compiled code that looks there ends the process."""
+    features = scipy.sparse.csr_matrix(FEATURES[:2])
+    setattr(features, name, np.array(values, np.int32))
+    with pytest.raises(InputError, match=r"ind\.tiny\.x cannot be read as a pickle"):
+        planetoid.read_planetoid(write_planetoid(tmp_path, x=features))
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"y": Foreign()}, r"ind\.tiny\.y: holds a (builtins|__builtin__)\.print, and only arrays"),
@@ -254,6 +265,16 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
     (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(InputError, match=message):
         data.load(options)
+
+
+def test_other_nodes_without_a_label(tmp_path):
+    given = options_of(tmp_path).graph
+    path = tmp_path / "unlabelled.csv"
+    path.write_text("node,label,first\nx,,1\ny,,2\n")
+    edges = tmp_path / "their_edges.csv"
+    edges.write_text("source,target\nx,y\n")
+    with pytest.raises(InputError, match=r"unlabelled\.csv: no node has a label"):
+        data.load_other(dataclasses.replace(given, nodes=str(path), edges=str(edges)))
 
 
 def test_drawn_splits(tmp_path):

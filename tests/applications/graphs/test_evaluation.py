@@ -8,11 +8,13 @@ import tensorflow as tf
 from application_cases import Compared, changed, tables_of
 from graphs_cases import run_of
 
+from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
 from applications.graphs.application import APPLICATION, Criterion
 from applications.graphs.evaluation import draws_of, evaluate, kinds, predicted
 from applications.graphs.generation import Classifier
 from applications.graphs.options import CompareGraphs
+from applications.graphs.plots import uncertainty
 from applications.graphs.tables import fan
 
 
@@ -35,6 +37,32 @@ def test_a_report(tmp_path, model, kinds):
     assert again == report
     fewer, _ = evaluate(run, part, 0)
     assert "uncertainty" not in fewer
+
+
+def test_predictions_after_nodes_were_added(tmp_path):
+    """The classes and the scale of the features are those of the training."""
+    run = run_of(tmp_path, model="gat", scale_features="columns")
+    (tmp_path / "asked.txt").write_text("n3\nn4\n")
+    options = types.SimpleNamespace(input=str(tmp_path / "asked.txt"), num_classes=3)
+    before = list(APPLICATION.generate(run, options))
+    with open(run.options.graph.nodes, "a") as file:
+        file.write("n24,,,1000,0,5\n")
+    assert list(APPLICATION.generate(run, options)) == before
+    with open(run.options.graph.nodes, "a") as file:
+        file.write("n25,B,,0,0,0\n")
+    with pytest.raises(InputError, match="the graph has the class B; the model knows a, b, c"):
+        list(APPLICATION.generate(run, options))
+
+
+@pytest.mark.parametrize(("num_nodes", "width", "dtype"), [(1, 4, "float32"), (5, 1, "float32"), (5, 4, "float16")])
+def test_a_picture_of_little(tmp_path, num_nodes, width, dtype):
+    generator = np.random.default_rng(0)
+    outputs = {
+        "part": types.SimpleNamespace(labels=generator.integers(3, size=num_nodes)),
+        "draws": generator.dirichlet(np.ones(3), size=(2, num_nodes)),
+    }
+    uncertainty(generator.normal(size=(num_nodes, width)).astype(dtype), outputs, tmp_path / "nodes.png")
+    assert (tmp_path / "nodes.png").stat().st_size > 1000
 
 
 def test_what_is_random_in_draws(tmp_path):
