@@ -11,7 +11,9 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     rate is given, with that."""
     rate = options.learning_rate if rate is None else rate
     # Keras asks a schedule about batches, those that only add to a gradient too.
-    warmup_steps = num_steps // 10 if options.warmup_steps is None else options.warmup_steps
+    warmup_steps = options.warmup_steps
+    if warmup_steps is None:
+        warmup_steps = 0 if options.warmup_epochs or options.schedule == "plateau" else num_steps // 10
     if num_steps <= warmup_steps:
         raise InputError(
             f"--warmup-steps: there are {num_steps} training steps in all; give fewer, or more --epochs. "

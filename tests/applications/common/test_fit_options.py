@@ -58,6 +58,8 @@ def test_a_rate_while_gradients_are_added_up():
 def test_a_warm_up_and_a_cosine():
     # None given is a tenth, of twelve steps one.
     assert rates(warmup_steps=None, learning_rate=0.4) == rates(warmup_steps=1, learning_rate=0.4)
+    for options in ({"warmup_epochs": 2}, {"schedule": "plateau"}):
+        assert rates(warmup_steps=None, **options) == rates(**options)
     warm = rates(warmup_steps=4, learning_rate=0.4)
     assert warm == pytest.approx([0.1, 0.2, 0.3, *(9 * [0.4])])
     cosine = rates(schedule="cosine", learning_rate=0.4)
