@@ -104,9 +104,12 @@ def read(path, given):
                 raise InputError(f"{place}: expected a score. Received: {label[:40]!r}") from error
             if not np.isfinite(label):
                 raise InputError(f"{place}: expected a finite score. Received: {label}")
-        texts = [row[column].strip() for column in columns[:2] if column is not None]
+        # One line, without tabs: so they stand in the files of a run.
+        texts = [" ".join(row[column].split()) for column in columns[:2] if column is not None]
         if not label and label != 0.0:
             raise InputError(f"{place}: the label is empty.")
+        if task.labels and label not in task.labels:
+            raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
         if not all(texts):
             raise InputError(f"{place}: a text is empty.")
         found.firsts.append(texts[0])
@@ -275,7 +278,7 @@ def token_batches(ids, num_first, targets, options, first_epoch=None):
         num_first, targets = tf.constant(num_first, tf.int32), tf.nest.map_structure(tf.constant, targets)
 
     def batch_of(rows):
-        inputs = padded(tf.gather(ragged, rows), tf.gather(num_first, rows))
+        inputs = padded(tf.gather(ragged, rows), tf.gather(num_first, rows), options.texts.max_length)
         return inputs, tf.nest.map_structure(lambda x: tf.gather(x, rows), targets)
 
     if first_epoch is None:
@@ -290,10 +293,11 @@ def token_batches(ids, num_first, targets, options, first_epoch=None):
     return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
 
 
-def padded(ragged, num_first):
-    """Return the inputs of a transformer for ragged token ids (B, None)."""
+def padded(ragged, num_first, max_length):
+    """Return the inputs of a transformer for ragged token ids (B, None), none of them longer than `max_length`."""
     lengths = tf.cast(ragged.row_lengths(), tf.int32)
     length = MULTIPLE * tf.cast(tf.math.ceil(tf.reduce_max(lengths) / MULTIPLE), tf.int32)
+    length = tf.minimum(length, max_length)
     place = tf.range(length)[None]
     mask = place < lengths[:, None]
     shape = tf.stack([ragged.nrows(), tf.cast(length, ragged.row_splits.dtype)])

@@ -40,7 +40,7 @@ class Predictor(tf.Module):
 
     def _inputs(self, texts):
         ids, num_first, _ = self.encoder.encode(*texts)
-        return padded(ids, num_first)
+        return padded(ids, num_first, self.encoder.max_length)
 
     def _outputs(self, inputs):
         """Return the probabilities (B, C), or the scores (B,)."""

@@ -42,24 +42,27 @@ class Task:
         columns: Names of the columns of the text, of the other text of a pair or `None`, and of the label.
         places: Numbers of these columns, from 1 on, in a file without a header; `None` where there is no such file.
         metrics: The figures of the task, in the order of the tables.
+        labels: All that there are, where files have these only; `None` where they are what the training examples have.
     """
 
     kind: str = "classes"
     columns: tuple = ("sentence", None, "label")
     places: tuple | None = None
     metrics: tuple = ("accuracy",)
+    labels: tuple | None = None
 
 
+_BINARY = ("0", "1")
 _PAIR = ("sentence1", "sentence2", "label")
 TASKS = {
-    "cola": Task(places=(4, None, 2), metrics=("matthews", "accuracy")),
-    "sst2": Task(),
+    "cola": Task(places=(4, None, 2), metrics=("matthews", "accuracy"), labels=_BINARY),
+    "sst2": Task(labels=_BINARY),
     "sts": Task("score", ("sentence1", "sentence2", "score"), (1, 2, 3), ("pearson", "spearman")),
     "mnli": Task(columns=("sentence1", "sentence2", "gold_label")),
     "qnli": Task(columns=("question", "sentence", "label")),
-    "qqp": Task(columns=("question1", "question2", "is_duplicate"), metrics=("f1", "accuracy")),
+    "qqp": Task(columns=("question1", "question2", "is_duplicate"), metrics=("f1", "accuracy"), labels=_BINARY),
     "rte": Task(columns=_PAIR),
-    "mrpc": Task(columns=("#1 String", "#2 String", "Quality"), metrics=("f1", "accuracy")),
+    "mrpc": Task(columns=("#1 String", "#2 String", "Quality"), metrics=("f1", "accuracy"), labels=_BINARY),
     "squad1": Task("span", metrics=("exact", "f1")),
     "squad2": Task("span", metrics=("exact", "f1")),
     "classes": Task(columns=("text", "pair", "label"), metrics=("accuracy", "matthews")),

@@ -81,7 +81,9 @@ def masked_batches(encoder, seed):
 
     def masked(rows):
         found = masker(rows)
-        inputs = padded(found["token_ids"], tf.fill([BATCH], LENGTH)) | {"mask_positions": found["mask_positions"]}
+        inputs = padded(found["token_ids"], tf.fill([BATCH], LENGTH), LENGTH) | {
+            "mask_positions": found["mask_positions"]
+        }
         # The loss is a mean over all places; of those that are hidden it is to be one.
         return inputs, found["mask_ids"], found["mask_weights"] / tf.reduce_mean(found["mask_weights"])
 

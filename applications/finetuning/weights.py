@@ -120,9 +120,14 @@ def shapes_of(path):
         with open(path, "rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(min(length, 10**8)))
+            held = file.seek(0, 2) - 8 - length
     except (OSError, ValueError, struct.error) as error:
         raise InputError(f"--weights: {path} cannot be read: {error}") from error
-    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    needed = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if held < needed:
+        raise InputError(f"--weights: {path} cannot be read: it is cut off, {held} bytes of {needed} are there")
+    return {name: entry["shape"] for name, entry in entries.items()}
 
 
 def _json(path):

@@ -1,5 +1,6 @@
 """Tables of texts in every layout, what is wrong with them, and the batches."""
 
+import dataclasses
 import gzip
 
 import numpy as np
@@ -25,10 +26,10 @@ LAYOUTS = {
         ["1", "0"],
     ),
     "qnli": (
-        "index\tquestion\tsentence\tlabel\n0\twho?\tme\tentailment\n1\twhy?\tno\tother\n",
+        "index\tquestion\tsentence\tlabel\n0\twho?\tme\tentailment\n1\twhy?\tno\tnot_entailment\n",
         ["who?", "why?"],
         ["me", "no"],
-        ["entailment", "other"],
+        ["entailment", "not_entailment"],
     ),
 }
 
@@ -45,7 +46,7 @@ def test_layouts_of_glue(task, tmp_path):
 def test_scores_with_and_without_a_header(tmp_path):
     given = options_of(tmp_path, task="sts").texts
     (tmp_path / "plain.csv").write_text(
-        'A man, dancing.,"A ""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
+        'A man, dancing.,"A\n""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
     )
     plain = data.read(str(tmp_path / "plain.csv"), given)
     assert plain.firsts == ["A man, dancing.", "One."] and plain.labels == [5.0, 0.5]
@@ -78,6 +79,11 @@ def test_columns_of_ones_own(tmp_path):
         ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: a text is empty"),
         ("sst2", "sentence\tlabel\n", "expected examples. Received: none"),
         ("sst2", "sentence\tlabel\na\t1\nb\t1\n", "has one label, 1; two at least"),
+        (
+            "cola",
+            "source\tjudgement\tmark\ttext\ngj04\t1\t\tThe sailors rode.\n",
+            "train.tsv:1: expected a label of 0, 1. Received: 'judgement'",
+        ),
         ("cola", "gj04\t1\n", "train.tsv:1: expected 4 columns at least. Received: 2"),
         ("sts", "a\tb\tmuch\n", "train.tsv:1: expected a score. Received: 'much'"),
         ("sts", "a\tb\tnan\n", "train.tsv:1: expected a finite score"),
@@ -164,6 +170,9 @@ def test_batches(tmp_path):
     first, targets = np.array([3, 4, 3, 2, 3]), np.arange(5)
     batches = list(data.token_batches(ids, first, targets, options))
     assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 8)]
+    shorter = dataclasses.replace(options, texts=dataclasses.replace(options.texts, max_length=10))
+    widths = [inputs["token_ids"].shape[1] for inputs, _ in data.token_batches(ids, first, targets, shorter)]
+    assert widths == [10, 8]
     inputs, found = batches[0]
     np.testing.assert_array_equal(found, [0, 1, 2])
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])

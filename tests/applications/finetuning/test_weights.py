@@ -99,6 +99,11 @@ def test_damaged_folders(tmp_path):
     with pytest.raises(InputError, match=r"model\.safetensors cannot be read"):
         backbone_of(path)
     write_hugging_face(tmp_path / "bert")
+    whole = (tmp_path / "bert" / "model.safetensors").read_bytes()
+    (tmp_path / "bert" / "model.safetensors").write_bytes(whole[:-40])
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read: it is cut off, \d+ bytes of \d+"):
+        tokenizer_of(path)
+    write_hugging_face(tmp_path / "bert")
     config = tmp_path / "bert" / "config.json"
     config.write_text(json.dumps({name: x for name, x in HUGGING_FACE.items() if name != "hidden_size"}))
     with pytest.raises(InputError, match="'hidden_size'"):
