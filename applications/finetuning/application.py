@@ -122,6 +122,8 @@ class Finetuning(Application):
         kind, pairs = TASKS[run.options.texts.task].kind, run.codec.pairs
         rows = [line.split("\t") for line in lines]
         for number, row in enumerate(rows, start=1):
+            if not any(cell.strip() for cell in row):
+                raise InputError(f"{place}:{number}: the line is empty.")
             if len(row) != 1 + pairs or not all(cell.strip() for cell in row):
                 wanted = "two texts with a tab between them" if pairs else "a text"
                 raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")

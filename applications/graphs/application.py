@@ -30,17 +30,18 @@ class Graphs(Application):
 
     def codec(self, options, parts):
         graph = parts["train"].graph
-        return {"classes": graph.classes, "width": graph.features.shape[1], "scaling": graph.scaling}
+        width = graph.features.shape[1]
+        return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": graph.scaling}
 
     def encode(self, options, codec, part, training=False):
         return data.fitted(part, codec)
 
-    def read_other(self, options, evaluation):
+    def read_other(self, options, evaluation, labelled=True):
         if evaluation.npz is None and evaluation.nodes is None:
             return None
         files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
         graph = dataclasses.replace(options.graph, planetoid=None, scale_features=options.graph.scaling, **files)
-        return data.load_other(graph)
+        return data.load_other(graph, labelled)
 
     def build(self, options, codec):
         return model.build(options, codec["width"], len(codec["classes"]))
@@ -114,11 +115,16 @@ class Graphs(Application):
         return lines
 
     def generate(self, run, options):
-        # The file may have more nodes by now; their classes and features are those of the model.
-        graph = self.encode(run.options, run.codec, next(iter(self.read(run.options).values()))).graph
+        part = self.read_other(run.options, options, labelled=False)
+        if part is None:
+            part = next(iter(self.read(run.options).values()))
+        # The file may have more nodes by now; the classes and what the features are remain those of the model.
+        graph = self.encode(run.options, run.codec, part).graph
         names = {graph.name(node): node for node in range(len(graph.labels))}
         asked, place = [line.strip() for line in read_input(options)], options.input or "standard input"
         for number, name in enumerate(asked, start=1):
+            if not name:
+                raise InputError(f"{place}:{number}: the line is empty; expected the name of a node.")
             if name not in names:
                 raise InputError(f"{place}:{number}: there is no node {name}.")
         nodes = np.array([names[name] for name in asked], np.int32)

@@ -33,6 +33,7 @@ class Graph:
         names: Names of the nodes, or `None` where they are known by their numbers.
         listed: Number of edges in the file.
         scaling: Mean and standard deviation of each feature, before they were scaled by these, or `None`.
+        columns: Names of the features, or `None` where they have none.
     """
 
     features: np.ndarray
@@ -42,6 +43,7 @@ class Graph:
     names: list | None = None
     listed: int = 0
     scaling: dict | None = None
+    columns: list | None = None
 
     @functools.cached_property
     def inputs(self):
@@ -113,17 +115,19 @@ def load(options):
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
-def load_other(given):
-    """Return all labelled nodes of the graph that `GraphOptions` name, a `Part`."""
-    place, graph, _ = read_graph(given)
-    labelled = np.flatnonzero(graph.labels >= 0).astype(np.int32)
-    if not labelled.size:
-        raise InputError(f"{place}: no node has a label, so there is nothing to report on.")
-    return Part(graph, labelled)
+def load_other(given, labelled=True):
+    """Return all nodes of the graph that `GraphOptions` name, or all that have a label, a `Part`."""
+    place, graph, _ = read_graph(given, labelled)
+    nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
+    if not nodes.size:
+        raise InputError(f"{place}: no node has a label, so there is nothing to report on; `predict` needs none.")
+    return Part(graph, nodes.astype(np.int32))
 
 
 def fitted(part, codec):
-    """Return a part whose labels are numbered as those of the codec; `InputError` where it has others."""
+    """Return a part whose labels are numbered as those of the codec, its features in that order and on that scale;
+    `InputError` where it has others."""
+    part = _in_order(part, codec.get("columns"))
     graph, known = part.graph, {name: number for number, name in enumerate(codec["classes"])}
     if graph.features.shape[1] != codec["width"]:
         raise InputError(f"the graph has {graph.features.shape[1]} features; the model reads {codec['width']}.")
@@ -141,9 +145,26 @@ def fitted(part, codec):
     return Part(dataclasses.replace(graph, labels=numbers[graph.labels], classes=codec["classes"]), part.nodes)
 
 
-def read_graph(given):
-    """Return the name of the file for errors, the `Graph` that the options describe, and splits or `None`."""
-    names = None
+def _in_order(part, columns):
+    """Return a part whose features stand in the order of these columns."""
+    graph = part.graph
+    if columns is None or graph.columns in (None, columns):
+        return part
+    if sorted(graph.columns) != sorted(columns):
+        missing = [name for name in columns if name not in graph.columns]
+        unknown = [name for name in graph.columns if name not in columns]
+        said = f"has no feature {missing[0]}" if missing else f"has a feature {unknown[0]}"
+        raise InputError(f"the graph {said}; the model reads {', '.join(columns)[:200]}.")
+    order = [graph.columns.index(name) for name in columns]
+    scaling = graph.scaling and {name: [values[place] for place in order] for name, values in graph.scaling.items()}
+    features = np.ascontiguousarray(graph.features[:, order])
+    return Part(dataclasses.replace(graph, features=features, scaling=scaling, columns=columns), part.nodes)
+
+
+def read_graph(given, labelled=True):
+    """Return the name of the file for errors, the `Graph` that the options describe, and splits or `None`; a table of
+    nodes may have no labels unless it is to be `labelled`."""
+    names = columns = None
 
     def number(labels):
         count = int(labels.max(initial=-1)) + 1
@@ -161,13 +182,13 @@ def read_graph(given):
         classes = number(labels)
     elif given.nodes is not None:
         place = given.nodes
-        names, features, labels, classes, splits = read_nodes(place)
+        names, features, columns, labels, classes, splits = read_nodes(place, labelled)
         edges = read_edges(given.edges, {name: row for row, name in enumerate(names)})
     else:
         place = "the digits"
         features, edges, labels, splits = digits(given.num_neighbors)
         classes = number(labels)
-    graph = _graph(given, place, features, edges, labels, classes, names)
+    graph = _graph(given, place, features, edges, labels, classes, names, columns)
     if given.planetoid is not None:
         # An edge stands in the lists of both its ends.
         graph.listed //= 2
@@ -184,15 +205,16 @@ def digits(num_neighbors):
     return found.data, np.stack(neighbors.nonzero(), axis=1), found.target, None
 
 
-def _graph(given, place, features, edges, labels, classes, names=None):
+def _graph(given, place, features, edges, labels, classes, names, columns):
     """Return the `Graph` of arrays as they were read, checked."""
     count = features.shape[0]
     features = np.asarray(features.todense() if scipy.sparse.issparse(features) else features, np.float32)
     wrong = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if wrong.size:
         name = wrong[0] if names is None else names[wrong[0]]
-        column = np.flatnonzero(~np.isfinite(features[wrong[0]]))[0] + 1
-        raise InputError(f"{place}: node {name}: feature {column} is no finite number.")
+        column = np.flatnonzero(~np.isfinite(features[wrong[0]]))[0]
+        feature = column + 1 if columns is None else columns[column]
+        raise InputError(f"{place}: node {name}: feature {feature} is no finite number.")
     if len(labels) != count:
         raise InputError(f"{place}: expected a label for each of {count} nodes. Received: {len(labels)}")
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
@@ -204,6 +226,8 @@ def _graph(given, place, features, edges, labels, classes, names=None):
     listed = len(edges)
     both = edges if given.directed else np.concatenate([edges, edges[:, ::-1]])
     both = np.unique(both[both[:, 0] != both[:, 1]], axis=0)
+    if not len(both):
+        raise InputError(f"{place}: no edge joins two nodes, so there is nothing to attend to.")
     scaling = None
     if given.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
@@ -212,7 +236,7 @@ def _graph(given, place, features, edges, labels, classes, names=None):
         mean, sd = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
         scaling = {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
         features = ((features - scaling["mean"]) / scaling["sd"]).astype(np.float32)
-    return Graph(features, both.astype(np.int32), labels.astype(np.int32), classes, names, listed, scaling)
+    return Graph(features, both.astype(np.int32), labels.astype(np.int32), classes, names, listed, scaling, columns)
 
 
 def _drawn_splits(given, graph):
@@ -303,13 +327,17 @@ def _complete(place, splits):
     return splits
 
 
-def read_nodes(path):
-    """Return names, features, labels, classes and splits, `None` where there are none, of a CSV."""
+def read_nodes(path, labelled=True):
+    """Return names, features and the names of these, labels, classes and splits, `None` where there are none, of a
+    CSV, which has a column of labels if it is to be `labelled`."""
     rows = _rows(path)
     head = rows[0][1] if rows else []
-    for name in ("node", "label"):
+    for name in ("node", "label") if labelled else ("node",):
         if name not in head:
             raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {head}")
+    twice = [name for index, name in enumerate(head) if name in head[:index]]
+    if twice:
+        raise InputError(f"{path}:1: two columns are named {twice[0]}.")
     columns = {name: head.index(name) for name in ("node", "label", "split") if name in head}
     numbers = [index for index in range(len(head)) if index not in columns.values()]
     names, features, labels, splits = {}, [], [], {}
@@ -320,11 +348,8 @@ def read_nodes(path):
         node = row[columns["node"]].strip()
         if node in names:
             raise InputError(f"{place}: the node {node} stands in line {names[node]} already.")
-        try:
-            features.append([float(row[index]) for index in numbers])
-        except ValueError as error:
-            raise InputError(f"{place}: a feature is no number: {error}") from error
-        labels.append(row[columns["label"]].strip())
+        features.append([_number(f"{place}: {head[index]}", row[index]) for index in numbers])
+        labels.append(row[columns["label"]].strip() if "label" in columns else "")
         split = row[columns["split"]].strip() if "split" in columns else ""
         if split:
             if split not in PARTS:
@@ -336,7 +361,15 @@ def read_nodes(path):
     classes = sorted(set(labels) - {""})
     numbered = np.array([classes.index(label) if label else -1 for label in labels])
     splits = {name: np.array(splits[name]) for name in PARTS if name in splits}
-    return list(names), np.array(features, np.float32), numbered, classes, _complete(path, splits)
+    named = [head[index] for index in numbers]
+    return list(names), np.array(features, np.float32), named, numbered, classes, _complete(path, splits)
+
+
+def _number(place, text):
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"{place}: expected a number. Received: {text[:40]!r}") from error
 
 
 def read_edges(path, numbers):

@@ -278,10 +278,19 @@ class EvaluateGraphs(EvaluateOptions):
 
 @dataclasses.dataclass
 class PredictGraphs(GenerateOptions):
-    """Classify nodes of a run's graph: a name, or a number from 0 on where nodes have none, a line."""
+    """Classify nodes of a run's graph, or of another: a name, or a number from 0 on where nodes have none, a line."""
 
+    npz: File | None = None
+    """Another graph of the same features, as `train --npz` reads it."""
+    nodes: File | None = None
+    """The same as `train --nodes` reads it; it needs no labels."""
+    edges: File | None = None
+    """Its edges."""
     num_classes: Positive = 3
     """Classes of a line, the most probable ones, with their probabilities."""
+
+    def check(self):
+        check_sources(self, ("npz", "nodes"))
 
 
 @dataclasses.dataclass

@@ -251,7 +251,14 @@ def test_tables(tmp_path):
     [
         ("nodes", "node,class,f\na,x,1\n", r"nodes.txt:1: expected a header with node, label"),
         ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: the node a stands in line 2 already"),
-        ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: a feature is no number"),
+        ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: f: expected a number. Received: 'much'"),
+        ("nodes", "node,label,f,f\na,x,1,2\n", "nodes.txt:1: two columns are named f"),
+        (
+            "nodes",
+            "node,label,e,f\n" + "".join(f"n{i},x,1,nan\n" for i in range(24)),
+            "node n0: feature f is no finite",
+        ),
+        ("edges", "source,target\n", "nodes.txt: no edge joins two nodes"),
         ("nodes", "node,label,f\na,x\n", "nodes.txt:2: expected 3 columns. Received: 2"),
         ("nodes", "node,label,split,f\na,x,dev,1\n", "nodes.txt:2: split: expected train, valid, test or nothing"),
         ("nodes", "node,label\na,x\n", "expected nodes with a feature at least"),
@@ -265,6 +272,28 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
     (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(InputError, match=message):
         data.load(options)
+
+
+def test_columns_in_another_order(tmp_path):
+    codec = APPLICATION.codec(None, data.load(options_of(tmp_path, scale_features="columns")))
+    expected = data.load(options_of(tmp_path, scale_features="columns"))["train"].graph
+    lines = [line.split(",") for line in (tmp_path / "nodes.txt").read_text().splitlines()]
+    order = [5, 0, 4, 1, 2, 3]
+
+    def write(head):
+        table = [head, *([line[place] for place in order] for line in lines[1:])]
+        (tmp_path / "nodes.txt").write_text("".join(",".join(line) + "\n" for line in table))
+
+    given = options_of(tmp_path, scale_features="columns")
+    write([lines[0][place] for place in order])
+    part = data.load(given)["train"]
+    assert part.graph.columns == ["third", "second", "first"]
+    found = data.fitted(part, codec).graph
+    np.testing.assert_array_equal(found.features, expected.features)
+    np.testing.assert_array_equal(found.unscaled, expected.unscaled)
+    write(["dritte", "node", "second", "label", "split", "first"])
+    with pytest.raises(InputError, match="the graph has no feature third; the model reads first, second, third"):
+        data.fitted(data.load(given)["train"], codec)
 
 
 def test_other_nodes_without_a_label(tmp_path):

@@ -13,7 +13,7 @@ from applications.common.significance import holm, paired_p
 from applications.graphs.application import APPLICATION, Criterion
 from applications.graphs.evaluation import draws_of, evaluate, kinds, predicted
 from applications.graphs.generation import Classifier
-from applications.graphs.options import CompareGraphs
+from applications.graphs.options import CompareGraphs, PredictGraphs
 from applications.graphs.plots import uncertainty
 from applications.graphs.tables import fan
 
@@ -43,7 +43,7 @@ def test_predictions_after_nodes_were_added(tmp_path):
     """The classes and the scale of the features are those of the training."""
     run = run_of(tmp_path, model="gat", scale_features="columns")
     (tmp_path / "asked.txt").write_text("n3\nn4\n")
-    options = types.SimpleNamespace(input=str(tmp_path / "asked.txt"), num_classes=3)
+    options = PredictGraphs(run=str(tmp_path), input=str(tmp_path / "asked.txt"))
     before = list(APPLICATION.generate(run, options))
     with open(run.options.graph.nodes, "a") as file:
         file.write("n24,,,1000,0,5\n")
@@ -51,6 +51,25 @@ def test_predictions_after_nodes_were_added(tmp_path):
     with open(run.options.graph.nodes, "a") as file:
         file.write("n25,B,,0,0,0\n")
     with pytest.raises(InputError, match="the graph has the class B; the model knows a, b, c"):
+        list(APPLICATION.generate(run, options))
+
+
+def test_predictions_for_another_graph(tmp_path):
+    """Its nodes need no labels."""
+    run = run_of(tmp_path, model="gat", scale_features="columns")
+    paths = {name: str(tmp_path / f"{name}.csv") for name in ("nodes", "edges", "asked")}
+    options = PredictGraphs(run=str(tmp_path), input=paths.pop("asked"), **paths)
+    lines = {"nodes": "third,node,first,second\n0.5,x,1,0\n0.1,y,0,1\n", "edges": "x,y\n", "asked": "y\n"}
+    for name, text in lines.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    found = list(APPLICATION.generate(run, options))
+    features = (np.array([[1, 0, 0.5], [0, 1, 0.1]]) - run.codec["scaling"]["mean"]) / run.codec["scaling"]["sd"]
+    inputs = {"features": tf.constant(features, tf.float32), "edges": tf.constant([[0, 1], [1, 0]])}
+    probabilities = tf.nn.softmax(run.models.prediction(inputs)[1]).numpy()
+    order = np.argsort(-probabilities)
+    assert found == ["\t".join(f"{'abc'[each]} {probabilities[each]:.4f}" for each in order)]
+    (tmp_path / "asked.csv").write_text("y\n\n")
+    with pytest.raises(InputError, match=r"asked\.csv:2: the line is empty"):
         list(APPLICATION.generate(run, options))
 
 
