@@ -272,9 +272,12 @@ def read_values(place, path, options_class, renamed=None, extensible=True):
     """
     try:
         with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file) or {}
+            text = file.read()
+        values = yaml.safe_load(text) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
+    if not text.strip():
+        raise InputError(f"{place}: {path} is empty; a pipe can be read only once.")
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
     base, found = values.pop("extends", None), {}

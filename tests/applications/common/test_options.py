@@ -255,6 +255,9 @@ def test_values_of_a_file(tmp_path):
     )
     (tmp_path / "settings.yaml").write_text("# nothing\n")
     assert read_values("--config", tmp_path / "settings.yaml", Settings) == {}
+    (tmp_path / "settings.yaml").write_text("\n")
+    with pytest.raises(InputError, match=r"--config: .*settings\.yaml is empty; a pipe can be read only once"):
+        read_values("--config", tmp_path / "settings.yaml", Settings)
 
 
 def test_nested_groups_have_one_level_of_names():
