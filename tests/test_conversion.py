@@ -276,6 +276,21 @@ class NoConfig(Subclassed):
         return keras.Model.get_config(self)
 
 
+class WithoutGetConfig(keras.Model):
+    def __init__(self, num_heads):
+        super().__init__()
+        self.heads = layers.MultiHeadAttention(num_heads, 4)
+
+    def call(self, x):
+        return self.heads(x, x)
+
+
+def without_get_config():
+    model = WithoutGetConfig(2)
+    model(X)
+    return model
+
+
 def without_config():
     model = NoConfig(Block())
     model(X)
@@ -287,7 +302,11 @@ def without_config():
     [
         (Subclassed, {}, "needs a built keras.Model.*built=False"),
         (lambda: layers.MultiHeadAttention(2, 4), {}, "needs a built keras.Model.*MultiHeadAttention"),
-        (lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]), {}, "needs a model with attention"),
+        (
+            lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
+            {},
+            "needs a model with attention.*, no layer",
+        ),
         (functional_model, {"alignment": "softmax"}, "stochastic alignment.*Softmax"),
         (functional_model, {"alignment": "hardmax"}, "Received"),
         (functional_model, {"prior": "uniform"}, "Received"),
@@ -297,6 +316,7 @@ def without_config():
         (functional_model, {"prior": keras_vattn.ContextualPrior(num_heads=2)}, "num_heads"),
         (nested_model, {"prior": "fixed", "per_head_prior": True}, "per_head_prior"),
         (without_config, {}, "cannot be made again from its config"),
+        (without_get_config, {}, "no `get_config` that returns them. Received: WithoutGetConfig"),
     ],
 )
 def test_errors(make, options, message):

@@ -247,8 +247,13 @@ def _require_attention(model, skip_unknown):
         )
     if not known:
         converted = any(isinstance(layer, Converted) for layer in layers)
-        state = "one that is converted already: `to_deterministic` undoes it" if converted else "without"
-        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model} {state}")
+        state = (
+            "one that is converted already: `to_deterministic` undoes it"
+            if converted
+            else "no layer of it is an attention of Keras or a subclass of one, or is named one; "
+            "`keras_vattn.AlignedHeads` is for one of your own"
+        )
+        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model}, {state}")
     return known
 
 

@@ -11,8 +11,15 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer):
-    """Return the config of a layer or model, its class and what it was built for; not how it was compiled."""
-    return without_compilation(keras.saving.serialize_keras_object(layer))
+    """Return the config of a layer or model, its class and what it was built for; not how it was compiled. ValueError
+    where a class has no `get_config`."""
+    try:
+        return without_compilation(keras.saving.serialize_keras_object(layer))
+    except NotImplementedError as error:
+        raise ValueError(
+            "The model cannot be made again from its config: a class of it has arguments of `__init__` and no "
+            f"`get_config` that returns them. Received: {type(layer).__name__}. {error}"
+        ) from error
 
 
 def without_compilation(config):

@@ -82,6 +82,17 @@ class GraphAttention(AlignedLayer):
     >>> output, weights = layer(nodes, edges, return_attention_scores=True, training=True)
     >>> output.shape, weights.shape, len(layer.losses)
     (TensorShape([4, 10]), TensorShape([2, 8]), 1)
+
+    In `fit` a graph is one element of a dataset:
+
+    >>> import tensorflow as tf
+    >>> inputs = [keras.Input((3,)), keras.Input((2,), dtype="int32")]
+    >>> layer = keras_vattn.GraphAttention(2, alignment="weibull", prior="fixed", name="gat")
+    >>> model = keras.Model(inputs, layer(*inputs))
+    >>> model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    >>> graph = tf.data.Dataset.from_tensors(((nodes, edges), keras.ops.array([0, 1, 1, 0])))
+    >>> list(model.fit(graph, epochs=2, shuffle=False, verbose=0).history)
+    ['gat_kl', 'gat_kl_above_floor', 'loss']
     """
 
     def __init__(
