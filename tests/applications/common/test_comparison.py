@@ -131,23 +131,18 @@ def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
 
 
 def test_a_comparison(case, asked, tmp_path, here, without_pictures):
-    """In this process: a model from the weights of another; a second time it is read."""
-    start, model = case.other_start, case.options.get("model", case.program.default.model)
-    name = f"{model}@{start}:learning_rate=0.01"
-    words = asked(case, "--in-process", "--seeds", 1, "--baseline", start, "--models", name)
+    """In this process; a second time it is read."""
+    model = case.other_start
+    name = f"{model}:learning_rate=0.01"
+    words = asked(case, "--in-process", "--seeds", 1, "--baseline", model, "--models", name)
     printed = case.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
-    assert "; one seed, no claim" in printed and f"No differences: the baseline {start}" in printed
-    folders = {
-        start: out / f"{start}_learning_rate_0.01_1_epochs_seed_0",
-        model: out / f"{model}_from_{start}_learning_rate_0.01_seed_0",
-    }
-    assert {path for path in out.iterdir() if path.is_dir()} == set(folders.values())
-    for of_model, folder in folders.items():
-        record = read_json(folder / "metrics.json")
-        assert (record["model"], record["epochs"], record["options"]["learning_rate"]) == (of_model, 1, 0.01)
-    assert record["options"]["start_from"] == str(folders[start])
+    assert "; one seed, no claim" in printed and f"No differences: the baseline {model}" in printed
+    folder = out / f"{model}_learning_rate_0.01_seed_0"
+    assert [path for path in out.iterdir() if path.is_dir()] == [folder]
+    record = read_json(folder / "metrics.json")
+    assert (record["model"], record["epochs"], record["options"]["learning_rate"]) == (model, 2, 0.01)
     assert read_json(out / "comparison.json")["runs"] == {name: [record]}
     columns = case.program.application().columns
     row = next(line for line in printed.splitlines() if line.startswith(f"| {name} |"))
@@ -156,6 +151,18 @@ def test_a_comparison(case, asked, tmp_path, here, without_pictures):
     before = {path: path.read_bytes() for path in out.glob("*/*.csv")}
     assert case.succeeds(*words) == printed
     assert before == {path: path.read_bytes() for path in out.glob("*/*.csv")} and not here
+
+
+def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, without_pictures):
+    """That one is trained first, and stands in no table."""
+    printed = toy.succeeds(*asked(toy, "--in-process", "--seeds", 1, "--models", "gaussian@deterministic"))
+    out, names = tmp_path / "out", ("deterministic_1_epochs_seed_0", "gaussian_from_deterministic_seed_0")
+    assert {path.name for path in out.iterdir() if path.is_dir()} == set(names)
+    start, record = (read_json(out / name / "metrics.json") for name in names)
+    assert (start["model"], start["epochs"], record["model"]) == ("deterministic", 1, "gaussian")
+    assert record["options"]["start_from"] == str(out / names[0])
+    assert read_json(out / "comparison.json")["runs"] == {"gaussian@deterministic": [record]}
+    assert "gaussian@deterministic |" in printed and "| deterministic |" not in printed
 
 
 def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
