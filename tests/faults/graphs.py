@@ -113,6 +113,22 @@ FAULTS = [
         "random_in_draws",
     ),
     Fault(
+        "graphs: columns of features are taken as they stand",
+        "applications/graphs/data.py",
+        "    if columns is None or graph.columns in (None, columns):\n",
+        "    if True:\n",
+        DATA,
+        "another_order",
+    ),
+    Fault(
+        "graphs: a prediction reads the file on its own scale",
+        "applications/graphs/application.py",
+        "graph = self.encode(run.options, run.codec, part).graph",
+        "graph = part.graph",
+        EVALUATION,
+        "were_added",
+    ),
+    Fault(
         "graphs: p values are not corrected",
         "applications/graphs/tables.py",
         "holm(list(p_values.values()))",
