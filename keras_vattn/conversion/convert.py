@@ -4,7 +4,6 @@ import contextvars
 import copy
 import functools
 import inspect
-import re
 import types
 
 import keras
@@ -14,6 +13,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.copies import KNOWN_PACKAGES, copy_state, copy_weights, made_again, serialized
+from keras_vattn.conversion.understood import is_understood, is_unknown, mixin_of
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.layers.aligned_scores import AlignedScores
@@ -204,40 +204,11 @@ class _ConvertedHeads:
         )
 
 
-def is_understood(layer_class):
-    """Return whether `to_bayesian` converts layers of a class."""
-    return _kind(layer_class) is not None
-
-
-def _kind(layer_class):
-    """Return the mixin that converts the layers of a class, `None` for those that are left alone."""
-    if issubclass(layer_class, StochasticLayer):
-        return None
-    for base, mixin, inherited, asked in _KINDS:
-        if issubclass(layer_class, base):
-            as_there = all(getattr(layer_class, name) is getattr(base, name) for name in inherited)
-            return mixin if as_there and asked in inspect.unwrap(layer_class.call).__code__.co_names else None
-    return None
-
-
-# Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
-_KINDS = (
-    (keras.layers.MultiHeadAttention, AlignedHeads, ("_compute_attention",), "_compute_attention"),
-    (keras.layers.Attention, AlignedScores, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
-)
-
-
-def _is_attention(layer):
-    """Return whether a layer's class calls itself one that attends; a layer of masks does not."""
-    name = type(layer).__name__
-    return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
-
-
 def _require_attention(model, skip_unknown):
     """Return the attentions to convert; ValueError if there are none or, unless they are skipped, others."""
     layers = keras_private.flatten_layers(model)
     known = [layer for layer in layers if is_understood(type(layer))]
-    unknown = [layer for layer in layers if _is_unknown(layer)]
+    unknown = [layer for layer in layers if is_unknown(layer)]
     if unknown and not skip_unknown:
         named = ", ".join(f"{type(layer).__name__}(path={layer.path!r})" for layer in unknown)
         raise ValueError(
@@ -255,14 +226,6 @@ def _require_attention(model, skip_unknown):
         )
         raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model}, {state}")
     return known
-
-
-def _is_unknown(layer):
-    """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
-    if is_understood(type(layer)) or isinstance(layer, (AlignedLayer, keras.Model)) or not _is_attention(layer):
-        return False
-    inside = [x for x in keras_private.flatten_layers(layer) if x is not layer]
-    return not any(isinstance(x, AlignedLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
 
 
 def _convert(layer, conversion):
@@ -308,7 +271,7 @@ def _seeds_and_names(attentions, seed):
 
 def _convert_attention(layer, conversion, seed, name):
     """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
-    mixin = _kind(type(layer))
+    mixin = mixin_of(type(layer))
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = _prior_of(conversion, layer)
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):

@@ -1,0 +1,49 @@
+"""Which layers are attentions, and which of these `to_bayesian` converts."""
+
+import inspect
+import re
+
+import keras
+
+from keras_vattn.layers.aligned_heads import AlignedHeads
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.aligned_scores import AlignedScores
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support import keras_private
+
+
+def is_understood(layer_class):
+    """Return whether `to_bayesian` converts layers of a class."""
+    return mixin_of(layer_class) is not None
+
+
+def mixin_of(layer_class):
+    """Return the mixin that converts the layers of a class, `None` for those that are left alone."""
+    if issubclass(layer_class, StochasticLayer):
+        return None
+    for base, mixin, inherited, asked in _KINDS:
+        if issubclass(layer_class, base):
+            as_there = all(getattr(layer_class, name) is getattr(base, name) for name in inherited)
+            return mixin if as_there and asked in inspect.unwrap(layer_class.call).__code__.co_names else None
+    return None
+
+
+# Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
+_KINDS = (
+    (keras.layers.MultiHeadAttention, AlignedHeads, ("_compute_attention",), "_compute_attention"),
+    (keras.layers.Attention, AlignedScores, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
+)
+
+
+def _is_attention(layer):
+    """Return whether a layer's class calls itself one that attends; a layer of masks does not."""
+    name = type(layer).__name__
+    return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
+
+
+def is_unknown(layer):
+    """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
+    if is_understood(type(layer)) or isinstance(layer, (AlignedLayer, keras.Model)) or not _is_attention(layer):
+        return False
+    inside = [x for x in keras_private.flatten_layers(layer) if x is not layer]
+    return not any(isinstance(x, AlignedLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
