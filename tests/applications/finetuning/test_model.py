@@ -13,11 +13,12 @@ from finetuning_cases import options_of, run_of, write_albert, write_hugging_fac
 from program_cases import FINETUNING_CASE
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.finetuning import model
 from applications.finetuning.application import APPLICATION
 from applications.finetuning.evaluation import class_figures, evaluate, score_figures
 from applications.finetuning.generation import Predictor
-from applications.finetuning.options import MODELS, PROGRAM
+from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
 
 TOKENS = {
     "token_ids": np.array([[2, 5, 6, 3, 0, 0, 0, 0], [2, 11, 12, 8, 9, 3, 0, 0]], "int32"),
@@ -196,6 +197,14 @@ def test_the_steps_of_the_pretraining_are_those_asked_for(num_steps, monkeypatch
     monkeypatch.setattr(keras.Model, "fit", fit)
     _, loss = pretraining.pretrained_weights.__wrapped__(num_steps, seed=0)
     assert (sum(taken), loss) == (num_steps, 0.5)
+
+
+def test_an_empty_line_to_predict(tmp_path):
+    run = run_of(tmp_path)
+    (tmp_path / "asked.txt").write_text("the dog\n \n")
+    options = PredictFinetuning(run=str(tmp_path), input=str(tmp_path / "asked.txt"))
+    with pytest.raises(InputError, match=r"asked\.txt:2: the line is empty"):
+        list(APPLICATION.generate(run, options))
 
 
 def test_batches_of_the_masked_words():
