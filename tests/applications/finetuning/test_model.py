@@ -99,7 +99,6 @@ def test_a_report_of_classes(tmp_path, name):
     )
     assert ("draws" in report) == (name != "deterministic")
     assert (report["gradients"]["kl"] > 0) == (name == "bam_wc")
-    assert evaluate(run, part)[0] == report
 
 
 def test_figures_of_classes_and_scores():
@@ -136,6 +135,7 @@ def test_a_report_of_scores(tmp_path):
     report, outputs = evaluate(run, run.data["valid"])
     assert set(report["task"]) == {"pearson", "spearman", "rmse"} and report["draws"]["sd"] > 0
     assert len(outputs["answers"]) == 5
+    assert evaluate(run, run.data["valid"])[0] == report
     inputs, targets = next(iter(run.data["valid"].batches(run.options)))
     assert run.models.training(inputs).shape == targets.shape == (5,)
 
@@ -148,8 +148,8 @@ def test_training_on_spans(tmp_path):
     inputs, targets = next(iter(part.batches(run.options)))
     logits = run.models.training(inputs).numpy()
     assert (logits[inputs["padding_mask"].numpy() == 0] < -9e3).all() and targets.shape[1] == 2
-    run.models.training.compile(keras.optimizers.Adam(0.003), **APPLICATION.compile(run))
-    run.models.training.fit(part.batches(run.options), epochs=40, verbose=0, shuffle=False)
+    run.models.training.compile(keras.optimizers.Adam(0.01), **APPLICATION.compile(run))
+    run.models.training.fit(part.batches(run.options), epochs=15, verbose=0, shuffle=False)
     report, outputs = evaluate(run, run.data["valid"])
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
 
