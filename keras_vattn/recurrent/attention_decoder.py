@@ -46,6 +46,8 @@ class AttentionDecoder(RecurrentDecoder):
             class; an instance or a config has its own. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what they multiply their state by, where `cell` is a name or a class; an
             instance or a config has its own. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of their biases, where `cell` is a name or a class, or `None` for zeros with the
+            forget gate of an LSTM at 1; an instance or a config has its own. Defaults to `None`.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
@@ -92,6 +94,7 @@ class AttentionDecoder(RecurrentDecoder):
         dropout=0.0,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
+        bias_initializer=None,
         seed=None,
         **kwargs,
     ):
@@ -108,6 +111,7 @@ class AttentionDecoder(RecurrentDecoder):
         self.dropout = fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = integer("seed", seed, optional=True)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._cell_name = cell if isinstance(cell, str) else None
@@ -118,6 +122,7 @@ class AttentionDecoder(RecurrentDecoder):
         options = {
             "kernel_initializer": self.kernel_initializer,
             "recurrent_initializer": self.recurrent_initializer,
+            "bias_initializer": self.bias_initializer,
             "dtype": self.dtype_policy,
         }
         cell = resolve(identifier, CELLS, RecurrentCell, "cell", units=self.units, **options)
@@ -288,5 +293,6 @@ class AttentionDecoder(RecurrentDecoder):
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
         }

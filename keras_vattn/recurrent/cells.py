@@ -23,6 +23,7 @@ class RecurrentCell(keras.layers.Layer):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases, or `None` for what `initial_bias` returns. Defaults to `None`.
 
     Call arguments:
         inputs: (B, D).
@@ -52,11 +53,19 @@ class RecurrentCell(keras.layers.Layer):
     num_gates = 1
     context_gates = slice(None)
 
-    def __init__(self, units, kernel_initializer="glorot_uniform", recurrent_initializer="orthogonal", **kwargs):
+    def __init__(
+        self,
+        units,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.units = positive_integer("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, inputs_shape, context_shape=None):
         width = self.num_gates * self.units
@@ -74,10 +83,14 @@ class RecurrentCell(keras.layers.Layer):
         self.recurrent_kernel = self.add_weight(
             name="recurrent_kernel", shape=(self.units, width), initializer=self.recurrent_initializer.clone()
         )
-        self.bias = self.add_weight(name="bias", shape=(width,), initializer=self.initial_bias)
+        self.bias = self._add_bias("bias", self.initial_bias)
+
+    def _add_bias(self, name, default):
+        initializer = default if self.bias_initializer is None else self.bias_initializer.clone()
+        return self.add_weight(name=name, shape=(self.num_gates * self.units,), initializer=initializer)
 
     def initial_bias(self, shape, dtype=None):
-        """Return the bias of all gates before training, (num_gates * units,)."""
+        """Return the bias of all gates before training, (num_gates * units,), where no `bias_initializer` makes it."""
         return ops.zeros(shape, dtype)
 
     def project_inputs(self, inputs):
@@ -160,6 +173,7 @@ class RecurrentCell(keras.layers.Layer):
             "units": self.units,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
     def _context_columns(self):
@@ -176,12 +190,15 @@ class LSTMCell(RecurrentCell):
     """Long short-term memory with the gates in Keras's order i, f, c, o; states h and c.
 
     c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), each gate W x + C context + U h + b (Hochreiter and
-    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1.
+    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1, the others at 0,
+    unless `bias_initializer` makes them.
 
     Args:
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases, or `None` for zeros with the forget gate's at 1. Defaults to
+            `None`.
 
     Call arguments:
         inputs: (B, D).
@@ -259,6 +276,7 @@ class GRUCell(RecurrentCell):
         units: Width of the state and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases, or `None` for zeros. Defaults to `None`.
 
     Call arguments:
         inputs: (B, D).
@@ -282,7 +300,7 @@ class GRUCell(RecurrentCell):
 
     def build(self, inputs_shape, context_shape=None):
         super().build(inputs_shape, context_shape)
-        self.recurrent_bias = self.add_weight(name="recurrent_bias", shape=(3 * self.units,), initializer="zeros")
+        self.recurrent_bias = self._add_bias("recurrent_bias", "zeros")
 
     def loop_kernels(self):
         return {**super().loop_kernels(), "recurrent_bias": ops.cast(self.recurrent_bias, self.compute_dtype)}
@@ -311,6 +329,7 @@ class MaxOutLSTMCell(RecurrentCell):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of the biases, or `None` for zeros. Defaults to `None`.
 
     Call arguments:
         inputs: (B, D).

@@ -77,6 +77,22 @@ FAULTS = [
         "those_of_numpy",
     ),
     Fault(
+        "all biases of a cell begin at one draw",
+        "recurrent/cells.py",
+        "else self.bias_initializer.clone()",
+        "else self.bias_initializer",
+        ("tests/recurrent/test_cells.py",),
+        "initial_biases",
+    ),
+    Fault(
+        "a decoder does not hand the initializer of the biases to its cells",
+        "recurrent/attention_decoder.py",
+        '            "bias_initializer": self.bias_initializer,\n',
+        "",
+        ("tests/recurrent/test_cells.py",),
+        "initial_biases or initializers_of_the_decoder",
+    ),
+    Fault(
         "a context beside the gates that it enters",
         "recurrent/cells.py",
         "        before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]\n",

@@ -126,14 +126,34 @@ def test_a_name_a_class_an_instance_and_a_config_are_one_cell(name):
 
 
 def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
-    zeros = {"kernel_initializer": "zeros", "recurrent_initializer": "zeros"}
+    zeros = {"kernel_initializer": "zeros", "recurrent_initializer": "zeros", "bias_initializer": "zeros"}
     for cell in ("lstm", LSTMCell):
         decoder = decoder_of(cell, **zeros)
         decoder.build(INPUTS.shape, MEMORY.shape)
-        assert not np.any(decoder.cells[0].kernel) and not np.any(decoder.cells[0].recurrent_kernel)
+        assert not any(np.any(weight) for weight in decoder.cells[0].weights if "context" not in weight.name)
     decoder = decoder_of(LSTMCell(UNITS, kernel_initializer="ones"), **zeros)
     decoder.build(INPUTS.shape, MEMORY.shape)
     assert np.all(decoder.cells[0].kernel.numpy() == 1.0)
+
+
+@pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutLSTMCell, CoupledCell])
+def test_the_initial_biases(cell_class):
+    """Zeros, with an LSTM's forget gate at 1, or what the initializer makes: every bias of every layer once."""
+    usual, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
+    for cell in (usual, drawn):
+        cell.build(INPUTS[:, 0].shape)
+    expected = np.zeros((usual.num_gates, UNITS))
+    expected[1] = 1.0 if cell_class is LSTMCell else 0.0
+    np.testing.assert_array_equal(usual.bias, expected.ravel())
+    decoder = decoder_of(cell_class, num_layers=2, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
+    decoder.build(INPUTS.shape, MEMORY.shape)
+    biases = [weight.numpy() for cell in (drawn, *decoder.cells) for weight in cell.weights if len(weight.shape) == 1]
+    assert len(biases) == (6 if cell_class is GRUCell else 3)
+    assert all(2.0 <= bias.min() < bias.max() <= 3.0 for bias in biases)
+    assert len({bias.tobytes() for bias in biases}) == len(biases)
+    read = json.loads(json.dumps(decoder.get_config()))
+    for copy in (AttentionDecoder.from_config(read), decoder.cells[0].from_config(read["cell"]["config"])):
+        assert copy.bias_initializer.maxval == 3.0
 
 
 @pytest.mark.parametrize("cell", [CoupledCell, CoupledCell(UNITS, kernel_initializer="he_normal")])
