@@ -238,7 +238,7 @@ class AttentionPart(Part):
         kept = ["query"] if self.leaves_loop else []
         if self.attention.context.has_divergence:
             kept += ["mean", "parameters"]
-        if self.attention.prior is not None or inputs.get(self.prefix + "posterior_logits") is not None:
+        if self.attention.alignment_prior is not None or inputs.get(self.prefix + "posterior_logits") is not None:
             kept.append("logits")
         return [self.prefix + name for name in kept]
 

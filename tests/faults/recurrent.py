@@ -77,6 +77,14 @@ FAULTS = [
         "those_of_numpy",
     ),
     Fault(
+        "a decoder stacks logits that no KL reads",
+        "recurrent/parts.py",
+        "if self.attention.alignment_prior is not None or",
+        "if self.attention.prior is not None or",
+        ("tests/recurrent/test_attention_decoder.py",),
+        "stacks_the_logits",
+    ),
+    Fault(
         "all biases of a cell begin at one draw",
         "recurrent/cells.py",
         "else self.bias_initializer.clone()",
