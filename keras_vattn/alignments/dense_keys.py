@@ -37,9 +37,13 @@ class DenseKeys(Keys):
         return key_value[..., None, :]
 
     def count(self, like):
-        if self.valid is None:
-            return ops.cast(ops.shape(like)[-1], "float32")
-        return ops.sum(ops.cast(self.valid, "float32"), axis=-1)
+        num_keys = ops.shape(like)[-1]
+        return ops.cast(num_keys, "float32") if self.valid is None else ops.sum(self._weights(num_keys), axis=-1)
+
+    def _weights(self, num_keys):
+        """Return 1 at the valid entries and 0 at the others, of every key: a mask may be one value for all of them."""
+        valid = ops.cast(self.valid, "float32")
+        return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 
     def softmax(self, logits):
         # keras.ops.softmax warns where there is one key, which is a sequence of length one and no mistake.
@@ -53,8 +57,8 @@ class DenseKeys(Keys):
         value = ops.cast(value, "float32")
         if self.valid is None:
             return ops.mean(value, axis=-2, keepdims=True)
-        valid = ops.cast(self.valid, "float32")
-        return ops.divide_no_nan(ops.matmul(valid, value), self.spread(self.count(valid)))
+        weights = self._weights(ops.shape(value)[-2])
+        return ops.divide_no_nan(ops.matmul(weights, value), ops.sum(weights, axis=-1, keepdims=True))
 
     def one_per_key(self, x, like):
         return x + ops.zeros_like(like[..., :1, :])

@@ -75,7 +75,8 @@ class CategoricalAttention(StochasticLayer):
         query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
         value_mask: Boolean (B, S). A masked key has probability, gradient and KL exactly 0, and its candidate is 0.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), combined with the others.
+        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
+            others.
         training: Whether the pair of training is computed; at inference the one of evaluation, except that
             `keras_vattn.posterior_draws` makes a sampled objective draw.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.

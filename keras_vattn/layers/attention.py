@@ -57,7 +57,8 @@ class Attention(AlignedLayer):
         query_mask: Boolean (B, T). A masked query adds no KL; it must be finite.
         value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever stands there.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), combined with the others.
+        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
+            others.
         return_attention_scores: Whether to return the weights too. Defaults to `False`.
         training: Whether to draw and to drop out. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.

@@ -47,7 +47,8 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
         query_mask: Boolean (B, T). A masked query adds no KL.
         value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), or (B, H, T, S) for a mask of each head, combined with the others.
+        attention_mask: Boolean (B, T, S), or (B, H, T, S) for a mask of each head, or (T, S) for all examples, or what
+            broadcasts to it, combined with the others.
         return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
         training: Whether to draw and to drop out. At inference the weights are their mean, except under
             `keras_vattn.posterior_draws`.

@@ -15,7 +15,8 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
         if padding is not None:
             mask = both(mask, ops.cast(padding, "bool")[:, None, :])
     if attention_mask is not None:
-        mask = both(mask, ops.cast(attention_mask, "bool"))
+        attention_mask = ops.cast(attention_mask, "bool")
+        mask = both(mask, attention_mask if len(attention_mask.shape) == 3 else attention_mask[None])
     if use_causal_mask:
         rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
         mask = both(mask, (rows[:, None] >= columns[None, :])[None])
@@ -49,7 +50,10 @@ def check_masks(query, value, value_mask, key_mask, attention_mask):
     """Raise ValueError if a mask has the wrong rank or a length that cannot match; looks at shapes alone."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
         check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
-    check_mask("attention_mask", attention_mask, (query.shape[0], query.shape[1], value.shape[1]), "(B, T, S)")
+    if attention_mask is not None:
+        # Without the axis of the examples it is one for all of them.
+        expected = (query.shape[0], query.shape[1], value.shape[1])[-max(len(attention_mask.shape), 2) :]
+        check_mask("attention_mask", attention_mask, expected, "(B, T, S) or (T, S)")
 
 
 def check_sequences(query_shape, value_shape, key_shape):

@@ -8,6 +8,14 @@ FLOOR = "tests/alignments/test_divergence_floor.py"
 
 FAULTS = [
     Fault(
+        "a mask that is one value for all keys of a query counts as one key",
+        "alignments/dense_keys.py",
+        "return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))",
+        "return valid",
+        ("tests/layers/test_attention.py",),
+        "queries_and_keys_broadcasts",
+    ),
+    Fault(
         "mask by multiplication",
         "alignments/keys.py",
         "x if self.valid is None else ops.where(self.valid, x, ops.full_like(x, other))",

@@ -9,8 +9,10 @@ from keras_vattn import (
     Alignment,
     Attention,
     BayesianAttention,
+    CategoricalAttention,
     DeterministicAttention,
     GaussianAttention,
+    MultiHeadAttention,
 )
 
 GENERATOR = np.random.default_rng(1)
@@ -50,6 +52,38 @@ def test_key_and_all_masks():
     np.testing.assert_allclose(context, expected[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-6)
     assert (weights.numpy()[~mask] == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        GaussianAttention(prior="mean", kl_reduction="mean", seed=1),
+        BayesianAttention("lognormal", kl_reduction="mean", seed=1),
+        CategoricalAttention(objective="elbo/enumerate", kl_reduction="mean"),
+        MultiHeadAttention(2, 3, alignment="weibull", prior="contextual", kl_reduction="mean", seed=1),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_a_mask_of_queries_and_keys_broadcasts(layer):
+    """(T, S) for all examples, as Keras's layers take it, and every axis of length one."""
+    options = {"return_attention_scores": True}
+    if isinstance(layer, CategoricalAttention):
+        options["posterior_logits"] = tf.constant(QUERY @ VALUE.swapaxes(1, 2))
+    mask = ATTENTION_MASK & ATTENTION_MASK[::-1]
+    layer(QUERY, VALUE, **options)
+    for part in (mask, mask[:1], mask[:, 1:2], mask[..., 1:2], mask[0], mask[0, 1:2], mask[0, :, 1:2]):
+        found, full = [], np.broadcast_to(part, mask.shape)
+        for given in (part, full):
+            copy = layer.from_config(layer.get_config())
+            copy(QUERY, VALUE, **options)
+            copy.set_weights(layer.get_weights())
+            outputs = copy(QUERY, VALUE, attention_mask=given, **options, training=True)
+            found.append([*tf.nest.flatten(outputs), *copy.losses])
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        inputs = [keras.Input(batch_shape=x.shape, dtype=x.dtype.name) for x in (QUERY, VALUE, part)]
+        symbolic = tf.nest.flatten(layer(*inputs[:2], attention_mask=inputs[2], **options))
+        assert [x.shape for x in symbolic] == [x.shape for x in found[1][: len(symbolic)]]
 
 
 def test_masks_of_keras_arrive():
