@@ -44,7 +44,8 @@ class Alignment:
         return None
 
     def at_step(self, step):
-        """Return what changes with the count of training calls, a dictionary of scalars that joins the noise."""
+        """Return what changes with the count of training calls: a dictionary of scalars, which joins the noise, and is
+        passed to both distributions as keyword arguments."""
         return {}
 
     def perturb(self, logits, noise, keys):

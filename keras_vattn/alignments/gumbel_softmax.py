@@ -75,13 +75,12 @@ class GumbelSoftmax(Alignment):
     def _divergence(self, log_q, log_p, keys):
         return keys.sum(ops.exp(log_q) * (log_q - log_p))
 
-    def distribution(self, logits, keys):
+    def distribution(self, logits, keys, tau=None):
         keys.require_dense()
-        tau = ops.cast(self.tau(0), "float32") if self.is_annealed else self.tau
-        return tfp.RelaxedOneHotCategorical(tau, logits=keys.mask_out(logits))
+        return tfp.RelaxedOneHotCategorical(self.tau if tau is None else tau, logits=keys.mask_out(logits))
 
-    def prior_distribution(self, p, logits, keys):
-        return self.distribution(self._log_p(p, keys, logits), keys)
+    def prior_distribution(self, p, logits, keys, tau=None):
+        return self.distribution(self._log_p(p, keys, logits), keys, tau)
 
     def _log_p(self, p, keys, like):
         return keys.log_softmax(ops.zeros_like(like)) if p["log_psi"] is None else p["log_psi"]

@@ -172,28 +172,31 @@ class VariationalAlignment:
             return None
         return self.alignment.divergence_floor(scored.prior, scored.keys, scored.logits)
 
-    def posterior_distribution(self, scored):
-        """Return q, the TensorFlow Probability distribution of the weights before normalisation."""
-        return self.alignment.distribution(self.logits_of_q(scored, {}), scored.keys)
+    def posterior_distribution(self, scored, step):
+        """Return q, the TensorFlow Probability distribution of the weights before normalisation, after `step` training
+        calls."""
+        return self.alignment.distribution(self.logits_of_q(scored, {}), scored.keys, **self.alignment.at_step(step))
 
-    def prior_distribution(self, scored, others=""):
+    def prior_distribution(self, scored, step, others=""):
         """Return p, as `posterior_distribution` returns q.
 
         Args:
             scored: A `Scored`.
+            step: Number of training calls so far.
             others: What else the caller takes for a prior, for the error message.
 
         Raises:
             ValueError: If there is no prior and no posterior logits: nothing is held to anything.
         """
         if scored.posterior_logits is not None:
-            return self.alignment.distribution(scored.logits, scored.keys)
+            return self.alignment.distribution(scored.logits, scored.keys, **self.alignment.at_step(step))
         if scored.prior is None:
             raise ValueError(
                 "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
                 f"{others}. Received: alignment={type(self.alignment).__name__}, prior=None"
             )
-        return self.alignment.prior_distribution(scored.prior, scored.logits, scored.keys)
+        at_step = self.alignment.at_step(step)
+        return self.alignment.prior_distribution(scored.prior, scored.logits, scored.keys, **at_step)
 
     def statistics(self, scored, step, num_samples, seed):
         """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.

@@ -47,8 +47,10 @@ class AlignedLayer(StochasticLayer):
 
     def posterior_distribution(self, *arguments, **options):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation, for the arguments of a
-        call; the layer must be built. Its batch or event shape, whatever the family has, is that of the weights."""
-        return self.variational.posterior_distribution(self._scored(arguments, options))
+        call; the layer must be built. Its batch or event shape, whatever the family has, is that of the weights. What
+        an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the training calls so far: the next
+        draw has it too."""
+        return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
         """Return p, a TensorFlow Probability distribution of what `posterior_distribution` is a distribution of.
@@ -56,7 +58,8 @@ class AlignedLayer(StochasticLayer):
         Raises:
             ValueError: If there is no prior and no posterior logits: nothing is held to anything.
         """
-        return self.variational.prior_distribution(self._scored(arguments, options), self._other_priors)
+        scored = self._scored(arguments, options)
+        return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
 
     def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
         """Return how random the alignment really is, for the arguments of a call; the layer must be built.

@@ -146,6 +146,23 @@ def test_gumbel_temperature_is_annealed_by_the_training_calls():
     assert min(largest[3:]) > 0.99
 
 
+@pytest.mark.parametrize(("calls", "tau"), [(0, 2.0), (1, 0.5), (2, 0.1)])
+def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
+    """The log odds of two equal keys are logistic over tau: the median of their size within 4.5 standard errors."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [2.0, 0.5, 0.1])
+    layer = Attention(alignment=GumbelSoftmax(schedule), prior="fixed", seed=1)
+    query, value = np.ones((4000, 1, 3), "float32"), np.ones((4000, 2, 3), "float32")
+    layer(query, value)
+    layer.training_calls.assign(calls)
+    q, p = layer.posterior_distribution(query, value), layer.prior_distribution(query, value)
+    _, weights = layer(query, value, return_attention_scores=True, training=True)
+    # The median is log(3) / tau, where the density is 3 tau / 8.
+    median, standard_error = np.log(3.0) / tau, 0.5 / np.sqrt(4000) / (3.0 * tau / 8.0)
+    for draws in (weights, q.sample(seed=2), p.sample(seed=3)):
+        logs = np.log(np.maximum(draws[:, 0], 1e-37))  # a weight may be 0 in float32
+        assert np.median(np.abs(logs[:, 0] - logs[:, 1])) == pytest.approx(median, abs=4.5 * standard_error)
+
+
 @pytest.mark.parametrize("name", ["weibull", "dirichlet", "gumbel"])
 @pytest.mark.parametrize("u", [0.0, 1.0 - 2.0**-24, 1.0])
 def test_the_ends_of_the_uniform_are_finite(name, u):

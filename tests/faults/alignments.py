@@ -48,6 +48,14 @@ FAULTS = [
         "float64 or unnormalised",
     ),
     Fault(
+        "gumbel: q has the temperature of the start",
+        "layers/aligned_layer.py",
+        "self._scored(arguments, options), self.current_step)",
+        "self._scored(arguments, options), 0)",
+        ("tests/alignments/test_draws.py",),
+        "temperature_of_the_next_draw",
+    ),
+    Fault(
         "floor: one alpha for a row of any length",
         "alignments/weibull.py",
         'log_total + p["log_beta"] - ops.log(count)',
