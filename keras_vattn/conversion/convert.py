@@ -210,22 +210,28 @@ def _require_attention(model, skip_unknown):
     known = [layer for layer in layers if is_understood(type(layer))]
     unknown = [layer for layer in layers if is_unknown(layer)]
     if unknown and not skip_unknown:
-        named = ", ".join(f"{type(layer).__name__}(path={layer.path!r})" for layer in unknown)
         raise ValueError(
             "`to_bayesian` understands keras.layers.MultiHeadAttention, Attention and AdditiveAttention, "
             "keras_hub.layers.CachedMultiHeadAttention, and subclasses of these that compute the weights as they do. "
-            f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: {named}"
+            f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: "
+            f"{_listed(unknown)}"
         )
     if not known:
-        converted = any(isinstance(layer, Converted) for layer in layers)
-        state = (
-            "one that is converted already: `to_deterministic` undoes it"
-            if converted
-            else "no layer of it is an attention of Keras or a subclass of one, or is named one; "
-            "`keras_vattn.AlignedHeads` is for one of your own"
+        if any(isinstance(layer, Converted) for layer in layers):
+            state = "one that is converted already: `to_deterministic` undoes it"
+        elif unknown:
+            state = f"of which no attention is understood, with skip_unknown=True: {_listed(unknown)}"
+        else:
+            state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
+        raise ValueError(
+            "`to_bayesian` needs a model with attention that it understands; `keras_vattn.AlignedHeads` is for one of "
+            f"your own. Received: model={model}, {state}"
         )
-        raise ValueError(f"`to_bayesian` needs a model with attention. Received: model={model}, {state}")
     return known
+
+
+def _listed(layers):
+    return ", ".join(f"{type(layer).__name__}(path={layer.path!r})" for layer in layers)
 
 
 def _convert(layer, conversion):
