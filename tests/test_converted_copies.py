@@ -177,4 +177,9 @@ def test_a_task_of_keras_hub_with_its_preprocessor():
     model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)
     texts = ["the dog barks", "the zebra"]
     expected = model.predict(texts, verbose=0)
-    np.testing.assert_allclose(to_bayesian(model).predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
+    bayesian = to_bayesian(model)
+    np.testing.assert_allclose(bayesian.predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
+    for strings in (texts, np.array(texts), tf.data.Dataset.from_tensors(texts)):
+        with pytest.raises(ValueError, match=r"pass `task.preprocessor\(texts\)`.*Received: strings, model=<Bert"):
+            keras_vattn.posterior_predictive(bayesian, strings, 2)
+    assert keras_vattn.posterior_predictive(bayesian, preprocessor(texts), 2).shape == (2, 2, 2)

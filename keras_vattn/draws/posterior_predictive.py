@@ -61,9 +61,10 @@ def posterior_predictive(
 
     Raises:
         ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
-            number is not a positive integer; if the inputs are empty or differ in length (a graph, whose inputs have no
-            common first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give
-            outputs of different shapes.
+            number is not a positive integer; if the inputs are a list of strings, or strings for the preprocessor of a
+            KerasHub task (pass `task.preprocessor(texts)`); if the inputs are empty or differ in length (a graph, whose
+            inputs have no common first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or
+            batches give outputs of different shapes.
 
     Example:
 
@@ -82,6 +83,7 @@ def posterior_predictive(
         raise ValueError(
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
         )
+    _refuse_strings(model, inputs)
     noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
     batches, spec = _batches(inputs, batch_size)
@@ -97,6 +99,20 @@ def posterior_predictive(
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
     return tree.map_structure(_join, *results)
+
+
+def _refuse_strings(model, inputs):
+    """Raise ValueError for strings that `predict` would preprocess, or that are no array."""
+    is_dataset = isinstance(inputs, tf.data.Dataset)
+    leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
+    dtypes = {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
+    has_preprocessor = getattr(model, "preprocessor", None) is not None
+    if any(isinstance(x, (str, bytes)) for x in leaves) or (has_preprocessor and tf.string in dtypes):
+        raise ValueError(
+            "`inputs` must be what the model itself is called with. A task of KerasHub preprocesses strings outside "
+            "the call: pass `task.preprocessor(texts)`. A model that takes strings takes one array: `np.array(texts)`. "
+            f"Received: strings, model={model}"
+        )
 
 
 def _batches(inputs, batch_size):
