@@ -199,7 +199,8 @@ class CompareOptions:
     options: File | None = None
     """YAML file with options of `train` for every run, as `train --config` reads it."""
     start_epochs: Positive | None = None
-    """Epochs of START, of those that MODEL@START has in all; half where it is left out."""
+    """Epochs of START, of those that MODEL@START has in all; half where it is left out. START has the same share of
+    `max_steps`."""
     jobs: Positive = 1
     """Runs trained at the same time, each in a process of its own; the processor's cores are shared out."""
     in_process: bool = False

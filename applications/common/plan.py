@@ -58,7 +58,7 @@ def plan(program, options):
         if other is not run:
             raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
     for run in planned:
-        for run_options, fixed in ((run.options, ("epochs",) if run.start else ()), (run.start, ())):
+        for run_options, fixed in ((run.options, ("epochs", "max_steps") if run.start else ()), (run.start, ())):
             if run_options is not None:
                 check(run_options)
                 _check_folder(program, run_options, fixed)
@@ -96,13 +96,18 @@ def _planned(program, options, default, name, seed, option="--models"):
     own = {"model": match["model"], "out": _folder(options.out, name, seed)}
     if match["start"] is None:
         return Planned(name, seed, with_values(asked, own))
-    epochs = asked.fit.epochs
+    epochs, steps = asked.fit.epochs, asked.fit.max_steps
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
         raise InputError(f"{option}: {name} needs an epoch at least after the {first} of its start. It has {epochs}.")
+    # The start's share of the steps is its share of the epochs, so that the limit binds both or neither.
+    of_start = steps and steps * first // epochs
+    if of_start == 0:
+        raise InputError(f"{option}: {name} needs a step at least for its start. It has --max-steps {steps}.")
     out = _folder(options.out, f"{match['start']}{text}", seed, f"_{first}_epochs")
-    start = with_values(asked, {"model": match["start"], "out": out, "epochs": first, "export": False})
-    return Planned(name, seed, with_values(asked, own | {"epochs": epochs - first, "start_from": out}), start)
+    values = {"model": match["start"], "out": out, "epochs": first, "max_steps": of_start, "export": False}
+    own |= {"epochs": epochs - first, "max_steps": steps and steps - of_start, "start_from": out}
+    return Planned(name, seed, with_values(asked, own), with_values(asked, values))
 
 
 def _folder(out, name, seed, more=""):
@@ -113,7 +118,8 @@ def _folder(out, name, seed, more=""):
 def _check_folder(program, run_options, fixed):
     """Raise `InputError` if the folder of a run holds one with other options.
 
-    With more epochs than before one that starts from another would go on, and not start again from a longer one.
+    With more epochs or steps than before one that starts from another would go on, and not start again from a longer
+    one.
     """
     out = pathlib.Path(run_options.run.out)
     if not (out / "config.yaml").exists():

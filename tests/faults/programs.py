@@ -88,6 +88,14 @@ FAULTS = [
         "intervals",
     ),
     Fault(
+        "programs: a model and its start have all steps each",
+        "applications/common/plan.py",
+        "of_start = steps and steps * first // epochs",
+        "of_start = steps",
+        (COMMON + "test_comparison.py",),
+        "limit_of_steps",
+    ),
+    Fault(
         "programs: TensorFlow is imported before the options are read",
         "applications/common/command_line.py",
         "import tyro\n",

@@ -84,6 +84,21 @@ def test_the_runs_of_a_comparison(toy):
     assert {run.start.fit.epochs for run in runs if run.start} == {2}
 
 
+@pytest.mark.parametrize("steps, first, halves", [(7, None, (3, 4)), (21, 3, (6, 15)), (10**6, 9, (900000, 100000))])
+def test_a_limit_of_steps_is_shared_out(toy, steps, first, halves):
+    """Both parts of an entry have the steps of the others together, and each its share of the 10 epochs."""
+    names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
+    one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
+    assert (two.start.fit.max_steps, two.options.fit.max_steps) == halves
+    assert sum(halves) == one.options.fit.max_steps == steps
+
+
+def test_a_limit_of_steps_leaves_some_for_the_start(toy):
+    options = options_of(toy, models=("gaussian@deterministic:max_steps=1",), seeds=1)
+    with pytest.raises(InputError, match=r"needs a step at least for its start. It has --max-steps 1\."):
+        plan(toy.program, options)
+
+
 def test_options_of_all_runs(toy, tmp_path):
     (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
     options = options_of(toy, options=str(tmp_path / "options.yaml"), models=("gaussian:epochs=6", "deterministic"))
@@ -231,7 +246,7 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
     model = "gaussian@deterministic"
     comparison = Comparison(toy.program.application(), _options(toy, asked(toy, epochs=2), models=(model, "gaussian")))
     first, start = comparison.planned[0].options, comparison.planned[0].start
-    for options in (start, comparison.planned[1].options):
+    for options in (start, first, comparison.planned[1].options):
         pathlib.Path(options.run.out).mkdir(parents=True)
         plain = json.loads(json.dumps(module.config_of(options)))
         pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
@@ -239,6 +254,8 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
     planning._check_folder(toy.program, more, ())
     with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 1 in the folder, 3 asked for"):
         planning._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
+    with pytest.raises(InputError, match=r"holds a run with other options.*max_steps: None in the folder, 3 asked for"):
+        plan(toy.program, _options(toy, asked(toy, epochs=2, max_steps=5), models=(model,)))
     assert first.run.start_from == start.run.out
 
 
