@@ -51,7 +51,7 @@ class Compared(Comparison):
     def write(self, name, of_models):
         """Write a text file of every run, lines of a dictionary from a model to those of its seeds."""
         for run in self.planned:
-            text = "".join(f"{line}\n" for line in of_models[run.name][run.seed])
+            text = "".join(f"{line}\n" for line in of_models[run.name][run.seed - self.options.first_seed])
             pathlib.Path(run.options.run.out, name).write_text(text, encoding="utf-8")
 
     def evaluate(self, name, arguments_of):

@@ -218,7 +218,7 @@ class TranslateValidation(keras.callbacks.Callback):
         if not self.run.options.reports.decodes_after(epoch):
             return
         hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
-        logs["val_bleu"] = quality(hypotheses, self.references)["bleu"]
+        logs["val_bleu"] = quality(hypotheses, self.references, self.run.options.text.lowercase)["bleu"]
         if self.writer is None:
             return
         found, drawn = pictured(self.run, self.run.data["valid"], self.translator)

@@ -33,7 +33,7 @@ def evaluate(run, part, inference=None, bound=None):
     report["alignment"] = alignment_report(translator, run.codec, part)
     hypotheses = translate(translator, run.codec, part.sources)
     references = normalized(run.codec, pairs.targets)
-    report["translation"] = quality(hypotheses, references)
+    report["translation"] = quality(hypotheses, references, run.options.text.lowercase)
     return report, {"sources": pairs.sources, "references": references, "hypotheses": hypotheses}
 
 
@@ -60,10 +60,10 @@ def normalized(codec, sentences):
     return [" ".join(text.decode().split()).replace(f"{CONTINUES} ", "") for text in texts]
 
 
-def quality(hypotheses, references):
+def quality(hypotheses, references, lowercase):
     """Return BLEU and chrF with sacrebleu's signatures, and how many sentences are the reference exactly."""
     report = {}
-    for name, metric in translation_metrics().items():
+    for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
     exact = [one == other for one, other in zip(hypotheses, references, strict=True)]
@@ -71,9 +71,13 @@ def quality(hypotheses, references):
     return report
 
 
-def translation_metrics():
-    """Return the metrics of sacrebleu that translations are reported with."""
-    return {"bleu": sacrebleu.metrics.BLEU(tokenize="13a", force=True), "chrf": sacrebleu.metrics.CHRF()}
+def translation_metrics(lowercase):
+    """Return the metrics of sacrebleu that translations are reported with; their signatures say whether the model
+    writes lower case."""
+    return {
+        "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
+        "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
+    }
 
 
 def likelihood_report(translator, run, part):

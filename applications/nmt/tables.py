@@ -50,20 +50,31 @@ COLUMNS = (
 
 
 def over_sentences(comparison):
-    """Return the table of paired differences of each seed when the sentences are drawn again."""
-    baseline = comparison.options.baseline
-    hypotheses = comparison.of_models(lambda run: comparison.lines(run, "hypotheses"))
-    references = comparison.lines(comparison.planned[0], "references")
-    lines = []
+    """Return the table of paired differences of each seed when the sentences are drawn again; a sentence names models
+    with other references than the baseline's, for which there are no pairs."""
+    baseline, lines, apart = comparison.options.baseline, [], []
+    hypotheses, references = (
+        comparison.of_models(lambda run, name=name: comparison.lines(run, name))
+        for name in ("hypotheses", "references")
+    )
     for name, of_seeds in hypotheses.items():
-        for seed, sentences in enumerate(of_seeds if name != baseline else ()):
+        if references[name] != references[baseline]:
+            apart.append(name)
+            continue
+        for index, sentences in enumerate(of_seeds if name != baseline else ()):
             cells = []
-            for metric in translation_metrics().values():
-                found = compare_translations(metric, sentences, hypotheses[baseline][seed], references)
+            # The files have the case in which sentences are compared.
+            for metric in translation_metrics(lowercase=False).values():
+                found = compare_translations(
+                    metric, sentences, hypotheses[baseline][index], references[baseline][index]
+                )
                 cells += [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]", f"{found.p:.3f}"]
-            lines.append((name, seed, *cells))
+            lines.append((name, comparison.options.first_seed + index, *cells))
     title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
-    return titled(title, table(("model", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines))
+    parts = [titled(title, table(("model", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines))] if lines else []
+    if apart:
+        parts.append(f"Not compared with {baseline}, whose reference sentences are others: {', '.join(apart)}.")
+    return "\n\n".join(parts)
 
 
 def deng(comparison):

@@ -64,13 +64,14 @@ class BleuResult(typing.NamedTuple):
     signature: str
 
 
-def bleu(hypotheses, references, max_ngram_order=4):
+def bleu(hypotheses, references, max_ngram_order=4, lowercase=False):
     """Corpus BLEU through sacrebleu, on text that is tokenised already.
 
     Args:
         hypotheses: list of str.
         references: list of list of str, the references of each hypothesis.
         max_ngram_order: int, default 4. BLEU-n is the geometric mean of the precisions up to n.
+        lowercase: bool, default False. Compare lower case, which the signature calls case:lc.
 
     Returns:
         A `BleuResult`.
@@ -87,14 +88,14 @@ def bleu(hypotheses, references, max_ngram_order=4):
         raise ValueError(f"bleu needs a reference for every hypothesis. Received: none for row {references.index([])}")
     # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
     streams = list(itertools.zip_longest(*references))
-    metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, max_ngram_order=max_ngram_order)
+    metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=max_ngram_order)
     score = metric.corpus_score(hypotheses, streams).score
     return BleuResult(score, f"{metric.get_signature()}|order:{max_ngram_order}")
 
 
-def bleu_table(hypotheses, references):
+def bleu_table(hypotheses, references, lowercase=False):
     """BLEU-1 to BLEU-4: a dict from order to `BleuResult`. Arguments as in `bleu`."""
-    return {order: bleu(hypotheses, references, order) for order in range(1, 5)}
+    return {order: bleu(hypotheses, references, order, lowercase) for order in range(1, 5)}
 
 
 def group_references(sources, targets):

@@ -255,7 +255,7 @@ class DecodeValidation(keras.callbacks.Callback):
         if not self.run.options.reports.decodes_after(epoch):
             return
         greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
-        report = quality(greedy, self.references)
+        report = quality(greedy, self.references, self.run.options.text.lowercase)
         logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
         if MODELS[self.run.options.model].stochastic:
             report, _ = sample_report(self.run, self.ids, self.references, generator=self.generator)

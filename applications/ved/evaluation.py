@@ -47,16 +47,16 @@ def _text(row):
     return row.decode() if isinstance(row, bytes) else [sentence.decode() for sentence in row]
 
 
-def quality(hypotheses, references):
+def quality(hypotheses, references, lowercase):
     """Return BLEU-1 to BLEU-4 of one sentence per source, with sacrebleu's signature."""
-    table = bleu_table(hypotheses, references)
+    table = bleu_table(hypotheses, references, lowercase)
     return {f"bleu_{order}": result.score for order, result in table.items()} | {"bleu_signature": table[4].signature}
 
 
-def diversity(draws, references):
+def diversity(draws, references, lowercase):
     """Return the sampling columns of Table 2: BLEU averaged over the draws, entropy (nats), Dist-n, self-BLEU."""
     by_draw = [
-        quality([sentences[index] for sentences in draws], references)
+        quality([sentences[index] for sentences in draws], references, lowercase)
         for index in progress(range(len(draws[0])), "BLEU of the draws")
     ]
     report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
@@ -79,7 +79,7 @@ def sample_report(run, ids, references, temperature=1.0, word_temperature=None, 
     draws = decode_all(
         lambda batch, number: draw(batch, count, seed_of_batch(1, number), factor), run.codec.target, ids, title
     )
-    return diversity(draws, references), draws
+    return diversity(draws, references, run.options.text.lowercase), draws
 
 
 def evaluate(run, part, maximum=None):
@@ -96,7 +96,7 @@ def evaluate(run, part, maximum=None):
     text = run.options.text
     # Its facts are those of the installed version.
     report = {"embedded_data": None if text.has_training_pairs else cldr_version()}
-    report |= {"num_sources": len(sources), "map": quality(greedy, references)}
+    report |= {"num_sources": len(sources), "map": quality(greedy, references, text.lowercase)}
     draws = None
     if MODELS[run.options.model].stochastic:
         title = f"{run.options.reports.num_draws} draws"

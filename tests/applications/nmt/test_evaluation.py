@@ -53,7 +53,8 @@ def test_several_inferences(run, eagerly, capsys, monkeypatch):
     assert set(files) == {"hypotheses", "references", "hypotheses_exact", "hypotheses_soft"}
     for name, lines in files.items():
         assert len(lines) == len(part.pairs), name
-    assert quality(files["hypotheses"], files["references"])["bleu"] == report["translation"]["bleu"]
+    assert all("|case:lc|" in report["translation"][f"{name}_signature"] for name in ("bleu", "chrf"))
+    assert quality(files["hypotheses"], files["references"], True) == report["translation"]
     assert files["references"] == normalized(run.codec, part.pairs.targets)
 
 
@@ -87,7 +88,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
     tokens = sum(len(text.split()) + 1 for text in part.pairs.targets) / len(part.pairs)
     assert logs["val_perplexity"] == pytest.approx(np.exp(12.5 / tokens))
     greedy = translate(Translator(run, num_beams=1), run.codec, part.sources[:3], title=None)
-    assert logs["val_bleu"] == quality(greedy, part.pairs.targets[:3])["bleu"]
+    assert logs["val_bleu"] == quality(greedy, part.pairs.targets[:3], True)["bleu"]
     assert list(tmp_path.rglob("events.out.tfevents.*"))
     # The KL of BAM's weights may be hundreds of nats a word; TensorBoard takes what a float32 holds.
     for nats_of_a_word in (100.0, 1e4):

@@ -116,6 +116,23 @@ def test_differences_over_sentences(tmp_path):
     assert by_run["marginal", "1"]["p of BLEU"] == by_run["marginal", "1"]["p of chrF"] == "1.000"
 
 
+def test_other_references_are_not_compared_sentence_by_sentence(tmp_path):
+    """Seeds have their numbers, and an entry with other test sentences, or another case of them, has no pairs."""
+    others = {"bam_weibull:max_test_pairs=10": 10, "marginal:lowercase=false": 20}
+    records = {name: FOUND["marginal"] for name in ("soft", "marginal", *others)}
+    comparison = compared(tmp_path, records, first_seed=5)
+    comparison.write("hypotheses.txt", {name: 2 * [sentences(3)[: others.get(name, 20)]] for name in records})
+    of_names = {
+        "bam_weibull:max_test_pairs=10": REFERENCES[:10],
+        "marginal:lowercase=false": [x.title() for x in REFERENCES],
+    }
+    comparison.write("references.txt", {name: 2 * [of_names.get(name, REFERENCES)] for name in records})
+    ((_, lines),) = tables_of(tables.over_sentences(comparison)).items()
+    assert [(line["model"], line["seed"]) for line in lines] == [("marginal", "5"), ("marginal", "6")]
+    sentence = tables.over_sentences(comparison).split("\n\n")[-1]
+    assert sentence == f"Not compared with soft, whose reference sentences are others: {', '.join(others)}."
+
+
 def test_the_paired_bootstrap():
     metric = BLEU(force=True)
     same = compare_translations(metric, sentences(3), sentences(3), REFERENCES)

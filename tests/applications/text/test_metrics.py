@@ -59,6 +59,12 @@ def test_bleu_by_hand():
     assert metrics.bleu(["a b"], [["a b c d"]], max_ngram_order=2).score == pytest.approx(100 * math.exp(-1))
 
 
+def test_bleu_in_lower_case_says_so():
+    for lowercase, score, case in ((False, 50.0, "case:mixed"), (True, 100.0, "case:lc")):
+        result = metrics.bleu(["a b c d"], [["a B C d"]], 1, lowercase)
+        assert result.score == pytest.approx(score) and f"|{case}|" in result.signature
+
+
 def test_bleu_of_several_references():
     hypotheses = ["w x y z", "a b c d", "p q r s"]
     lists = [["a b c d", "w x y z"], ["a b c d"], ["1 2 3 4", "5", "p q r s"]]

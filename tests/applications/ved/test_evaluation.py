@@ -16,23 +16,24 @@ REFERENCES = [["the cat sat on the mat", "a cat sat there"], ["dogs bark at nigh
 
 
 def test_quality_compares_with_all_references():
-    report = quality(["a cat sat there", "dogs bark at night"], REFERENCES)
+    report = quality(["a cat sat there", "dogs bark at night"], REFERENCES, True)
     assert [report[f"bleu_{order}"] for order in range(1, 5)] == pytest.approx([100.0] * 4)
-    assert "tok:none" in report["bleu_signature"]
-    report = quality(["the cat sat on the mat", "a cat sat there"], REFERENCES)
+    assert "case:lc|eff:no|tok:none" in report["bleu_signature"]
+    report = quality(["the cat sat on the mat", "a cat sat there"], REFERENCES, False)
+    assert "case:mixed|eff:no|tok:none" in report["bleu_signature"]
     assert report["bleu_1"] == pytest.approx(100 * 6 / 10)
 
 
 def test_diversity_averages_over_draws():
     draws = [["a cat sat there", "the mat"], ["dogs bark at night", "dogs bark at night"]]
-    report = diversity(draws, REFERENCES)
-    by_draw = [quality([row[index] for row in draws], REFERENCES)["bleu_2"] for index in range(2)]
+    report = diversity(draws, REFERENCES, True)
+    by_draw = [quality([row[index] for row in draws], REFERENCES, True)["bleu_2"] for index in range(2)]
     assert report["bleu_2"] == pytest.approx(np.mean(by_draw)) and by_draw[0] != by_draw[1]
     assert report["entropy"] == pytest.approx(unigram_entropy(draws)) == pytest.approx((np.log(6) + np.log(4)) / 2)
     assert report["dist_1"] == pytest.approx(distinct(draws, 1)) == pytest.approx((1.0 + 0.5) / 2)
     assert report["distinct_draws"] == 1.5
     assert report["distinct_references_among_draws"] == 1.0
-    assert diversity([["a"], ["b"]], REFERENCES)["self_bleu"] is None
+    assert diversity([["a"], ["b"]], REFERENCES, True)["self_bleu"] is None
 
 
 def test_decoding_in_batches_keeps_the_order():
