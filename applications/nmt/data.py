@@ -13,7 +13,7 @@ from applications.nmt.embedded.corpus import embedded_pairs
 from applications.nmt.subwords import words_of
 from applications.text.options import PARTS
 from applications.text.pairs import read_part
-from applications.text.readers import ParallelText, read_lines, read_parallel, split_by_group
+from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 
 # What published data sets call their parts.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
@@ -63,7 +63,7 @@ def load(options):
                 raise InputError("--valid-links is given without valid files.")
             if text.posterior_file is not None:
                 raise InputError("--valid-posterior-file is given without validation files.")
-            found["train"], found["valid"] = split_by_group(found["train"], text.valid_fraction, text.data_seed)
+            found["train"], found["valid"] = hold_out(found["train"], text.valid_fraction, text.data_seed)
         found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
     _read_links(text, found)
     _read_posteriors(text, found)

@@ -129,7 +129,7 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=False):
     Args:
         path: UTF-8 text or a table, plain or ``.gz``.
         column: name of the table's column.
-        labelled: leave out the first word of each line, a label.
+        labelled: leave out the first word of each line, a label; in a table labels are a column of their own.
         skip_invalid: leave out lines without a word or with bytes that are not UTF-8, and count them, instead of
             raising.
 
@@ -142,6 +142,7 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=False):
     if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         rows, skipped = [[text] for text in table.sources], table.skipped
+        labelled = False
     else:
         lines = enumerate(_physical_lines(path, skip_invalid), start=1)
         rows, skipped = _valid_rows([[((path, number), line)] for number, line in lines], skip_invalid)
@@ -264,6 +265,33 @@ def split_by_group(text, fraction, seed, maximum=None):
     return _rows_where(text, [group not in held for group in text.groups]), _rows_where(
         text, [group in held for group in text.groups]
     )
+
+
+def hold_out(text, fraction, seed, maximum=None, read="sources"):
+    """Cuts a text in two as `split_by_group` does; no sentence that the model reads is in both parts, in whatever case.
+
+    Args:
+        text, fraction, seed, maximum: as there.
+        read: "sources" or "targets", what the model reads.
+
+    Returns:
+        `(train, held_out)`; the rows that were skipped count as those of train.
+
+    Raises:
+        InputError: as there, and if every sentence is held out.
+    """
+    rest, held = split_by_group(text, fraction, seed, maximum)
+    # A group is an article or a conversation; two of them may share a sentence.
+    seen = {folded(sentence) for sentence in getattr(held, read)}
+    rest = _rows_where(rest, [folded(sentence) not in seen for sentence in getattr(rest, read)])
+    if not len(rest):
+        raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
+    return dataclasses.replace(rest, skipped=text.skipped), held
+
+
+def folded(sentence):
+    """What sentences have in common that a model may read as one: the words, in lower case."""
+    return " ".join(sentence.lower().split())
 
 
 def _rows_where(text, keep):

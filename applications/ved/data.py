@@ -7,7 +7,7 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.text.metrics import group_references
 from applications.text.pairs import read_part
-from applications.text.readers import ParallelText, split_by_group
+from applications.text.readers import hold_out, split_by_group
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.embedded import embedded_pairs
 from applications.ved.options import MODELS
@@ -17,15 +17,16 @@ def load(options):
     """Return the pairs that the options describe, a dictionary of `ParallelText`s: files, or the embedded set cut
     80/10/10 by statement."""
     text = options.text
+    read = "targets" if MODELS[options.model].autoencoder else "sources"
     found = {name: read_part(text, name) for name in ("train", "valid", "test")}
     if found["train"] is None:
-        rest, found["test"] = _cut(options, embedded_pairs(), 0.1, text.data_seed + 3)
-        found["train"], found["valid"] = _cut(
-            options, rest, text.valid_fraction, text.data_seed + 1, text.max_valid_pairs
+        rest, found["test"] = hold_out(embedded_pairs(), 0.1, text.data_seed + 3, read=read)
+        found["train"], found["valid"] = hold_out(
+            rest, text.valid_fraction, text.data_seed + 1, text.max_valid_pairs, read
         )
     elif found["valid"] is None:
-        found["train"], found["valid"] = _cut(
-            options, found["train"], text.valid_fraction, text.data_seed, text.max_valid_pairs
+        found["train"], found["valid"] = hold_out(
+            found["train"], text.valid_fraction, text.data_seed, text.max_valid_pairs, read
         )
     train = found["train"]
     if text.max_train_pairs is not None and len(train) > text.max_train_pairs:
@@ -39,23 +40,6 @@ def load(options):
         order = np.random.default_rng(text.data_seed).permutation(len(sources))
         found["train"] = dataclasses.replace(found["train"], sources=[sources[index] for index in order])
     return found
-
-
-def _cut(options, pairs, fraction, seed, maximum=None):
-    """Return what is left and what is held out; no sentence that the model reads is in both, in whatever case."""
-    rest, held = split_by_group(pairs, fraction, seed, maximum)
-    # A group is an article or a conversation; two of them may share a sentence.
-    read = "targets" if MODELS[options.model].autoencoder else "sources"
-    seen = {_folded(sentence) for sentence in getattr(held, read)}
-    kept = [index for index, sentence in enumerate(getattr(rest, read)) if _folded(sentence) not in seen]
-    if not kept:
-        raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
-    columns = [[column[index] for index in kept] for column in (rest.sources, rest.targets, rest.groups)]
-    return ParallelText(*columns, skipped=pairs.skipped), held
-
-
-def _folded(sentence):
-    return " ".join(sentence.lower().split())
 
 
 @dataclasses.dataclass

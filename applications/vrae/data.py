@@ -9,7 +9,7 @@ from applications.common.errors import InputError
 from applications.text import python_topics
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import PARTS
-from applications.text.readers import read_sentences
+from applications.text.readers import folded, read_sentences
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 
 # Seed of the cut of the embedded sentences' test part.
@@ -66,15 +66,20 @@ def read(path, given, skip_invalid=None):
 
 
 def _cut(place, sentences, share, seed):
-    """Return what is left and what is held out of sentences, which are from that place; equal ones stay together."""
-    groups = list(dict.fromkeys(sentences.texts))
+    """Return what is left and what is held out of sentences, which are from that place; equal ones stay together, in
+    whatever case."""
+    folds = [folded(text) for text in sentences.texts]
+    groups = list(dict.fromkeys(folds))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
         raise InputError(f"{place}: too few sentences to hold some out, {len(groups)} different ones")
     order = np.random.default_rng(seed).permutation(len(groups))
     held = {groups[index] for index in order[:count]}
-    rest = [text for text in sentences.texts if text not in held]
-    return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if text in held])
+    rest, chosen = (
+        [text for text, fold in zip(sentences.texts, folds, strict=True) if (fold in held) == is_held]
+        for is_held in (False, True)
+    )
+    return Sentences(rest, sentences.skipped), Sentences(chosen)
 
 
 @dataclasses.dataclass

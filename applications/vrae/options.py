@@ -71,7 +71,7 @@ class TextOptions:
     text_column: str = "text"
     """Column of a table that has the texts."""
     labelled: bool = False
-    """Lines begin with a label, which is left out."""
+    """Lines begin with a label, which is left out. A table has its labels in a column of their own."""
     valid_fraction: Fraction = 0.1
     """Share of train that is held out where there are no validation sentences."""
     test_fraction: NotNegativeFloat = 0.0
@@ -103,8 +103,12 @@ class TextOptions:
             for name in ("labelled", "test_fraction"):
                 if getattr(self, name):
                     raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
-        elif self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
+            return
+        is_table = re.search(r"\.[ct]sv(\.gz)?$", self.train_text)
+        if self.text_column != "text" and not is_table:
             raise InputError(f"--text-column: {self.train_text} is no CSV or TSV.")
+        if self.labelled and is_table:
+            raise InputError(f"--labelled: {self.train_text} is a table, whose labels are a column of their own.")
 
 
 @dataclasses.dataclass

@@ -88,6 +88,14 @@ FAULTS = [
         "intervals",
     ),
     Fault(
+        "programs: a sentence in another case is in training and validation",
+        "applications/text/readers.py",
+        'return " ".join(sentence.lower().split())',
+        'return " ".join(sentence.split())',
+        ("tests/applications/nmt/test_data.py", "tests/applications/vrae/test_data.py"),
+        "cut_from_train or equal_sentences",
+    ),
+    Fault(
         "programs: a model and its start have all steps each",
         "applications/common/plan.py",
         "of_start = steps and steps * first // epochs",

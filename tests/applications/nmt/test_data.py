@@ -77,6 +77,18 @@ def test_files_and_long_sentences(tmp_path):
     assert dropped.pairs.sources == parts["valid"].sources[:4]
 
 
+def test_validation_is_cut_from_train(tmp_path):
+    """No source is in both parts, in whatever case it stands; what was skipped is counted."""
+    capitals = [(source.capitalize(), target) for source, target in PAIRS]
+    options = small_options(tmp_path, skip_invalid=True)
+    write_pairs(tmp_path / "data", [*PAIRS, *capitals, (" ", "nothing")])
+    parts = load(options)
+    train, valid = ({source.lower() for source in parts[name].sources} for name in ("train", "valid"))
+    assert not train & valid and train | valid == {source for source, _ in PAIRS}
+    codec = Codec.fit(options, parts["train"])
+    assert [EncodedText.of(options, codec, parts[name]).report["skipped"] for name in ("train", "valid")] == [1, 0]
+
+
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
     """A control character is text until it is normalised: such training pairs are named, or counted."""
     folder = write_pairs(tmp_path / "data", [*PAIRS[:5], ("\x07", "nothing"), *PAIRS[5:]])

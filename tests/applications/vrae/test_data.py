@@ -46,6 +46,9 @@ def test_files_in_every_form(tmp_path, form):
     path.write_bytes(gzip.compress(content.encode()) if form.endswith("gz") else content.encode())
     given = options_of(tmp_path, train_text=str(path), text_column="review", labelled=form in ("labelled", "tab")).text
     assert data.read(path, given).texts == texts
+    if form.startswith("csv"):
+        # Of a run on lines with labels: the label of a table is a column of its own.
+        assert data.read(path, changed(given, labelled=True)).texts == texts
 
 
 def test_lines_that_are_none(tmp_path):
@@ -81,11 +84,12 @@ def test_sentences_of_one_word_and_of_unknown_words(tmp_path):
 
 
 def test_equal_sentences_stay_in_one_part(tmp_path):
+    """In whatever case."""
     path = tmp_path / "twice.txt"
-    path.write_text("".join(f"{text}\n" for text in SENTENCES * 3))
+    path.write_text("".join(f"{text}\n" for text in [*SENTENCES * 2, *map(str.title, SENTENCES)]))
     options = options_of(tmp_path, train_text=str(path), test_text=None, test_fraction=0.2)
     parts = data.load(options)
-    sets = [set(parts[name].texts) for name in ("train", "valid", "test")]
+    sets = [{text.lower() for text in parts[name].texts} for name in ("train", "valid", "test")]
     assert sum(map(len, sets)) == len(SENTENCES) and set.union(*sets) == set(SENTENCES)
     assert sum(map(len, parts.values())) == 3 * len(SENTENCES)
     few = data.load(changed(options, max_train_sentences=5))
@@ -122,7 +126,8 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     VRAE_CASE.fails("standard input:2: a line without a word", *rebuild, standard_input=b"a dog\n\n")
     between = ("generate", "--run", run, "--mode", "interpolate")
     VRAE_CASE.fails("--mode interpolate goes from a line to the next", *between, standard_input=b"a dog\n")
-    train = VRAE_CASE.train(tmp_path / "run")
+    train, table = VRAE_CASE.train(tmp_path / "run"), tmp_path / "reviews.csv"
+    table.write_text("label,text\n1,a dog\n")
     for more, message in (
         ({"model": "lstm", "aggressive": 2}, "--aggressive: the model lstm has no z_enc"),
         ({"mixed_precision": "float16", "aggressive": 2}, "--aggressive goes without --mixed-precision float16"),
@@ -130,6 +135,7 @@ def test_calls_that_cannot_be(run_of, tmp_path):
         ({"train_text": None}, "--test-text is given without --train-text"),
         ({"train_text": None, "test_text": None, "labelled": True}, "--labelled is given without --train-text"),
         ({"text_column": "review"}, "train_text.txt is no CSV or TSV"),
+        ({"train_text": str(table), "labelled": True}, f"--labelled: {table} is a table, whose labels are a column of"),
         ({"min_count": 1000}, "--min-count: no word of the sentences occurs that often"),
     ):
         VRAE_CASE.fails(message, *train, *words_of(more))
