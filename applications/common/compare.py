@@ -45,12 +45,11 @@ class Comparison:
         """Train what is missing, and read the records."""
         missing = [run for run in self.planned if not self._is_finished(run.options)]
         # Bad input is found here once, and not by every run.
-        digests = {}
+        known = []
         for run in self.planned:
-            if run.name not in digests:
-                digests[run.name] = digest_of(self.application.read(run.options))
+            digest = self._digest_of_data(run.options, known)
             if run not in missing:
-                RunFolder.load(run.options.run.out).require_data(digests[run.name])
+                RunFolder.load(run.options.run.out).require_data(digest)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -159,6 +158,15 @@ class Comparison:
             sys.stdout.flush()
             os.execv(sys.executable, sys.orig_argv)
 
+    def _digest_of_data(self, run_options, known):
+        """Return the digest of a run's data, which are read unless a list has the digest for these options."""
+        for asked, digest in known:
+            if all(getattr(run_options, name) == value for name, value in asked.items()):
+                return digest
+        watched = _Watched(run_options)
+        known.append((watched.asked, digest_of(self.application.read(watched))))
+        return known[-1][1]
+
     def _is_finished(self, run_options):
         """Return whether a run has been trained and reported on, as it is asked for."""
         path = pathlib.Path(run_options.run.out, "metrics.json")
@@ -241,6 +249,16 @@ class Comparison:
             return None
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return f"{arguments[0]} {name} failed: {' '.join(last)}"
+
+
+class _Watched:
+    """Options that remember which of them, or which groups of them, were asked for."""
+
+    def __init__(self, options):
+        self._options, self.asked = options, {}
+
+    def __getattr__(self, name):
+        return self.asked.setdefault(name, getattr(self._options, name))
 
 
 def compare(application, options):

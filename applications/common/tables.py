@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 import typing
 
 from applications.common.significance import mean_interval, paired_interval
@@ -38,7 +39,7 @@ class Column:
         else:
             for name in self.of.split("."):
                 found = found.get(name) if isinstance(found, dict) else None
-        return found * self.scale if isinstance(found, int | float) and self.scale != 1.0 else found
+        return found * self.scale if isinstance(found, numbers.Real) and self.scale != 1.0 else found
 
     def cell(self, values):
         """Return the mean of values with its interval; of words the first; a dash where one is missing."""
@@ -83,7 +84,7 @@ def main_table(columns, found, first=("model",), first_of=lambda name: (name,)):
 def difference_table(columns, found, baseline):
     """Return the table of paired differences over seeds against one of the models."""
     columns = [
-        column for column in columns if column.differs and isinstance(column.value(found[baseline][0]), int | float)
+        column for column in columns if column.differs and isinstance(column.value(found[baseline][0]), numbers.Real)
     ]
     lines = [
         (

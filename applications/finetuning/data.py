@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
+from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
@@ -180,7 +181,7 @@ class Codec:
         self.encoder.save(folder.path / "tokenizer")
         record = {"labels": self.labels, "backbone": self.backbone, "pairs": self.pairs}
         record["max_length"] = self.encoder.max_length
-        folder.file(LABELS).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        write_json(folder.file(LABELS), record)
 
     @classmethod
     def load(cls, folder):

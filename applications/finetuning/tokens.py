@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import tempfile
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
+from applications.common.runs import replacing, write_json
 
 _CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
@@ -105,9 +107,12 @@ class TextEncoder(tf.Module):
         """Write what `load` reads into a folder."""
         path = pathlib.Path(path)
         path.mkdir(parents=True, exist_ok=True)
-        config = keras.saving.serialize_keras_object(self.tokenizer)
-        (path / _CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
-        self.tokenizer.save_assets(str(path))
+        write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
+        with tempfile.TemporaryDirectory(dir=path) as assets:
+            self.tokenizer.save_assets(assets)
+            for asset in pathlib.Path(assets).iterdir():
+                with replacing(path / asset.name) as temporary:
+                    asset.rename(temporary)
 
     @classmethod
     def load(cls, path, max_length):

@@ -142,6 +142,20 @@ def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
     assert not here and not (tmp_path / "out").exists()
 
 
+def test_data_are_read_once(case, asked, monkeypatch):
+    """Not by every entry, unless its data are its own: an autoencoder reads the targets."""
+    application, read = type(case.program.application()), []
+    original = application.read
+    monkeypatch.setattr(application, "read", lambda self, options: read.append(options) or original(self, options))
+    monkeypatch.setattr(Comparison, "_train", lambda self, options: "not trained")
+    entries = [case.other_start, f"{case.other_start}:learning_rate=0.01", f"{case.other_start}:{case.width}=3"]
+    words = asked(case, "--seeds", 2, "--models", *entries)
+    case.fails("not trained", *words)
+    assert len(read) == 1
+    case.fails("not trained", *words, *(["vae", "vae_hidden_init", "ved"] if case.name == "ved" else ()))
+    assert len(read) - 1 == (4 if case.name == "ved" else 1)
+
+
 # Training, and tables
 
 

@@ -67,6 +67,12 @@ def test_means_of_seeds_and_paired_differences():
     assert "[" not in main_table(COLUMNS, one)
 
 
+def test_a_share_of_numpy_is_scaled():
+    found = {name: [record(np.float32(0.25), np.float32(4.0))] for name in "ab"}
+    assert cells(main_table(COLUMNS, found).splitlines()[2])[:3] == ["a", "25.0", "4.000"]
+    assert "accuracy (%)" in difference_table(COLUMNS, found, "a").splitlines()[0]
+
+
 def test_a_column_of_several_values():
     column = COLUMNS[1]
     assert column.cell([1.0, None]) == column.difference([1.0], [None]) == "-"

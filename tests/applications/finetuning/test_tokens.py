@@ -7,6 +7,8 @@ import tensorflow as tf
 from finetuning_cases import PIECES, albert_tokenizer
 
 from applications.common.errors import InputError
+from applications.common.runs import RunFolder
+from applications.finetuning.data import Codec
 from applications.finetuning.tokens import TextEncoder
 
 
@@ -67,6 +69,20 @@ def test_files(tmp_path):
     (tmp_path / "tokenizer" / "vocabulary.txt").unlink()
     with pytest.raises(InputError, match="the tokenizer cannot be read"):
         TextEncoder.load(tmp_path / "tokenizer", 20)
+
+
+def test_files_are_replaced_whole(tmp_path):
+    """A command that is killed leaves those that were there, or the others."""
+    folder = RunFolder(tmp_path / "run", {})
+    Codec(encoder(), ["no", "yes"], {"width": 1}, False).save(folder)
+    files = {path: path.read_bytes() for path in folder.path.rglob("*.*")}
+    for path in files:
+        (tmp_path / path.name).hardlink_to(path)
+    other = keras_hub.models.BertTokenizer([*PIECES, "zebra"], lowercase=False)
+    Codec(TextEncoder(other, 20), ["no", "perhaps"], {"width": 1}, False).save(folder)
+    for path, content in files.items():
+        assert (tmp_path / path.name).read_bytes() == content != path.read_bytes()
+    assert set(files) == set(folder.path.rglob("*.*")) and len(files) == 3
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
