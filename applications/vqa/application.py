@@ -114,7 +114,8 @@ class Vqa(Application):
         """Return what is drawn of some questions: Figure 2 of Fan et al. 2020."""
         p_values, found = outputs["p_values"], []
         # The same ones, whether a model has p-values or not.
-        chosen = evenly(min(len(part), run.options.reports.max_uncertain), NUM_CARDS)
+        sampled, _ = part.sample(run.options.reports.max_uncertain)
+        chosen = sampled[evenly(len(sampled), NUM_CARDS)]
         boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
         images = run.codec.regions.regions_of(part.sources).ids
         for index, box in zip(chosen, boxes, strict=True):
@@ -129,7 +130,7 @@ class Vqa(Application):
                     "answer": outputs["answers"][index],
                     "right": votes.count(outputs["answers"][index]) > 0,
                     "probability": float(outputs["probabilities"][index]),
-                    "p": None if p_values is None else float(p_values[index]),
+                    "p": p_values.get(index),
                     "weights": outputs["weights"][index][: len(box)].tolist(),
                     "boxes": box.tolist(),
                 }

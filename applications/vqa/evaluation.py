@@ -35,7 +35,7 @@ def evaluate(run, part, num_draws=None, feature_noise=None):
     return report, outputs
 
 
-def seen(run, part, feature_noise=0.0, count=None):
+def seen(run, part, feature_noise=0.0):
     """Return the questions of a part in their order, batches (inputs,), perhaps with noise on the regions."""
     batches = part.batches(run.options, answered=False)
     if feature_noise:
@@ -52,7 +52,7 @@ def seen(run, part, feature_noise=0.0, count=None):
             return (inputs | {"regions": tf.where(there, regions + noise, regions)},)
 
         batches = batches.enumerate().map(lambda number, batch: noisy(tf.cast(number, tf.int32), batch))
-    return batches if count is None else batches.unbatch().take(count).batch(run.options.fit.batch_size)
+    return batches
 
 
 def predicted(run, part, feature_noise=0.0, title="answering"):
@@ -100,13 +100,14 @@ def by_type(part, values):
 
 def uncertainty(run, part, num_draws, feature_noise=0.0):
     """Return the uncertainty metrics under draws of dropout, of the attention, and of both, as far as the model has
-    them; and p-values of the test of the two best answers, of the last of these.
+    them, on a sample of the questions; and p-values of the test of the two best answers under the last of these, a
+    dictionary from the rows of the sample.
 
     Prediction by the mean of the draws. Only figures of equal numbers of draws compare.
     """
-    models, options, found, p_values = run.models, run.options.reports, {}, None
+    models, options, found, p_values = run.models, run.options.reports, {}, {}
     if num_draws < 2:
-        return found, None
+        return found, p_values
     kinds = {}
     if run.options.dropout:
         kinds["dropout"] = (models.prediction, {"dropout": True, "posterior": False})
@@ -114,16 +115,16 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
         kinds["attention"] = (models.drawn, {})
     if len(kinds) == 2:
         kinds["both"] = (models.drawn, {"dropout": True})
-    count = min(len(part), options.max_uncertain)
-    votes, usable = part.votes.of_answers(slice(count)), part.votes.usable[:count]
+    sampled, part = part.sample(options.max_uncertain)
+    votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
-    types = np.array(part.questions.types[:count])
+    types = np.array(part.questions.types)
     for name, (model, draws_of) in kinds.items():
-        batches = seen(run, part, feature_noise, count)
+        batches = seen(run, part, feature_noise)
         draws = keras_vattn.posterior_predictive(model, batches, num_draws, seed=_SEED, **draws_of)
         draws = np.exp(draws["log_probabilities"])
         tested = metrics.pavpu(draws, accuracies=accuracies, significance=options.significance)
-        p_values, known = tested.p_values, draws[:, usable]
+        p_values, known = dict(zip(sampled, tested.p_values.tolist(), strict=True)), draws[:, usable]
         pavpu = {"all": tested.pavpu}
         for kind in TYPES:
             if np.any(types == kind):
@@ -133,7 +134,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
         found[name] = {
             "num_draws": num_draws,
             "significance": options.significance,
-            "num_questions": count,
+            "num_questions": len(part),
             "pavpu": pavpu,
             "certain": float(tested.certain.mean()),
             **uncertainty_of.means(draws),
@@ -154,9 +155,9 @@ def weights_deviation(run, part):
     of weights that are not drawn."""
     if run.models.weights is None or run.models.drawn is None:
         return None
-    batches = seen(run, part, count=NUM_STATISTICS)
+    _, part = part.sample(NUM_STATISTICS)
     total, count = 0.0, 0
-    for weights in keras_vattn.posterior_predictive(run.models.weights, batches, 16, seed=_SEED):
+    for weights in keras_vattn.posterior_predictive(run.models.weights, seen(run, part), 16, seed=_SEED):
         there = weights.mean(axis=0) > 0
         total += weights.std(axis=0)[there].sum()
         count += there.sum()

@@ -205,7 +205,7 @@ class ReportOptions:
     num_draws: Draws = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: Positive = 2000
-    """Questions that the uncertainty metrics are computed on, the first ones."""
+    """Most questions that the uncertainty metrics are computed on; of more, that many are drawn at random."""
     significance: Fraction = 0.05
     """p below which PAvPU takes a prediction for certain."""
     feature_noise: NotNegativeFloat = 0.0

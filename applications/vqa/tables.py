@@ -52,6 +52,7 @@ COLUMNS = (
     ENTROPY,
     Column("pointing (%)", "report.pointing", 1, 100),
     Column("chance (%)", "report.pointing_chance", 1, 100, differs=False),
+    Column("questions of PAvPU", lambda record: last_kind(record).get("num_questions"), 0, differs=False),
     Column("PAvPU (%)", pavpu(), 2, 100),
     Column("PAvPU, dropout alone (%)", pavpu_under("dropout"), 2, 100),
     Column("PAvPU, attention alone (%)", pavpu_under("attention"), 2, 100),
@@ -102,7 +103,9 @@ def fan(comparison):
         return []
     first_of = lambda name: (_title(name),)  # noqa: E731
     draws = last_kind(next(iter(records.values()))[0])
-    stated = f"{draws['num_draws']} draws, p < {draws['significance']:g}" if draws else "no draws"
+    stated = "no draws"
+    if draws:
+        stated = f"{draws['num_draws']} draws on {draws['num_questions']} questions, p < {draws['significance']:g}"
     for title, of_type, of_uncertainty in (
         ("Table 2", ("all",), ("all",)),
         ("Table 7, accuracy", ("all", *TYPES), ()),

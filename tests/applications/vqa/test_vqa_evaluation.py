@@ -5,6 +5,7 @@ import pytest
 from vqa_cases import run_of
 
 import keras_vattn
+from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy
 from applications.vqa.evaluation import evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
 from keras_vattn import metrics
@@ -85,7 +86,7 @@ def test_what_draws(model, own, kinds, tmp_path):
         # One region is drawn: that is more than what dropout does.
         assert found["attention"]["mutual_information"] > 0
     assert uncertainty(run, run.data["test"], 4)[0] == found
-    assert uncertainty(run, run.data["test"], 0) == ({}, None)
+    assert uncertainty(run, run.data["test"], 0) == ({}, {})
 
 
 def test_pavpu_counts_votes(run):
@@ -97,6 +98,22 @@ def test_pavpu_counts_votes(run):
     accuracies = np.minimum(part.votes.of_answers(slice(None)) / 3.0, 1.0)
     expected = metrics.pavpu(np.exp(draws["log_probabilities"]), accuracies=accuracies).pavpu
     assert found["attention"]["pavpu"]["all"] == pytest.approx(expected)
+
+
+def test_pavpu_of_some_questions(run, monkeypatch):
+    """Drawn at random from all of the part; their number is a figure of the tables."""
+    part = run.data["test"]
+    every = uncertainty(run, part, 4)[1]
+    monkeypatch.setattr(run.options.reports, "max_uncertain", len(part) // 2)
+    found, p_values = uncertainty(run, part, 4)
+    rows = sorted(p_values)
+    assert len(rows) == found["both"]["num_questions"] == len(part) // 2
+    assert max(rows) > len(rows) and set(rows) < set(every)
+    sampled, some = part.sample(len(part) // 2)
+    assert sampled.tolist() == rows and some.questions.ids == [part.questions.ids[row] for row in rows]
+    np.testing.assert_array_equal(some.votes.of_answers(slice(None)), part.votes.of_answers(rows))
+    (column,) = (column for column in tables.COLUMNS if column.title == "questions of PAvPU")
+    assert column.value({"report": {"uncertainty": found}}) == len(rows)
 
 
 def states(run):

@@ -13,7 +13,12 @@ def record_of(nll, accuracy, pavpu, deviation=None, noisy=None):
             "accuracy": dict.fromkeys(("all", "yes/no", "number", "other"), value),
             "uncertainty": {
                 "dropout": {"pavpu": {"all": 0.1}},
-                "both": {"num_draws": 20, "significance": 0.05, "pavpu": {"all": certain, "number": certain}},
+                "both": {
+                    "num_draws": 20,
+                    "num_questions": 300,
+                    "significance": 0.05,
+                    "pavpu": {"all": certain, "number": certain},
+                },
             },
         }
 
@@ -48,12 +53,12 @@ def test_the_tables_of_deng(tmp_path):
 def test_the_tables_of_fan(tmp_path):
     models = ["soft", "soft:architecture=mcan", "wc"]
     found = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
-    table = found["Table 2 of Fan et al. 2020; 20 draws, p < 0.05"]
+    table = found["Table 2 of Fan et al. 2020; 20 draws on 300 questions, p < 0.05"]
     assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
     assert table[1]["accuracy original, all (%)"].startswith("60.00")
     assert table[1]["accuracy noisy, all (%)"].startswith("50.00")
     assert table[1]["PAvPU noisy, all (%)"].startswith("50.00")
-    uncertain = found["Table 7, uncertainty of Fan et al. 2020; 20 draws, p < 0.05"]
+    uncertain = found["Table 7, uncertainty of Fan et al. 2020; 20 draws on 300 questions, p < 0.05"]
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
     # What no model has is no column.
     assert "PAvPU original, other (%)" not in uncertain[0]
