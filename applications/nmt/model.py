@@ -55,17 +55,16 @@ class Emission:
     """
 
     def __init__(self, options, vocabulary_size):
-        self.query_projection = keras.layers.Dense(
-            options.network.units, kernel_initializer=_initializer(options), name="query_projection"
-        )
+        units = options.network.units
+        self.query_projection = keras.layers.Dense(units, name="query_projection", **_drawn(options, "kernel", "bias"))
         self.value_projection = keras.layers.Dense(
-            options.network.units, use_bias=False, kernel_initializer=_initializer(options), name="value_projection"
+            units, use_bias=False, name="value_projection", **_drawn(options, "kernel")
         )
         self.dropout = keras_vattn.Dropout(
             options.network.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
         )
         self.words = keras_vattn.TokenLogLikelihood(
-            vocabulary_size, ignore_class=PAD, kernel_initializer=_initializer(options), name="words"
+            vocabulary_size, ignore_class=PAD, name="words", **_drawn(options, "kernel", "bias")
         )
 
     def hidden(self, query, candidates):
@@ -117,7 +116,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         of_target = _recurrent_stack(
             options, "inference_target", target_dropout(target_embedding(target)), target_mask, 11
         )
-        bilinear = keras_vattn.Bilinear(kernel_initializer=_initializer(options), name="posterior_score")
+        bilinear = keras_vattn.Bilinear(name="posterior_score", **_drawn(options, "kernel"))
         posterior_logits = bilinear(of_target, of_source)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
@@ -128,10 +127,9 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         query="current",
         feeding=kind.feeding,
         dropout=options.network.dropout,
-        kernel_initializer=_initializer(options),
-        recurrent_initializer=_recurrent_initializer(options),
         seed=_seed(options, 3),
         name="decoder",
+        **_drawn(options, "kernel", "recurrent", "bias"),
     )
     in_decoder = posterior_logits if kind.alignment is not None else None
     decoded = decoder(
@@ -180,7 +178,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 def _attention(options, kind):
     """Return the decoder's attention: it scores, and its weights are the distribution of a model that has one."""
     score = keras_vattn.Additive(
-        options.network.attention_units, use_bias=False, kernel_initializer=_initializer(options), name="score"
+        options.network.attention_units, use_bias=False, name="score", **_drawn(options, "kernel")
     )
     if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
@@ -206,10 +204,8 @@ def _annealing(options, kind):
 
 
 def _embedding(options, vocabulary_size, name):
-    initializer = _initializer(options) if options.network.initial_range else "uniform"
-    return keras.layers.Embedding(
-        vocabulary_size, options.network.embedding_width, embeddings_initializer=initializer, name=name
-    )
+    width = options.network.embedding_width
+    return keras.layers.Embedding(vocabulary_size, width, name=name, **_drawn(options, "embeddings"))
 
 
 def _recurrent_stack(options, name, embedded, mask, index):
@@ -222,23 +218,20 @@ def _recurrent_stack(options, name, embedded, mask, index):
         recurrent = keras_vattn.LSTM(
             options.network.encoder_units,
             return_sequences=True,
-            kernel_initializer=_initializer(options),
-            recurrent_initializer=_recurrent_initializer(options),
+            # Keras puts 1 in the place of what is drawn for the forget gate.
+            unit_forget_bias=not options.network.initial_range,
             name=f"{name}_{number}",
+            **_drawn(options, "kernel", "recurrent", "bias"),
         )
         outputs = keras.layers.Bidirectional(recurrent, name=f"{name}_bidirectional_{number}")(outputs, mask=mask)
     return outputs
 
 
-def _initializer(options):
-    """Return U[-r, r], or Keras's default for r = 0; every one draws anew from the program's seed."""
-    if not options.network.initial_range:
-        return keras.initializers.GlorotUniform()
-    return keras.initializers.RandomUniform(-options.network.initial_range, options.network.initial_range)
-
-
-def _recurrent_initializer(options):
-    return _initializer(options) if options.network.initial_range else keras.initializers.Orthogonal()
+def _drawn(options, *names):
+    """Return the arguments `NAME_initializer` of a layer: U[-r, r], each with draws of its own, or none for r = 0, so
+    that the layer's own hold."""
+    limit = options.network.initial_range
+    return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}
 
 
 def _seed(options, index):

@@ -120,4 +120,12 @@ FAULTS = [
         (COMMON + "test_training.py",),
         "keras_file and nmt",
     ),
+    Fault(
+        "programs: the forget gates of the translation model's encoders are not drawn",
+        "applications/nmt/model.py",
+        "            unit_forget_bias=not options.network.initial_range,\n",
+        "",
+        ("tests/applications/nmt/test_model.py",),
+        "initial_range",
+    ),
 ]

@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
-from nmt_cases import SMALL, arrays, made, translator_of
+from application_cases import changed
+from nmt_cases import SMALL, VOCABULARY, arrays, made, translator_of
 
 import keras_vattn
 from applications.nmt.generation import Translator, WordModel
-from applications.nmt.options import MODELS
+from applications.nmt.model import build
+from applications.nmt.options import MODELS, Options
 
 INPUTS = arrays()
 DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
@@ -46,6 +48,34 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
     bayesian, deterministic = made("bam_weibull").models.parameters, counts["soft"]
     width, hidden = 2 * SMALL["encoder_units"], 5
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.0])
+def test_initial_range_draws_the_biases_too(limit):
+    """From U[-r, r], forget gates included, as the authors' code does; without it they are Keras's zeros, and ones."""
+    keras.utils.set_random_seed(3)
+    options = changed(Options(), model="variational_enum", **SMALL, num_layers=2, initial_range=limit)
+    biases = {
+        weight.path: weight.numpy()
+        for weight in build(options, VOCABULARY, VOCABULARY).training.trainable_weights
+        if weight.path.endswith("bias")
+    }
+    # Two layers of three encoders in two directions, two cells, and two of the emission.
+    assert len(biases) == 16
+    of_gates = [bias for path, bias in biases.items() if "cell" in path]
+    if not limit:
+        for bias in biases.values():
+            np.testing.assert_array_equal(bias[: len(bias) // 4], 0.0)
+        for bias in of_gates:
+            np.testing.assert_array_equal(bias.reshape(4, -1).T, np.tile([0.0, 1.0, 0.0, 0.0], (len(bias) // 4, 1)))
+        return
+    drawn = np.concatenate(list(biases.values()))
+    assert len(np.unique(drawn)) == len(drawn) and np.abs(drawn).max() <= limit
+    forget = np.concatenate([bias.reshape(4, -1)[1] for bias in of_gates])
+    for values in (drawn, forget):
+        # U[-r, r] has the mean 0 and the deviation r / sqrt(3); four standard errors.
+        error = limit / np.sqrt(3 * len(values))
+        assert abs(values.mean()) < 4 * error and abs(values.std() - limit / np.sqrt(3)) < 4 * error
 
 
 @every_model
