@@ -1,9 +1,9 @@
-"""Learning per step of the soft translation model, with the initial biases and the epsilon of other code.
+"""Learning per step of the soft translation model, by how its biases start.
 
-    PYTHONPATH=tests python -m benchmarks.nmt_learning SOURCE TARGET VALID_SOURCE VALID_TARGET [--seeds 3] [--steps 907]
+    PYTHONPATH=tests python -m benchmarks.nmt_learning SOURCE TARGET VALID_SOURCE VALID_TARGET [--seeds 3] [--epochs 1]
 
-The biases of PyTorch's LSTM are two a gate, all from U[-r, r]; ours is one, 0, and 1 at the forget gate. Writes the
-loss of every step to runs/benchmarks/learning/, and prints means over the seeds with paired intervals.
+The variants of a seed have the same batches, noise, kernels and draws of the biases. Writes the loss of every step and
+the perplexity on validation after every epoch to `--out`, and prints means over the seeds with paired intervals.
 """
 
 import argparse
@@ -22,103 +22,96 @@ from applications.common.application import Run
 from applications.nmt.application import APPLICATION
 from applications.nmt.options import PROGRAM
 
-FOLDER = pathlib.Path("runs/benchmarks/learning")
 SIZES = {**SMALL, "vocabulary_size": 6000, "learning_rate": 5e-4, "batch_size": 32}
+# Steps whose mean loss is shown.
+PARTS = ((400, 500), (600, 700), (700, 800))
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """How the biases of the LSTMs, or all, start, and how Adam updates them.
+    """How the biases start.
 
     Attributes:
-        lstm: Whether those of the LSTMs are drawn.
-        two: Whether each stands for a sum of two, which have one gradient, and so the same moments.
-        others: Whether all other biases are drawn.
-        epsilon: Of Adam.
+        drawn: Whether from U[-r, r], as all kernels do, or from 0.
+        forget: What is added in the forget gates of the LSTMs.
     """
 
-    lstm: bool = False
-    two: bool = False
-    others: bool = False
-    epsilon: float = 1e-7
+    drawn: bool
+    forget: float
 
 
 VARIANTS = {
-    "ours": Variant(),
-    "drawn biases": Variant(lstm=True),
-    "two drawn biases": Variant(lstm=True, two=True),
-    "epsilon 1e-8": Variant(epsilon=1e-8),
-    "all of PyTorch's": Variant(True, True, True, 1e-8),
+    "zeros-forget-1": Variant(drawn=False, forget=1.0),
+    "zeros": Variant(drawn=False, forget=0.0),
+    "drawn": Variant(drawn=True, forget=0.0),
+    "drawn-forget-1": Variant(drawn=True, forget=1.0),
 }
-
-
-class TwoBiases(keras_vattn.FusedAdam):
-    """Takes twice the step for some variables."""
-
-    doubled = ()
-
-    def update_step(self, gradient, variable, learning_rate):
-        factor = 2.0 if self._get_variable_index(variable) in self.doubled else 1.0
-        super().update_step(gradient, variable, factor * learning_rate)
 
 
 class LossOfSteps(keras.callbacks.Callback):
     """Keras logs the mean of an epoch so far."""
 
-    def on_train_begin(self, logs=None):
-        self.sums = [0.0]
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.total = 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.sums.append(logs["loss"] * (batch + 1))
+        total = logs["loss"] * (batch + 1)
+        self.losses.append(total - self.total)
+        self.total = total
 
 
-def train(variant, seed, options, codec, encoded, num_steps):
-    """Return the losses of the steps, and that of validation, in nats a token."""
+def train(variant, seed, options, codec, encoded, num_epochs):
+    """Return the losses of the steps in nats a token, and the perplexities on validation after the epochs."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     options = dataclasses.replace(options, run=dataclasses.replace(options.run, seed=seed))
     run = Run(None, options, encoded, codec, APPLICATION.build(options, codec))
-    model, generator, limit = run.models.training, np.random.default_rng(seed), options.network.initial_range
-    biases = [weight for weight in model.trainable_weights if weight.path.endswith("/bias")]
-    of_lstm = [weight for weight in biases if "/lstm_cell/" in weight.path or "/cell_" in weight.path]
-    for weight in biases:
-        if variant.lstm if any(weight is x for x in of_lstm) else variant.others:
-            draws = generator.uniform(
-                -limit, limit, (2 if variant.two and any(weight is x for x in of_lstm) else 1, *weight.shape)
-            )
-            weight.assign(draws.sum(axis=0))
-    optimizer = TwoBiases(options.fit.learning_rate, epsilon=variant.epsilon, global_clipnorm=options.fit.clip_norm)
-    optimizer.build(model.trainable_variables)
-    if variant.two:
-        optimizer.doubled = {optimizer._get_variable_index(weight) for weight in of_lstm}
-    model.compile(optimizer, **APPLICATION.compile(run))
-    batches = APPLICATION.batches(run, encoded["train"], first_epoch=0)
-    tokens = [np.sum(target.numpy() != 0) / len(target) for _, target in batches.take(num_steps)]
-    losses = LossOfSteps()
-    model.fit(batches, steps_per_epoch=num_steps, verbose=0, shuffle=False, callbacks=[losses])
-    valid = model.evaluate(APPLICATION.batches(run, encoded["valid"]), verbose=0, return_dict=True)["loss"]
-    valid /= np.mean([len(target) + 1 for target in encoded["valid"].targets])
-    return np.diff(losses.sums) / tokens, valid
+    model = run.models.training
+    for weight in model.trainable_weights:
+        if weight.path.endswith("/bias"):
+            bias = weight.numpy() * variant.drawn
+            if "cell" in weight.path:
+                bias.reshape(4, -1)[1] += variant.forget
+            weight.assign(bias)
+    model.compile(
+        keras_vattn.FusedAdam(options.fit.learning_rate, global_clipnorm=options.fit.clip_norm),
+        **APPLICATION.compile(run),
+    )
+    model.optimizer.build(model.trainable_variables)
+    num_steps, losses, tokens, perplexities = APPLICATION.num_batches(run, encoded["train"]), LossOfSteps(), [], []
+    valid_tokens = np.mean([len(target) + 1 for target in encoded["valid"].targets])
+    for epoch in range(num_epochs):
+        batches = APPLICATION.batches(run, encoded["train"], first_epoch=epoch)
+        tokens += [np.sum(target.numpy() != 0) / len(target) for _, target in batches.take(num_steps)]
+        model.fit(batches, steps_per_epoch=num_steps, verbose=0, shuffle=False, callbacks=[losses])
+        loss = model.evaluate(APPLICATION.batches(run, encoded["valid"]), verbose=0, return_dict=True)["loss"]
+        perplexities.append(float(np.exp(loss / valid_tokens)))
+        print(f"seed {seed}, {variant}: epoch {epoch + 1}, perplexity {perplexities[-1]:.2f}", flush=True)
+    return (np.array(losses.losses) / tokens).tolist(), perplexities
 
 
-def table(seeds):
-    """Print means over seeds of the losses, and the differences from ours with intervals of Student's t."""
+def table(folder, variants, seeds):
+    """Print means over seeds of the losses and of the logarithm of the perplexities, and the differences from the first
+    variant, with intervals of Student's t."""
     found = {}
-    for name in VARIANTS:
-        rows = [json.loads((FOLDER / f"{name}_{seed}.json").read_text()) for seed in range(seeds)]
-        found[name] = np.array([[*(np.mean(row["losses"][a:b]) for a, b in PARTS), row["valid"]] for row in rows])
-    print("nats a token, steps " + ", ".join(f"{a + 1}-{b}" for a, b in PARTS) + ", validation")
+    for name in variants:
+        rows = [json.loads((folder / f"{name}_{seed}.json").read_text()) for seed in range(seeds)]
+        found[name] = np.array(
+            [[*(np.mean(row["losses"][a:b]) for a, b in PARTS), *np.log(row["perplexities"])] for row in rows]
+        )
+    print("nats a token, steps " + ", ".join(f"{a + 1}-{b}" for a, b in PARTS) + ", validation after each epoch")
     half = scipy.stats.t.ppf(0.975, seeds - 1) / seeds**0.5
     for name, values in found.items():
         line = " ".join(f"{x:.3f}" for x in values.mean(axis=0))
-        if name != "ours":
-            differences = values - found["ours"]
+        if name != variants[0] and seeds > 1:
+            differences = values - found[variants[0]]
             pairs = zip(differences.mean(axis=0), half * differences.std(axis=0, ddof=1), strict=True)
-            line += "  less ours: " + " ".join(f"{x:+.3f} [{x - h:+.3f}, {x + h:+.3f}]" for x, h in pairs)
-        print(f"{name:18} {line}")
-
-
-PARTS = ((400, 500), (600, 700), (700, 800))
+            line += f"  less {variants[0]}: " + " ".join(f"{x:+.3f} [{x - h:+.3f}, {x + h:+.3f}]" for x, h in pairs)
+        print(f"{name:14} {line}")
 
 
 def main(arguments):
@@ -128,14 +121,14 @@ def main(arguments):
     parts = APPLICATION.read(options)
     codec = APPLICATION.codec(options, parts)
     encoded = {name: APPLICATION.encode(options, codec, parts[name], name == "train") for name in ("train", "valid")}
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     for seed in range(arguments.seeds):
-        for name, variant in VARIANTS.items():
-            path = FOLDER / f"{name}_{seed}.json"
+        for name in arguments.variants:
+            path = arguments.out / f"{name}_{seed}.json"
             if not path.exists():
-                losses, valid = train(variant, seed, options, codec, encoded, arguments.steps)
-                path.write_text(json.dumps({"losses": losses.tolist(), "valid": valid}))
-    table(arguments.seeds)
+                losses, perplexities = train(VARIANTS[name], seed, options, codec, encoded, arguments.epochs)
+                path.write_text(json.dumps({"losses": losses, "perplexities": perplexities}))
+    table(arguments.out, arguments.variants, arguments.seeds)
 
 
 if __name__ == "__main__":
@@ -143,5 +136,7 @@ if __name__ == "__main__":
     for name in ("train_source", "train_target", "valid_source", "valid_target"):
         parser.add_argument(name)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=907)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--out", type=pathlib.Path, default="runs/benchmarks/learning")
     main(parser.parse_args())
