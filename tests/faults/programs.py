@@ -128,4 +128,12 @@ FAULTS = [
         ("tests/applications/nmt/test_model.py",),
         "initial_range",
     ),
+    Fault(
+        "programs: a share may be nothing",
+        "applications/common/options.py",
+        "lambda x: 0 < x <= 1)",
+        "lambda x: 0 <= x <= 1)",
+        (COMMON + "test_options.py",),
+        "cannot_have and spotlight and decay",
+    ),
 ]

@@ -19,8 +19,36 @@ from applications.common.options import Bound, check, fields_of, group, read_val
 from applications.common.program import Program
 
 COMMANDS = [(case, command) for case in CASES.values() for command in case.program.commands]
-# What violates one bound or another.
-VALUES = {int: (-1, 0, 3, 2**22, 2**31), float: (-0.5, 0.0, 1.0, 2.5), str: ("missing", "folder/name")}
+# By the first of its words, what a bound lets pass and what it refuses: both sides of its ends. The files are those of
+# a folder with nothing but config.yaml.
+ENDS = {
+    int: {
+        "must be positive": ((1,), (0,)),
+        "must be at least 0 and less than 2**22": ((0, 2**22 - 1), (-1, 2**22)),
+        "must be at least 0": ((0,), (-1,)),
+        "must be an integer of 32 bits": ((-(2**31), 2**31 - 1), (-(2**31) - 1, 2**31)),
+        "must be 0, or 2 at least": ((0, 2), (-1, 1)),
+        "must be 1 to 5": ((1, 5), (0, 6)),
+        "must be more than the 4 special tokens": ((5,), (4,)),
+    },
+    float: {
+        "must be positive": ((1e-9,), (0.0,)),
+        "must be at least 0": ((0.0,), (-1e-9,)),
+        "must be in [0, 1)": ((0.0, 0.999), (-1e-9, 1.0)),
+        "must be between 0 and 1": ((1e-9, 0.999), (0.0, 1.0)),
+        "must be in (0, 1]": ((1e-9, 1.0), (0.0, 1.001)),
+    },
+    str: {
+        "no such file or folder": (("config.yaml", "."), ("missing",)),
+        "no such file": (("config.yaml",), ("missing", ".")),
+        "no such folder": ((".",), ("missing", "config.yaml")),
+        "must be the name of a file": (("name",), ("folder/name",)),
+        "must be the folder of a run": ((".",), ("missing",)),
+        "must be a folder of images": ((".",), ("missing", "config.yaml")),
+        "needs a preset of KerasHub": ((), (".",)),
+        "needs the files PREFIX.": ((), ("missing",)),
+    },
+}
 
 
 def each_option():
@@ -42,6 +70,11 @@ def parts(annotation):
         several = several or kind is tuple
         annotation = next(part for part in inner if part is not type(None))
     return annotation, bounds, optional, several
+
+
+def ends(kind, bound):
+    """Return what a bound is to let pass and what it is to refuse."""
+    return next(values for words, values in ENDS[kind].items() if bound.words.startswith(words))
 
 
 def default_of(program, command, folder):
@@ -66,8 +99,8 @@ def test_a_value_that_an_option_cannot_have(program, command, name, annotation, 
     if typing.get_origin(kind) is Literal:
         wrong.append("no-such-choice")
     for bound in bounds:
-        refused = [value for value in VALUES[kind] if not bound.holds(value)]
-        assert refused, "VALUES has none that this bound refuses"
+        passing, refused = ends(kind, bound)
+        assert all(bound.holds(value) for value in passing)
         wrong += refused
     if kind is float:
         wrong += [math.nan, math.inf, -math.inf]
