@@ -220,8 +220,8 @@ def _size(shape):
 def dropout_mask(shape, rate, seed):
     """Draw which entries dropout keeps.
 
-    It is the mask that `tf.nn.experimental.stateless_dropout`, and so Keras's dropout, has for the same seed in float32
-    where XLA is off.
+    It is the mask that `tf.nn.experimental.stateless_dropout`, and so Keras's dropout, has in float32 for the same seed
+    without negative numbers, where XLA is off.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -237,7 +237,8 @@ def dropout_mask(shape, rate, seed):
     >>> abs(float(keras.ops.mean(keras.ops.cast(kept, "float32"))) - 0.75) < 0.05
     True
     """
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+    # Of a negative number TensorFlow takes the sign along, XLA does not.
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
     size = _size(shape)
 
     def draw():

@@ -31,6 +31,13 @@ def test_the_draws_under_xla_are_those_outside():
         np.testing.assert_array_equal(compiled(X) == 0.0, reference(X, training=True) == 0.0)
 
 
+@pytest.mark.parametrize("seed", [(-5, 7), (5, -7), (-5, -7)])
+def test_the_mask_of_negative_numbers_is_the_same_under_xla(seed):
+    """A seed that another one was folded from has such numbers."""
+    draw = tf.function(lambda seed: random.dropout_mask((100,), 0.5, seed), jit_compile=True)
+    np.testing.assert_array_equal(draw(tf.constant(seed)), random.dropout_mask((100,), 0.5, tf.constant(seed)))
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**32 - 1])
 def test_the_draws_are_those_of_keras_for_seeds_at_the_ends(seed):
     """Whose first state is [seed, 0], and 0 modulo the largest int32 less one for some."""
