@@ -26,14 +26,12 @@ class Perplexity(keras.metrics.Metric):
     | "elbo" | evidence lower bound |
     | "iw" | importance-weighted bound |
 
-    The sums are float32 variables: past 2**24 = 16.7 million tokens in one evaluation the count stops growing.
-
     Args:
         kind: One of the kinds above. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
         ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
         name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`.
-        dtype: Dtype of the sums and the result. Defaults to float32 under every dtype policy.
+        dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
 
     Call arguments:
         y_true: Integer labels, (B, T).
@@ -60,8 +58,11 @@ class Perplexity(keras.metrics.Metric):
         self.kind = kind
         self.from_logits = from_logits
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
-        self.negative_log_likelihood = self.add_weight(initializer="zeros", name="negative_log_likelihood")
-        self.num_tokens = self.add_weight(initializer="zeros", name="num_tokens")
+        # In float32 a sum of ones stays at 2**24.
+        self.negative_log_likelihood, self.num_tokens = (
+            self.add_weight(initializer="zeros", name=name, dtype="float64")
+            for name in ("negative_log_likelihood", "num_tokens")
+        )
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
@@ -100,7 +101,7 @@ class Perplexity(keras.metrics.Metric):
 
     def result(self):
         mean = ops.divide_no_nan(self.negative_log_likelihood, self.num_tokens)
-        return ops.where(self.num_tokens > 0, ops.exp(mean), math.nan)
+        return ops.cast(ops.where(self.num_tokens > 0, ops.exp(mean), math.nan), self.dtype)
 
     def get_config(self):
         return {
@@ -111,8 +112,8 @@ class Perplexity(keras.metrics.Metric):
         }
 
     def _add(self, log_likelihood, counts):
-        self.negative_log_likelihood.assign_sub(ops.cast(ops.sum(log_likelihood), self.dtype))
-        self.num_tokens.assign_add(ops.cast(ops.sum(counts), self.dtype))
+        self.negative_log_likelihood.assign_sub(ops.cast(ops.sum(log_likelihood), "float64"))
+        self.num_tokens.assign_add(ops.cast(ops.sum(counts), "float64"))
 
 
 def predictive_log_likelihood(log_likelihoods):

@@ -1,3 +1,5 @@
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -115,6 +117,23 @@ def test_two_replicas_count_as_one(data, two_replicas):
     expected = np.exp((costs(labels, logits) * mask).sum() / mask.sum())
     assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
     assert float(tf.convert_to_tensor(metric.num_tokens.value)) == 2 * mask.sum()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_every_token_counts_however_many_there_are(two_replicas, jit_compile):
+    """A float32 sum of ones stays at 2**24: under XLA, and on two replicas without."""
+    with contextlib.nullcontext() if jit_compile else two_replicas.scope():
+        metric = Perplexity("elbo")
+    metric.num_tokens.assign(2.0**26)
+    metric.negative_log_likelihood.assign(2.0**26)
+    update = tf.function(lambda: metric.update_log_likelihood([-3.0], [1]), jit_compile=jit_compile)
+    for _ in range(4):
+        update() if jit_compile else two_replicas.run(update)
+    added = 4 if jit_compile else 8
+    sums = [float(tf.convert_to_tensor(x.value)) for x in (metric.num_tokens, metric.negative_log_likelihood)]
+    assert sums == [2**26 + added, 2**26 + 3 * added]
+    assert metric.result().dtype == "float32"
+    assert float(metric.result()) == pytest.approx(np.exp(sums[1] / sums[0]), rel=1e-6)
 
 
 def test_predictive_log_likelihood():
