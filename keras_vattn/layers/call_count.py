@@ -32,6 +32,6 @@ class CallCount(keras_private.KerasSaveable, tf.__internal__.tracking.AutoTracka
         store["0"] = self.variable.numpy()
 
     def load_own_variables(self, store):
-        # A deterministic layer's file, and one of the first version, have none.
+        # A deterministic layer's file has none.
         if "0" in store.keys():  # noqa: SIM118
             self.variable.assign(store["0"])

@@ -2,7 +2,6 @@ import inspect
 import threading
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -115,18 +114,6 @@ class StochasticLayer(keras.layers.Layer):
     def variables(self):
         return super().variables if self.call_count is None else [*super().variables, self.training_calls]
 
-    def load_own_variables(self, store):
-        values = {key: np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118
-        before = len(self._trainable_variables)
-        if len(values) == before + len(self._non_trainable_variables) + 1 and _is_count(values[str(before)]):
-            # Files of the first version have the count among the weights, before all others that are not trained. A
-            # deterministic layer goes on from the file of a stochastic one.
-            count = values.pop(str(before))
-            values = {str(index): values[key] for index, key in enumerate(sorted(values, key=int))}
-            if self.call_count is not None:
-                self.training_calls.assign(count)
-        super().load_own_variables(values)
-
     @property
     def metrics(self):
         hidden = [] if self._shows_divergence else [self.kl_tracker]
@@ -137,12 +124,6 @@ class StochasticLayer(keras.layers.Layer):
     def is_stochastic(self):
         """Whether the layer has a posterior to draw from; dropout is none."""
         return True
-
-    def rematerialized_call(self, layer_call, *args, **kwargs):
-        if not self.is_stochastic and self.kl_tracker is None:
-            return super().rematerialized_call(layer_call, *args, **kwargs)
-        # A call that is computed again for its gradient would draw other noise, and its KL would have no gradient.
-        return layer_call
 
     def require_built(self):
         """Raise ValueError if the layer has no weights yet."""
@@ -285,10 +266,6 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
-
-
-def _is_count(value):
-    return value.shape == () and value.dtype == np.int64
 
 
 class DivergenceMean(keras.metrics.Mean):

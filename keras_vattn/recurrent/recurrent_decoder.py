@@ -147,10 +147,6 @@ class RecurrentDecoder(keras.layers.Layer):
     def call(self, inputs, memory=None, initial_state=None, inputs_mask=None, memory_mask=None, training=None):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
-    def rematerialized_call(self, layer_call, *args, **kwargs):
-        # As in `StochasticLayer`, whose KLs and draws are inside.
-        return layer_call
-
     def compute_mask(self, inputs, previous_mask=None):
         return dict.fromkeys(self.gives, first_mask(previous_mask))
 

@@ -5,7 +5,7 @@ STOCHASTIC = "tests/layers/test_stochastic_alignments.py"
 LOG = "tests/layers/test_divergence_in_the_log.py"
 GRAPH = "tests/layers/test_graph_attention.py"
 FLOOR = "tests/alignments/test_divergence_floor.py"
-FILES = "tests/layers/test_older_files.py"
+FILES = "tests/layers/test_training_calls.py"
 ADD_DIVERGENCE = """\
         self.add_divergence(sum(divergences), valid, entries=entries, training=training, floor=floor)
 """
@@ -173,14 +173,6 @@ FAULTS = [
         "float64",
     ),
     Fault(
-        "count: a weight is taken for it in no file",
-        "layers/stochastic_layer.py",
-        "and _is_count(values[str(before)])",
-        "and False",
-        (FILES,),
-        "they_load or weights_alone",
-    ),
-    Fault(
         "count: not in the file",
         "layers/call_count.py",
         '        store["0"] = self.variable.numpy()\n',
@@ -195,14 +187,6 @@ FAULTS = [
         "return super().variables",
         (FILES,),
         "count_is_saved",
-    ),
-    Fault(
-        "a stochastic layer is rematerialized",
-        "layers/stochastic_layer.py",
-        "        return layer_call\n",
-        "        return super().rematerialized_call(layer_call, *args, **kwargs)\n",
-        ("tests/layers/test_stochastic_layer.py",),
-        "rematerialization",
     ),
     Fault(
         "a KL without a key",
