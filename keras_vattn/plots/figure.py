@@ -20,7 +20,7 @@ def require_matplotlib():
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError('Plots need matplotlib: pip install "keras_vattn[apps]"') from error
+        raise ImportError('Plots need matplotlib: pip install "keras_vattn[plots]"') from error
 
 
 def new_figure(width, height, **options):

@@ -144,5 +144,5 @@ def test_errors(changed, message):
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[apps\]"'):
+    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[plots\]"'):
         plots.image_attention(WHITE, [1.0, 0.0], HALVES)

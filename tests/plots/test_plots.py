@@ -179,7 +179,7 @@ def test_pyplot_is_left_alone(monkeypatch):
 )
 def test_a_missing_matplotlib_names_the_extra(monkeypatch, plot):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[apps\]"'):
+    with pytest.raises(ImportError, match=r'pip install "keras_vattn\[plots\]"'):
         plot()
 
 
