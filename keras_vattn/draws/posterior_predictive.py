@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import config, tree, utils
 
 from keras_vattn import random
+from keras_vattn.draws.kept_functions import kept_function
 from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.support.validation import positive_integer
 
@@ -39,6 +40,12 @@ def posterior_predictive(
     its class says `takes_seed_stacks = True`: that its draws come from `keras_vattn.random.uniform` and `normal`,
     with the batch on the first axis. The claim is one about the code of the class that makes it: a subclass that
     overrides more than how it is made, described and saved makes it again.
+
+    The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
+    the number of examples, starts at once. Weights and counts of training calls are read in every call. A new value of
+    a public attribute of a layer, of its alignment or of its context (`rate`, `alignment.k`, the dtype policy), another
+    layer and `compile` make it trace again. Whatever else the code of a layer reads, a private attribute, a global or
+    what is inside a list, is as it was when the model was traced, as in `predict`.
 
     Several threads may call it at once, with one model or with models that share layers: they trace one after the
     other. Meanwhile the model does in every other thread what it always does.
@@ -91,7 +98,8 @@ def posterior_predictive(
     for index, batch in enumerate(batches):
         if draw is None:
             stacked = noise.takes_stacks and _draws_together(batch, num_samples, max_rows) > 1
-            draw = _draw_function(model, noise, spec, stacked)
+            options = (bool(dropout), bool(posterior), stacked, repr(spec))
+            draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, stacked))  # noqa: B023
         together = _draws_together(batch, num_samples, max_rows) if stacked else 1
         numbers = [np.arange(num_samples, dtype="int32")[i : i + together] for i in range(0, num_samples, together)]
         draws = [draw(batch, seed, index, some) for some in numbers]

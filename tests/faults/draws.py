@@ -209,6 +209,14 @@ FAULTS = [
         "however_many and (overrides or mixed or draws-more)",
     ),
     Fault(
+        "predictive: what was traced stays, whatever changes",
+        "draws/kept_functions.py",
+        "if not _are_the_same(before, settings):",
+        "if function is None:",
+        ("tests/draws/test_kept_functions.py",),
+        "changed_attributes or replaced or context_of_draws",
+    ),
+    Fault(
         "predictive: the parts of a layer are not asked",
         "draws/seed_stacks.py",
         "claims(layer) and all(claims(part) for part in parts(layer))",
