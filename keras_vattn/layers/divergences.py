@@ -1,4 +1,4 @@
-from keras_vattn.draws.stochastic_layers import stochastic_layers
+from keras_vattn.layers.stochastic_layer import names_in_the_log
 
 
 def divergences(model, weighted=False):
@@ -15,7 +15,8 @@ def divergences(model, weighted=False):
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
         queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
-        Where layers share a name, those after the first have a number behind it (`"attention_kl_1"`).
+        Where layers share a name, those after the first have a number behind it (`"attention_kl_1"`), here and in the
+        log.
 
     Example:
 
@@ -26,12 +27,5 @@ def divergences(model, weighted=False):
     >>> [float(x) for x in keras_vattn.divergences(layer, weighted=True).values()]
     [0.0]
     """
-    found = {}
-    for layer in stochastic_layers(model):
-        divergence = layer.divergence_of_last_call(weighted) if hasattr(layer, "divergence_of_last_call") else None
-        if divergence is not None:
-            name = shared = layer.kl_tracker.name
-            while name in found:
-                name = f"{shared}_{sum(other.startswith(shared) for other in found)}"
-            found[name] = divergence
-    return found
+    found = {name: layer.divergence_of_last_call(weighted) for name, layer in names_in_the_log(model).items()}
+    return {name: divergence for name, divergence in found.items() if divergence is not None}

@@ -1,3 +1,4 @@
+import collections
 import inspect
 import threading
 
@@ -8,6 +9,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.annealing import final_value
 from keras_vattn.draws.marks import InnermostDraws
+from keras_vattn.draws.stochastic_layers import stochastic_layers
 from keras_vattn.layers.call_count import CallCount
 from keras_vattn.support import keras_private
 from keras_vattn.support.validation import integer, nonnegative_number, one_of
@@ -99,7 +101,7 @@ class StochasticLayer(keras.layers.Layer):
             name: What the log calls the layer, `None` for its own name.
         """
         name = f"{name or self.name}_{self.logged_as}"
-        self._shows_divergence = shown
+        self._shows_divergence, self._logged_name = shown, name
         self.kl_tracker = DivergenceMean(name=name)
         self.kl_above_floor_tracker = DivergenceMean(name=f"{name}_above_floor")
         self.call_count = CallCount(self)
@@ -211,6 +213,8 @@ class StochasticLayer(keras.layers.Layer):
         loss._is_logged = False
         self.add_loss(loss)
         self._shows_divergence = True
+        for name, layer in names_in_the_log(keras_private.called_model() or self).items():
+            layer.kl_tracker.name, layer.kl_above_floor_tracker.name = name, f"{name}_above_floor"
 
     def _get_own_losses(self):
         losses = self._losses_of_this_replica()
@@ -266,6 +270,17 @@ class StochasticLayer(keras.layers.Layer):
             "kl_reduction": self.kl_reduction,
             "seed": self.seed,
         }
+
+
+def names_in_the_log(model):
+    """Return the layers of a model that show a KL, by the name that each has in the model's log."""
+    found, counts = {}, collections.Counter()
+    for layer in stochastic_layers(model):
+        if getattr(layer, "_shows_divergence", False):
+            name = layer._logged_name
+            found[f"{name}_{counts[name]}" if counts[name] else name] = layer
+            counts[name] += 1
+    return found
 
 
 class DivergenceMean(keras.metrics.Mean):

@@ -63,6 +63,12 @@ def unlocked(layer):
             read(layer, "_lock_state")()
 
 
+def called_model():
+    """Return the model or layer whose call this thread is in, the outermost, `None` outside of any."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    return None if context is None else context.entry_layer
+
+
 def state():
     """Return what Keras knows of the call at hand in this thread: scopes, dtypes, the phase of training."""
     # The module's own: `clear_session` puts another one in its place.
@@ -105,6 +111,7 @@ __all__ = [
     "OVERRIDDEN",
     "Functional",
     "KerasSaveable",
+    "called_model",
     "flatten_layers",
     "in_state",
     "mask_of",

@@ -12,6 +12,14 @@ ADD_DIVERGENCE = """\
 
 FAULTS = [
     Fault(
+        "log: layers of one name write over each other",
+        "layers/stochastic_layer.py",
+        "names_in_the_log(keras_private.called_model() or self)",
+        "names_in_the_log(self)",
+        ("tests/layers/test_divergence_in_the_log.py",),
+        "of_one_name",
+    ),
+    Fault(
         "KL unmasked",
         "layers/stochastic_layer.py",
         "ops.sum(divergence if valid is None else ops.where(valid, divergence, ops.zeros_like(divergence)))",

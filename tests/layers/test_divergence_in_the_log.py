@@ -50,6 +50,31 @@ def test_a_layer_called_twice_logs_the_sum():
     assert logs[1]["z_kl"] == pytest.approx(logs[1]["loss"], rel=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}, {"jit_compile": True}])
+def test_layers_of_one_name_have_entries_of_their_own(options):
+    """In models inside the model: the entries are those of `divergences`, in its order, and their sum is the loss."""
+
+    def part(scale):
+        inputs = keras.Input((5,))
+        return keras.Model(inputs, keras_vattn.GaussianLatent(3, seed=1, name="z")(scale * inputs))
+
+    inputs, first, second = keras.Input((5,)), part(1.0), part(5.0)
+    model = keras.Model(inputs, first(inputs) + second(inputs))
+    model.compile(keras.optimizers.SGD(0.0), **NOTHING, **options)
+    history = model.fit(X, X[:, :3], batch_size=4, verbose=0).history
+    logs = model.evaluate(X, X[:, :3], batch_size=4, verbose=0, return_dict=True)
+    model(X)
+    expected = {name: float(x) for name, x in keras_vattn.divergences(model).items()}
+    assert list(expected) == ["z_kl", "z_kl_1"] and expected["z_kl"] < expected["z_kl_1"]
+    for log in (logs, {name: values[0] for name, values in history.items()}):
+        assert log == pytest.approx({**expected, "loss": sum(expected.values())}, rel=1e-5)
+    # A part by itself has the name alone, and the whole goes on as before.
+    second.compile(**NOTHING)
+    assert set(second.evaluate(X, X[:, :3], verbose=0, return_dict=True)) == {"z_kl", "loss"}
+    again = model.evaluate(X, X[:, :3], batch_size=4, verbose=0, return_dict=True)
+    assert again == pytest.approx(logs, rel=1e-5)
+
+
 def test_asking_twice_for_the_losses_logs_once():
     layer = keras_vattn.GaussianLatent(3)
     layer(X)
