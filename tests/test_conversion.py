@@ -116,7 +116,7 @@ def test_options_reach_every_attention():
     bayesian = to_bayesian(
         functional_model(),
         keras_vattn.LogNormal(0.3),
-        keras_vattn.ContextualPrior(3, beta=2.0),
+        keras_vattn.ContextualPrior(3, sigma=2.0),
         kl_weight=0.5,
         kl_annealing=annealing,
         kl_reduction="mean",
@@ -128,7 +128,7 @@ def test_options_reach_every_attention():
     assert [layer.seed for layer in found] == [5, 6, 7]
     for layer in found:
         assert isinstance(layer.alignment, keras_vattn.LogNormal) and layer.alignment.sigma == 0.3
-        assert layer.prior.hidden_units == 3 and layer.prior.beta == 2.0
+        assert layer.prior.hidden_units == 3 and layer.prior.sigma == 2.0
         assert (layer.kl_weight, layer.kl_reduction) == (0.5, "mean")
         assert layer.kl_annealing.get_config() == annealing.get_config()
     assert len({id(layer.prior) for layer in found}) == 3

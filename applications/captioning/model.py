@@ -215,7 +215,7 @@ def _alignment(given, kind):
     drawn = given.of_model(kind.published)
     return {
         "alignment": drawn.alignment(kind.alignment),
-        "prior": drawn.prior(),
+        "prior": drawn.prior(kind.alignment),
         "kl_weight": drawn.kl_weight,
         "kl_reduction": given.kl_reduction,
         "kl_annealing": drawn.annealing(),

@@ -35,13 +35,16 @@ class BayesianOptions:
             "gumbel_softmax": lambda: keras_vattn.GumbelSoftmax(tau),
         }[name]()
 
-    def prior(self):
-        """Return the contextual prior, with a name that does not depend on what the process made before."""
+    def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
+        """Return the prior, "contextual" or "fixed", of the "weibull" or "lognormal" alignment, with a name that does
+        not depend on what the process made before; what else a contextual one is made of is given by name."""
         import keras_vattn
 
-        return keras_vattn.ContextualPrior(
-            self.prior_hidden_units, beta=self.prior_beta, sigma=self.prior_sigma, name="prior"
-        )
+        is_weibull = alignment == "weibull"
+        own = {"beta": self.prior_beta} if is_weibull else {"sigma": self.prior_sigma}
+        if kind == "contextual":
+            return keras_vattn.ContextualPrior(self.prior_hidden_units, **own, **contextual, name="prior")
+        return keras_vattn.FixedPrior(**own, **({"alpha": alpha} if is_weibull else {}), name="prior")
 
     def annealing(self):
         """Return the annealing of the KL, or `None`."""

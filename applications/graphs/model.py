@@ -74,7 +74,7 @@ def attention(options, index, units, num_heads, **kwargs):
     kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": options.run.seed + index}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     # The initializers' seeds are drawn here: the prior's come before them, in another stream.
-    prior = prior_of(model.prior, values, given, published, num_heads)
+    prior = prior_of(model, values, given, published, num_heads)
     keras.utils.set_random_seed(_seed(options, index))
     if model.distribution is None:
         return keras_vattn.GraphAttention(**kwargs)
@@ -103,22 +103,15 @@ def _published(options):
     return PUBLISHED[options.alignment.published].get(options.model, {})
 
 
-def prior_of(name, values, given, published, num_heads):
-    """Return the prior of that name."""
-    if name == "contextual":
-        return keras_vattn.ContextualPrior(
-            values.prior_hidden_units,
-            beta=values.prior_beta,
-            sigma=values.prior_sigma,
-            num_heads=num_heads if given.per_head_prior else None,
-            # That of He in each head: Keras takes an axis of heads for part of what comes in.
-            kernel_initializer=keras.initializers.VarianceScaling(2.0 * (num_heads if given.per_head_prior else 1)),
-            name="prior",
-        )
-    if name == "fixed":
-        alpha = given.prior_alpha or published.get("prior_alpha", 1.0)
-        return keras_vattn.FixedPrior(alpha, values.prior_beta, sigma=values.prior_sigma, name="prior")
-    return None
+def prior_of(model, values, given, published, num_heads):
+    """Return the prior of a model, or `None`."""
+    if model.prior is None:
+        return None
+    heads = num_heads if given.per_head_prior else None
+    # That of He in each head: Keras takes an axis of heads for part of what comes in.
+    initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
+    alpha = given.prior_alpha or published.get("prior_alpha", 1.0)
+    return values.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
 
 
 def regularize(layer, options):

@@ -186,7 +186,7 @@ def _attention(options, kind):
     return keras_vattn.Attention(
         score,
         drawn.alignment(drawn.relaxed if kind.alignment == "relaxed" else kind.alignment, drawn.tau),
-        prior=drawn.prior() if kind.is_bayesian else None,
+        prior=drawn.prior(kind.alignment) if kind.is_bayesian else None,
         warm_start=drawn.warm_start if kind.needs_posterior else 0,
         kl_weight=drawn.kl_weight,
         kl_annealing=_annealing(options, kind),

@@ -248,11 +248,8 @@ def _alignment(options):
     }
     if model.prior is None:
         return found
-    if model.prior == "contextual":
-        prior = drawn.prior()
-    else:
-        alpha = model.published.get("prior_alpha", 1.0) if given.prior_alpha is None else given.prior_alpha
-        prior = keras_vattn.FixedPrior(alpha=alpha, beta=drawn.prior_beta, sigma=drawn.prior_sigma)
+    alpha = model.published.get("prior_alpha", 1.0) if given.prior_alpha is None else given.prior_alpha
+    prior = drawn.prior(model.distribution, model.prior, alpha)
     return {**found, "prior": prior, "kl_annealing": drawn.annealing()}
 
 

@@ -56,6 +56,12 @@ class Alignment:
         """Return the weights of perturbed logits, on the simplex over the valid keys."""
         return keys.softmax(perturbed)
 
+    def prior_arguments(self, prior):
+        """Return which of a prior's arguments `alpha`, `beta`, `mean`, `sigma` and `scale` are read by
+        `prior_parameters`: another one, unless it is at its default, is an error where the two meet. `None`, for an
+        alignment that does not say, lets any pass."""
+        return None
+
     def prior_parameters(self, prior, log_psi):
         """Return the parameters of p from a `Prior` and its log Psi, of the entries or what broadcasts to them, or
         `None` for a fixed prior.

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.alignments._masked_dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.priors import FixedPrior
 from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number
 
@@ -63,6 +64,10 @@ class Dirichlet(Alignment):
         concentration = ops.exp(log_concentration)
         uniform = ops.clip(noise["uniform"], random.SMALLEST, random.LARGEST)
         return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(uniform) / concentration
+
+    def prior_arguments(self, prior):
+        reads_beta = prior.scale == "rate" and not isinstance(prior, FixedPrior)
+        return ("alpha", "scale", *(("beta",) if reads_beta else ()))
 
     def prior_parameters(self, prior, log_psi):
         if log_psi is None:

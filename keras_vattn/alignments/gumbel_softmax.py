@@ -63,6 +63,9 @@ class GumbelSoftmax(Alignment):
             return weights
         return weights + ops.stop_gradient(keys.one_hot(perturbed) - weights)
 
+    def prior_arguments(self, prior):
+        return ()
+
     def prior_parameters(self, prior, log_psi):
         return {"log_psi": log_psi}
 

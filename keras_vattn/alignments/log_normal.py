@@ -55,6 +55,9 @@ class LogNormal(Alignment):
     def perturb(self, logits, noise, keys):
         return logits if noise is None else logits + self.sigma * noise
 
+    def prior_arguments(self, prior):
+        return ("mean", "sigma", "scale")
+
     def prior_parameters(self, prior, log_psi):
         if log_psi is None:
             return {"mean": prior.mean, "sigma": prior.sigma}

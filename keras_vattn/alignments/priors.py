@@ -52,7 +52,8 @@ class FixedPrior(Prior):
     """Prior that is the same for every key, query and example (Fan et al. 2020, section 3.3: "fixed").
 
     Gamma(alpha, beta) for `Weibull`, LogNormal(mean, sigma^2) for `LogNormal`, a symmetric Dirichlet(alpha) for
-    `Dirichlet`, the uniform categorical for `GumbelSoftmax`. It is never normalised over the keys.
+    `Dirichlet`, the uniform categorical for `GumbelSoftmax`. It is never normalised over the keys. An argument that the
+    alignment has no use for stays at its default: another value is an error where the two meet.
 
     Args:
         alpha: Concentration of the Gamma or Dirichlet, positive. Defaults to 1.0.
@@ -107,7 +108,8 @@ class ContextualPrior(Prior):
     comparable with a likelihood in nats, while Psi still stays close to uniform and draws the weights there. The KL of
     a Weibull to a Gamma never reaches 0 (its floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs
     under different beta do not compare; the log shows the KL above the floor too. The entropies of
-    `keras_vattn.Attention.alignment_statistics` show where q and Psi are.
+    `keras_vattn.Attention.alignment_statistics` show where q and Psi are. An alignment that has no use for `beta`,
+    `sigma` or `scale` refuses another value than the default.
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.

@@ -13,6 +13,8 @@ from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
 LARGEST = 65504.0
+# What a prior may have that an alignment reads.
+PRIOR_ARGUMENTS = ("alpha", "beta", "mean", "sigma", "scale")
 # Draws behind the KL at inference of a family without a closed form.
 EVALUATION_DRAWS = 16
 # Logits that `statistics` holds draws of at a time.
@@ -56,8 +58,8 @@ class VariationalAlignment:
         dtype: Dtype policy of a prior that is made here. Defaults to `None`.
 
     Raises:
-        ValueError: For unknown names, a prior or a warm start that has no meaning, and a prior for another number of
-            heads.
+        ValueError: For unknown names, a prior or a warm start that has no meaning, an argument of a prior that the
+            alignment does not read, and a prior for another number of heads.
     """
 
     def __init__(self, alignment, prior=None, warm_start=0, num_heads=None, per_head_prior=False, dtype=None):
@@ -73,6 +75,8 @@ class VariationalAlignment:
         if self.prior is not None and type(self.alignment).prior_parameters is Alignment.prior_parameters:
             # It would say so at the first call that computes something, which a functional model has later.
             self.alignment.prior_parameters(self.prior, None)
+        if self.prior is not None:
+            _refuse_unread(self.alignment, self.prior)
         networks = None if self.prior is None else self.prior.num_heads
         if networks is not None and num_heads is None:
             raise ValueError(
@@ -260,6 +264,23 @@ def as_finite_float32(logits):
 
 def _names_contextual(prior):
     return prior == "contextual" or (inspect.isclass(prior) and issubclass(prior, ContextualPrior))
+
+
+def _refuse_unread(alignment, prior):
+    """Raise ValueError for an argument of a prior that would change nothing under this alignment."""
+    read = alignment.prior_arguments(prior)
+    if read is None:
+        return
+    arguments = inspect.signature(type(prior)).parameters
+    taken = [name for name in PRIOR_ARGUMENTS if name in arguments]
+    unread = [name for name in taken if name not in read and getattr(prior, name) != arguments[name].default]
+    if unread:
+        of_use = ", ".join(name for name in taken if name in read) or "nothing"
+        raise ValueError(
+            f"An argument of a {type(prior).__name__} that {type(alignment).__name__} does not read changes nothing: "
+            f"leave it at its default. What it reads: {of_use}. Received: "
+            f"{', '.join(f'{name}={getattr(prior, name)!r}' for name in unread)}"
+        )
 
 
 def _entropy(weights, keys):

@@ -74,6 +74,9 @@ class Weibull(Alignment):
     def perturb(self, logits, noise, keys):
         return logits if noise is None else logits + log_exponential(noise) / self.k
 
+    def prior_arguments(self, prior):
+        return ("alpha", "beta", "scale")
+
     def prior_parameters(self, prior, log_psi):
         log_beta = math.log(prior.beta)
         if log_psi is None:

@@ -19,8 +19,8 @@ class BayesianAttention(Attention):
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         prior: `"contextual"`, `"fixed"`, `None` or a `Prior`. Defaults to `"contextual"`.
-        k: Shape of the Weibull. Defaults to 10.0.
-        sigma: Standard deviation of log S of the lognormal. Defaults to 0.5.
+        k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
+        sigma: Standard deviation of log S of the lognormal; likewise with `"weibull"`. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
@@ -40,7 +40,7 @@ class BayesianAttention(Attention):
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`.
 
     Raises:
-        ValueError: As `keras_vattn.Attention` and the alignments.
+        ValueError: As `keras_vattn.Attention` and the alignments, and for the parameter of the other distribution.
 
     Example:
 
@@ -70,6 +70,12 @@ class BayesianAttention(Attention):
     ):
         refuse("BayesianAttention", kwargs, self.decided)
         one_of("distribution", distribution, DISTRIBUTIONS)
+        unread, value, default = ("sigma", sigma, 0.5) if distribution == "weibull" else ("k", k, 10.0)
+        if value != default:
+            raise ValueError(
+                f'distribution="{distribution}" does not read `{unread}`: leave it at its default. '
+                f"Received: {unread}={value!r}"
+            )
         weibull = Weibull(k, parameterization, kl_estimator)
         log_normal = LogNormal(sigma, parameterization, kl_estimator)
         super().__init__(

@@ -7,7 +7,17 @@ import tensorflow as tf
 from drawn_family import DrawnLogNormal
 
 import keras_vattn
-from keras_vattn import Attention, Dirichlet, LogNormal, MultiHeadAttention
+from keras_vattn import (
+    Attention,
+    BayesianAttention,
+    ContextualPrior,
+    Dirichlet,
+    FixedPrior,
+    GumbelSoftmax,
+    LogNormal,
+    MultiHeadAttention,
+    Weibull,
+)
 
 GENERATOR = np.random.default_rng(0)
 QUERY = GENERATOR.normal(size=(3, 2, 4)).astype("float32")
@@ -143,3 +153,36 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
         assert np.isfinite(layer.losses[0])
         again = Attention.from_config(layer.get_config())
         assert type(again.prior) is Last
+
+
+@pytest.mark.parametrize(
+    ("alignment", "prior", "unread"),
+    [
+        (Weibull, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "mean=0.5, sigma=9.0"),
+        (Weibull, ContextualPrior(beta=3.0, sigma=9.0, scale="paper"), "sigma=9.0"),
+        (LogNormal, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "alpha=2.0, beta=3.0"),
+        (LogNormal, ContextualPrior(beta=3.0, sigma=9.0, scale="paper"), "beta=3.0"),
+        (Dirichlet, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "beta=3.0, mean=0.5, sigma=9.0"),
+        (Dirichlet, ContextualPrior(beta=3.0, sigma=9.0), "sigma=9.0"),
+        (Dirichlet, ContextualPrior(beta=3.0, scale="paper"), "beta=3.0"),
+        (GumbelSoftmax, FixedPrior(2.0), "alpha=2.0"),
+        (GumbelSoftmax, ContextualPrior(beta=3.0, scale="paper"), "beta=3.0, scale='paper'"),
+    ],
+)
+def test_an_argument_that_the_alignment_does_not_read_is_refused(alignment, prior, unread):
+    """The one that is left at its default is not, and the layer is made again from its config."""
+    for layer in (Attention, lambda **options: MultiHeadAttention(2, 4, **options)):
+        with pytest.raises(ValueError, match=rf"{alignment.__name__} does not read .*Received: {unread}$"):
+            layer(alignment=alignment(), prior=prior)
+    config = prior.get_config()
+    config = {name: value for name, value in config.items() if name not in unread}
+    layer = Attention(alignment=alignment(), prior=type(prior).from_config(config))
+    assert Attention.from_config(layer.get_config()).prior.get_config() == layer.prior.get_config()
+
+
+@pytest.mark.parametrize(("distribution", "unread"), [("weibull", {"sigma": 9.0}), ("lognormal", {"k": 9.0})])
+def test_the_parameter_of_the_other_distribution_is_refused(distribution, unread):
+    with pytest.raises(ValueError, match=rf"\"{distribution}\" does not read .*Received: {next(iter(unread))}=9.0"):
+        BayesianAttention(distribution, **unread)
+    layer = BayesianAttention(distribution, **{"weibull": {"k": 9.0}, "lognormal": {"sigma": 9.0}}[distribution])
+    assert BayesianAttention.from_config(layer.get_config()).get_config() == layer.get_config()

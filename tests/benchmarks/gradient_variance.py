@@ -163,7 +163,8 @@ def divergences(seeds, num_draws):
             initial = None
             for estimator in ("analytic", "sampled"):
                 keras.utils.set_random_seed(seed)
-                options = {"distribution": distribution, "k": 2.0, "kl_estimator": estimator}
+                options = {"distribution": distribution, "kl_estimator": estimator}
+                options |= {"k": 2.0} if distribution == "weibull" else {}
                 layers = [keras_vattn.BayesianAttention(**options, seed=seed + index) for index in range(2)]
                 layers[1](layers[0](query, value), value)
                 if initial is None:

@@ -56,6 +56,14 @@ FAULTS = [
         "temperature_of_the_next_draw",
     ),
     Fault(
+        "prior: an argument that nothing reads is let pass",
+        "alignments/variational_alignment.py",
+        "            _refuse_unread(self.alignment, self.prior)\n",
+        "            pass\n",
+        (VARIATIONAL,),
+        "does_not_read",
+    ),
+    Fault(
         "floor: one alpha for a row of any length",
         "alignments/weibull.py",
         'log_total + p["log_beta"] - ops.log(count)',

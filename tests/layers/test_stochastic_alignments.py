@@ -256,15 +256,17 @@ def test_ten_thousand_random_cases_are_finite():
     """Shapes, masks, logits up to 1e4, policies, one key and rows without a valid key; an example is a case."""
     generator, cases = np.random.default_rng(1), 0
     alignments = [*STOCHASTIC, Weibull(1.0, "raw"), LogLaplace()]
-    priors = [None, "fixed", ContextualPrior(beta=10.0, sigma=0.1), "posterior"]
+    priors, strong = [None, "fixed", "contextual", "posterior"], {"beta": 10.0, "sigma": 0.1}
     for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
         for alignment in alignments:
             for prior in priors:
                 # float16 ends at 65504, which the gradient of a KL over such distances passes.
                 largest = 0.0 if policy == "mixed_float16" else 4.0
                 batch, steps, keys = 144, generator.integers(1, 4), generator.integers(1, 9)
-                given = prior if isinstance(prior, (str, type(None))) else prior.from_config(prior.get_config())
-                layer = Attention(alignment=alignment, prior=None if prior == "posterior" else given, dtype=policy)
+                read = keras_vattn.alignments.get(alignment).prior_arguments(ContextualPrior())
+                given = ContextualPrior(**{x: strong[x] for x in strong if read is None or x in read}, dtype=policy)
+                given = {"posterior": None, "contextual": given}.get(prior, prior)
+                layer = Attention(alignment=alignment, prior=given, dtype=policy)
                 scale = 10.0 ** generator.uniform(-2, largest, size=(batch, 1, 1))
                 query = tf.constant(generator.normal(size=(batch, steps, 1)) * scale, tf.float32)
                 value = tf.constant(np.clip(generator.normal(size=(batch, keys, 1)), -1, 1), tf.float32)
