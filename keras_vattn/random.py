@@ -5,6 +5,8 @@ with TensorFlow 2.21 `stateless_uniform(alg="philox")` and `stateless_normal(alg
 than outside it, and the bits are the same in both. The conversion never yields 0 or 1, so a logarithm of the draw, or
 of one minus the draw, is finite.
 
+Bits are uint32 because most of TensorFlow's GPU kernels keep int32 tensors in host memory.
+
 A *stack* of seeds, (K, 2), draws each K-th part of the first axis from a seed of its own, as K calls would: that is how
 `keras_vattn.posterior_predictive` puts several draws into one call of a model.
 """
@@ -22,6 +24,9 @@ from keras_vattn.support.special import derivative, polynomial
 _PHILOX = tf.random.Algorithm.PHILOX.value
 # The upper words of the counters of draws (either branch of a condition) and of seeds.
 _DRAWN, _ALSO_DRAWN, _FOLDED = range(3)
+
+# The key of (-2**31, -2**31), which `dropout_mask` takes for a condition that never holds.
+_NO_SEED = 0x8000000080000000
 
 # The ends of `uniform`.
 SMALLEST, LARGEST = 2.0**-24, 1.0 - 2.0**-24
@@ -118,9 +123,14 @@ def _is_stack(seed):
 def _philox(shape, seed, counter, dtype):
     """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a seed (2,) from a counter of two 64-bit words on."""
     # TensorFlow's own functions of a seed scramble it first, by some forty operations in every graph: Philox needs not.
-    key = tf.bitcast(tf.reshape(seed, (1, 2)), tf.uint64)
+    key = tf.reshape(_key(seed), (1,))
     counter = tf.convert_to_tensor(counter, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
+
+
+def _key(seed):
+    """Return a seed (2,) as one uint64 ()."""
+    return tf.bitcast(seed, tf.uint64)
 
 
 def as_seed(seed):
@@ -171,34 +181,39 @@ def uniform(shape, seed):
     >>> bool(keras.ops.all((draw > 0) & (draw < 1)))
     True
     """
-    bits = _bits(shape, seed)
-    high_bits = tf.bitwise.right_shift(tf.bitcast(bits, tf.uint32), tf.constant(9, tf.uint32))
+    seed = tf.cast(seed, tf.int32)
+    if _is_stack(seed):
+        return _of_each_seed(uniform, shape, seed)
+
+    high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
     return (tf.cast(high_bits, tf.float32) + 0.5) * 2.0**-23
 
 
 def _bits(shape, seed):
-    seed = tf.cast(seed, tf.int32)
-    if _is_stack(seed):
-        return _of_each_seed(_bits, shape, seed)
-
     size = _size(shape)
     num_pairs = (size + 1) // 2
 
     def draw(word):
-        # int64 hold the bits of two int32, and XLA makes them on a CPU in half the time.
-        return tf.bitcast(_philox((num_pairs,), seed, (0, word), tf.int64), tf.int32)
+        # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
+        return tf.bitcast(_philox((num_pairs,), seed, (0, word), tf.int64), tf.uint32)
 
-    bits = _undecided(tf.reduce_all(seed == 0), lambda: draw(_ALSO_DRAWN), lambda: draw(_DRAWN))
+    bits = _undecided(draw, tf.equal(_key(seed), 0), _ALSO_DRAWN, _DRAWN)
     return _entries(bits, size, shape)
 
 
-def _undecided(condition, draw, draw_otherwise):
-    """Return bits that XLA draws once.
+def _undecided(draw, condition, word, otherwise):
+    """Return draw(word) where the condition holds, draw(otherwise) elsewhere: bits that XLA on a CPU draws once.
 
     It would fuse the generator into everything that uses the bits, and run it once for each of them (1.26 instead of
     1.11 of a softmax attention). It does not fuse across a condition that it cannot decide; both branches draw.
+
+    In a process that sees a GPU there is one draw and no condition, which the host could not decide before the GPU has
+    finished what came before. The bits are the same. That goes for whatever such a process calls or traces, as a
+    function does not know where it will run; whether the condition would pay under XLA on a GPU was not measured.
     """
-    return tf.cond(condition, draw, draw_otherwise)
+    if tf.config.list_physical_devices("GPU"):
+        return draw(tf.where(condition, tf.constant(word, tf.uint64), tf.constant(otherwise, tf.uint64)))
+    return tf.cond(condition, lambda: draw(word), lambda: draw(otherwise))
 
 
 def _entries(bits, size, shape):
@@ -209,8 +224,7 @@ def _entries(bits, size, shape):
 
 def _of_each_seed(draw, shape, seeds):
     part = (shape[0] // tf.shape(seeds)[0], *shape[1:])
-    dtype = tf.int32 if draw is _bits else tf.float32
-    return tf.reshape(tf.map_fn(lambda seed: draw(part, seed), seeds, fn_output_signature=dtype), shape)
+    return tf.reshape(tf.map_fn(lambda seed: draw(part, seed), seeds, fn_output_signature=tf.float32), shape)
 
 
 def _size(shape):
@@ -241,14 +255,16 @@ def dropout_mask(shape, rate, seed):
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
     size = _size(shape)
 
-    def draw():
-        options = {"shape": ((size + 1) // 2,), "key": key, "counter": counter, "alg": _PHILOX, "dtype": tf.int64}
-        return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(**options), tf.int32)
+    def draw(word):
+        options = {"shape": ((size + 1) // 2,), "key": key, "alg": _PHILOX, "dtype": tf.int64}
+        bits = tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options)
+        return tf.bitcast(bits, tf.uint32)
 
-    bits = _undecided(tf.reduce_all(seed == tf.int32.min), lambda: tf.bitwise.invert(draw()), draw)
+    bits = _undecided(draw, tf.equal(_key(seed), _NO_SEED), 1, 0)
     # Their uniforms are multiples of 2^-23, compared with the rate in float32.
     threshold = math.ceil(float(np.float32(rate)) * 2**23)
-    return _entries(tf.bitwise.bitwise_and(bits, 2**23 - 1), size, shape) >= threshold
+    low_bits = tf.bitwise.bitwise_and(bits, tf.constant(2**23 - 1, tf.uint32))
+    return _entries(low_bits, size, shape) >= tf.constant(threshold, tf.uint32)
 
 
 def normal(shape, seed):
@@ -274,14 +290,19 @@ def normal(shape, seed):
     size = _size(shape)
     words = _bits((2, (size + 1) // 2), seed)
     # An odd word is not 0; its sign and its size are independent.
-    signed = tf.cast(tf.bitwise.bitwise_or(words[0], 1), tf.float32) * 2.0**-31
+    signed = _signed(tf.bitwise.bitwise_or(words[0], tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
     # The half circle is enough, as the radius has a sign. XLA takes ten times as long for `tf.sin` and `tf.cos`.
-    v = tf.cast(words[1], tf.float32) * 2.0**-31
+    v = _signed(words[1])
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
     pair = tf.stack([radius * (1.0 - 2.0 * square), radius * (2.0 * sine * tf.sqrt(1.0 - square))])
     return tf.reshape(tf.reshape(pair, (-1,))[:size], shape)
+
+
+def _signed(word):
+    """Return a word as a number in [-1, 1]."""
+    return tf.cast(tf.bitcast(word, tf.int32), tf.float32) * 2.0**-31
 
 
 def gumbel(shape, seed):

@@ -200,7 +200,7 @@ def test_seeds_in_a_row_give_unrelated_seeds_and_draws():
 def test_no_bits_are_those_of_a_folded_seed(seed):
     """A seed may draw and give seeds: its draws are other blocks of Philox than those."""
     bits = set(random._bits((1_000,), seed).numpy().tolist())
-    assert not bits & {int(x) for number in range(100) for x in random.fold_in(seed, number)}
+    assert not bits & {int(x) for number in range(100) for x in tf.bitcast(random.fold_in(seed, number), tf.uint32)}
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,21 @@ def test_a_stack_of_seeds_draws_what_each_seed_draws(draw, in_graph):
     drawn = function(stack) if in_graph else draw((6, 2, 5), stack)
     np.testing.assert_array_equal(drawn, np.concatenate([draw((2, 2, 5), seed) for seed in stack]))
     np.testing.assert_array_equal(random.fold_in(stack, 7), [random.fold_in(seed, 7) for seed in stack])
+
+
+@pytest.mark.parametrize("seed", [SEED, tf.zeros(2, tf.int32)])
+def test_where_there_is_a_gpu_the_same_is_drawn_without_a_condition(seed, monkeypatch):
+    """The host would decide it, and wait for the GPU at every draw."""
+
+    def draw(seed):
+        return random.uniform((5,), seed), random.dropout_mask((7,), 0.5, seed)
+
+    expected = draw(seed)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"])
+    function = tf.function(draw).get_concrete_function(tf.TensorSpec((2,), tf.int32))
+    assert not {"If", "StatelessIf"} & {op.type for op in function.graph.get_operations()}
+    for drawn, same in zip(function(seed), expected, strict=True):
+        np.testing.assert_array_equal(drawn, same)
 
 
 def test_draw_seed_advances():

@@ -1,6 +1,7 @@
 from faults.fault import Fault
 
 BATTERY = "tests/battery"
+GPU_KERNELS = "tests/test_gpu_kernels.py"
 PREDICTIVE = "tests/draws"
 LOOP = ("tests/support/test_loop_gradients.py",)
 STEPS = ("tests/support/test_steps_of_a_loop.py",)
@@ -73,8 +74,8 @@ FAULTS = [
     Fault(
         "normals: one word for radius and angle",
         "random.py",
-        "    v = tf.cast(words[1], tf.float32) * 2.0**-31\n",
-        "    v = tf.cast(words[0], tf.float32) * 2.0**-31\n",
+        "    v = _signed(words[1])\n",
+        "    v = _signed(words[0])\n",
         ("tests/test_random.py",),
         "distributions or pair",
     ),
@@ -109,6 +110,22 @@ FAULTS = [
         "    return _philox((2,), seed, (0, _FOLDED), tf.int32)\n",
         ("tests/test_random.py",),
         "fold_in",
+    ),
+    Fault(
+        "random: bits as int32, which a GPU has in host memory",
+        "random.py",
+        "    bits = tf.reshape(bits, (-1,))\n",
+        "    bits = tf.bitcast(tf.reshape(tf.bitcast(bits, tf.int32), (-1,)), tf.uint32)\n",
+        (GPU_KERNELS,),
+        "bilinear-gaussian-mean-dropout and mixed",
+    ),
+    Fault(
+        "random: a draw is decided on the host of a GPU",
+        "random.py",
+        'if tf.config.list_physical_devices("GPU"):',
+        "if False:",
+        ("tests/test_random.py",),
+        "without_a_condition",
     ),
     Fault(
         "loop: an eager step has the state of the first",
