@@ -3,6 +3,9 @@
 The logits of one chunk of rows exist at a time. The first chunk keeps its probabilities for the backward pass, so that
 a call of one chunk repeats no matrix product; those of the others are computed again there. Rows without an upstream
 gradient (a baseline, a masked word, a masked key) are left out of the backward pass, as far as whole chunks go.
+
+Most of TensorFlow's GPU kernels keep int32 tensors in host memory, and none scatters half precision: indices of rows
+and words are int64, gradients are scattered in float32.
 """
 
 import dataclasses
@@ -26,7 +29,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: int32 (R,), inside the vocabulary; or float32 (N, V), the weight of every word, where N divides R and
+        targets: int64 (R,), inside the vocabulary; or float32 (N, V), the weight of every word, where N divides R and
             row r has the weights r mod N.
         chunk_size: Largest number of rows whose logits exist at a time.
         counted: Boolean (R,) or `None` for all. The others have value and gradient 0.
@@ -61,19 +64,21 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
         chosen = tf.pad(first_chosen[None], [[0, num_chunks - 1], [0, 0]])
         (chosen,) = _loop(num_chunks > 1, lambda chunk, _: chunk * size < num_wanted, body, 1, chosen)
-        place = tf.argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
+        place = _argsort(tf.reshape(chunks, (-1,))[:num_rows])  # of each row, in the order of the chunks
         log_likelihood = tf.where(wanted, tf.gather(tf.reshape(chosen, (-1,)), place), 0.0)
 
         def backward(upstream):
             upstream = tf.where(wanted, upstream, 0.0)
             first = tf.gather(upstream, chunks[0])
-            totals = tuple(tf.zeros_like(x) for x in (inputs, kernel, bias))
+            totals = tuple(tf.zeros_like(x, tf.float32) for x in (inputs, kernel, bias))
             with tf.name_scope("gradient/words"):
                 in_backward = output.transposed()
                 for part, probabilities in zip(parts, first_probabilities, strict=True):
                     add = in_backward.add_part if num_parts > 1 else in_backward.add_rows
                     totals = add(totals, chunks[0][part], probabilities, first[part])
-                return in_backward.add_others(totals, tf.where(place < size, 0.0, upstream), num_chunks, size)
+                others = tf.where(place < tf.cast(size, tf.int64), 0.0, upstream)
+                by_inputs, by_kernel, by_bias = in_backward.add_others(totals, others, num_chunks, size)
+                return tf.cast(by_inputs, inputs.dtype), by_kernel, by_bias
 
         return log_likelihood, backward
 
@@ -82,7 +87,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
 @dataclasses.dataclass(frozen=True)
 class _Words:
-    """Targets of which each is one word: labels int32 (R,)."""
+    """Targets of which each is one word: labels int64 (R,)."""
 
     labels: tf.Tensor
 
@@ -100,8 +105,8 @@ class _Words:
 
     def by_logits(self, probabilities, rows):
         """Return the gradient of the log-likelihoods by the logits, (r, V), negative, in the dtype of the p."""
-        places = tf.stack([tf.range(tf.shape(rows)[0]), tf.gather(self.labels, rows)], axis=1)
-        return tf.tensor_scatter_nd_sub(probabilities, places, tf.ones_like(rows, probabilities.dtype))
+        labels = tf.gather(self.labels, rows)
+        return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +117,7 @@ class _Votes:
 
     def of_rows(self, rows):
         """Return the weights of rows (r,), (r, V), and their sums, (r,)."""
-        weights = tf.gather(self.weights, rows % tf.shape(self.weights)[0])
+        weights = tf.gather(self.weights, rows % tf.shape(self.weights, tf.int64)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
     def log_likelihood(self, logits, probabilities, rows):
@@ -177,7 +182,7 @@ class _Output:
         weighted = tf.concat([upstream * tf.gather(self.inputs, rows), upstream], axis=1)
         by_weights = tf.cast(tf.matmul(weighted, by_logits, transpose_a=True), tf.float32)
         return (
-            tf.tensor_scatter_nd_add(by_inputs, rows[:, None], by_rows),
+            tf.tensor_scatter_nd_add(by_inputs, rows[:, None], tf.cast(by_rows, tf.float32)),
             by_kernel + by_weights[:-1],
             by_bias + by_weights[-1],
         )
@@ -211,9 +216,15 @@ def _largest(logits, probabilities):
 def _wanted_first(wanted, num_chunks, size):
     """Return the indices of all rows, the wanted ones first, filled up with row 0 to chunks (n, size), and the number
     of wanted ones."""
-    order = tf.argsort(tf.where(wanted, 0, 1), stable=True)
-    order = tf.pad(order, [[0, num_chunks * size - tf.shape(order)[0]]])
-    return tf.reshape(order, tf.stack([num_chunks, size])), tf.reduce_sum(tf.cast(wanted, tf.int32))
+    order = _argsort(tf.cast(~wanted, tf.int64))
+    order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
+    num_wanted = tf.reduce_sum(tf.cast(wanted, tf.int64))
+    return tf.reshape(order, tf.stack([num_chunks, size])), tf.cast(num_wanted, tf.int32)
+
+
+def _argsort(values):
+    """Return the indices, int64, that sort int64 values, equal ones in their order."""
+    return tf.cast(tf.argsort(values, stable=True), tf.int64)
 
 
 def _loop(enter, condition, body, start, *variables):

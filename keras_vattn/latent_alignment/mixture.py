@@ -53,15 +53,17 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
                 rows = tf.reshape(inputs_of[chunk], (-1, width))
                 return (
                     chunk + 1,
-                    tf.tensor_scatter_nd_update(by_inputs, [[chunk]], by_rows[None]),
+                    tf.tensor_scatter_nd_update(by_inputs, [[chunk]], tf.cast(by_rows, tf.float32)[None]),
                     by_kernel + tf.cast(tf.matmul(rows, narrow, transpose_a=True), tf.float32),
                     by_bias + tf.reduce_sum(by_logits, axis=0),
                     tf.tensor_scatter_nd_update(by_log_weights, [[chunk]], by_weight[None]),
                 )
 
-            start = tuple(tf.zeros_like(x) for x in (inputs_of, kernel, bias, log_weights_of))
-            found = _loop_over(num_chunks, add_chunk, *start)
-            return _together(found[0], num_rows), found[1], found[2], _together(found[3], num_rows)
+            # TensorFlow has no GPU kernel that updates a tensor of half precision.
+            start = tuple(tf.zeros_like(x, tf.float32) for x in (inputs_of, kernel, bias, log_weights_of))
+            by_inputs, by_kernel, by_bias, by_log_weights = _loop_over(num_chunks, add_chunk, *start)
+            by_inputs = tf.cast(_together(by_inputs, num_rows), inputs.dtype)
+            return by_inputs, by_kernel, by_bias, _together(by_log_weights, num_rows)
 
         return _together(values, num_rows), backward
 

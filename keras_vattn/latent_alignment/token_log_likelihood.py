@@ -128,7 +128,7 @@ class TokenLogLikelihood(keras.layers.Layer):
         counted = None if inputs_mask is None else ops.cast(inputs_mask, "bool")
         if targets is not None:
             weighs_words = len(targets.shape) == len(inputs.shape) - 1
-            targets = ops.cast(targets, "float32" if weighs_words else "int32")
+            targets = ops.cast(targets, "float32" if weighs_words else "int64")
             if self.ignore_class is not None:
                 counted = both(counted, ops.not_equal(targets, self.ignore_class))
         visible = None if counted is None else counted[..., None]
