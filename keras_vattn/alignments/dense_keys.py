@@ -68,7 +68,8 @@ class DenseKeys(Keys):
 
     def one_hot(self, x):
         x = self.mask_out(x)
-        return self.zero_masked(ops.one_hot(ops.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))
+        # Keras's argmax first looks at the sign of every entry, which a GPU does in host memory.
+        return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))
 
     def ranked(self, x):
         x = self.mask_out(x)

@@ -70,8 +70,9 @@ class SegmentKeys(Keys):
     def one_hot(self, x):
         x = self.mask_out(x)
         is_largest = ops.equal(x, self.spread(self.max(x)))
-        position = ops.broadcast_to(ops.arange(ops.shape(x)[-1], dtype="int32"), ops.shape(x))
-        first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, ops.shape(x)[-1]))
+        # The minimum of a segment has no GPU kernel for int64, and int32 would be compared in host memory.
+        position = ops.arange(ops.shape(x)[-1], dtype="float64")
+        first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, math.inf))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
     def ranked(self, x):
@@ -97,7 +98,7 @@ class SegmentKeys(Keys):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
             # All lists behind one another, a third faster than all of them side by side.
-            first = ops.arange(lists, dtype="int32")[:, None] * self.num_rows
+            first = ops.arange(lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, lists * self.num_rows)
         return ops.reshape(reduced, (*leading, self.num_rows))
@@ -114,4 +115,5 @@ def _ids(name, ids):
         raise ValueError(
             f"`{name}` must be integers of shape (E,). Received: {name} of shape {tuple(ids.shape)}, {ids.dtype.name}"
         )
-    return ops.cast(ids, "int32")
+    # Most of TensorFlow's GPU kernels keep int32 in host memory.
+    return ops.cast(ids, "int64")

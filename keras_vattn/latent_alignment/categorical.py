@@ -40,22 +40,23 @@ def categorical_divergence(log_posterior, log_prior):
 
 
 def draw(log_probability, num_samples, seed):
-    """Return independent draws, int32 (B, T, num_samples), of the categorical distributions (B, T, S) (Gumbel-max)."""
+    """Return independent draws, int64 (B, T, num_samples), of the categorical distributions (B, T, S) (Gumbel-max)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
     noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
-    return ops.argmax(log_probability[:, :, None] + noise, axis=-1)
+    # Keras's argmax first looks at the sign of every entry, which a GPU does in host memory.
+    return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 
 def at(x, index):
-    """Return the entries (B, T, K) of x (B, T, S) at int32 indices (B, T, K)."""
+    """Return the entries (B, T, K) of x (B, T, S) at int64 indices (B, T, K)."""
     return tf.gather(x, index, batch_dims=2)
 
 
 def most_probable(log_probability, top_k):
-    """Return the indices (B, T, K) of the `top_k` largest entries of (B, T, S), of all where S is smaller."""
+    """Return the indices, int64 (B, T, K), of the `top_k` largest entries of (B, T, S), of all where S is smaller."""
     num_keys = ops.shape(log_probability)[-1]
     count = min(top_k, num_keys) if isinstance(num_keys, int) else tf.minimum(top_k, num_keys)
-    return tf.math.top_k(log_probability, count).indices
+    return tf.cast(tf.math.top_k(log_probability, count).indices, tf.int64)
 
 
 def renormalised(log_probability):

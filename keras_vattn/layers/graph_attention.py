@@ -191,17 +191,17 @@ class GraphAttention(AlignedLayer):
 
     def keys_of(self, nodes, edges, nodes_mask=None, edges_mask=None):
         """Return the `SegmentKeys` of a call, self-loops behind the edges."""
-        count, valid = ops.shape(nodes)[0], None
+        count, valid, edges = ops.shape(nodes)[0], None, ops.cast(edges, "int64")
         if edges_mask is not None:
             valid = ops.cast(edges_mask, "bool")
             # The ends of padding may be anything.
             edges = ops.where(valid[:, None], edges, ops.zeros_like(edges))
-        source, target = ops.cast(edges[:, 0], "int32"), ops.cast(edges[:, 1], "int32")
+        source, target = edges[:, 0], edges[:, 1]
         if nodes_mask is not None:
             present = ops.cast(nodes_mask, "bool")
             valid = both(valid, ops.take(present, source) & ops.take(present, target))
         if self.self_loops:
-            loops = ops.arange(count, dtype="int32")
+            loops = ops.arange(count, dtype="int64")
             of_loops = ops.ones_like(loops, "bool") if nodes_mask is None else present
             valid = ops.concatenate([both(valid, source != target), of_loops])
             source, target = (ops.concatenate([ends, loops]) for ends in (source, target))

@@ -52,9 +52,10 @@ class WordDropout(keras.layers.Layer):
             return inputs
         noise = random.uniform(ops.shape(inputs), random.draw_seed(self.seed_generator))
         replaced = noise < self.rate
+        words = ops.cast(inputs, "int64")  # a GPU compares int32 in host memory
         for protected_id in self.protected_ids:
-            replaced = ops.logical_and(replaced, ops.not_equal(inputs, protected_id))
-        return ops.where(replaced, ops.full_like(inputs, self.replacement_id), inputs)
+            replaced = ops.logical_and(replaced, ops.not_equal(words, protected_id))
+        return ops.cast(ops.where(replaced, ops.full_like(words, self.replacement_id), words), inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

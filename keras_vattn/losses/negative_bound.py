@@ -64,7 +64,7 @@ class NegativeBound(SequenceLoss):
             if is_float and len(labels.shape) > len(bound.shape) and labels.shape[-1] != 1:
                 refuse_ignore_class("y_true", labels, self.ignore_class)
             check_shape("y_true", labels, tuple(bound.shape), meaning)
-            valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int32"), self.ignore_class))
+            valid = ops.logical_and(valid, ops.not_equal(ops.cast(labels, "int64"), self.ignore_class))
         return ops.where(valid, bound, 0.0), valid
 
     def get_config(self):

@@ -160,7 +160,7 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     if has_weights:
         log_likelihood = _of_weights(targets, y_pred, valid, from_logits, label_smoothing)
         return ops.where(valid, log_likelihood, 0.0), valid
-    labels = ops.cast(targets, "int32")
+    labels = ops.cast(targets, "int64")
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
     # A label at a step that does not count may lie outside the vocabulary.
