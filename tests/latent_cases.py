@@ -82,7 +82,7 @@ def model(objective, **options):
         "memory": keras.Input((None, WIDTH), name="memory"),
         "memory_mask": keras.Input((None,), dtype="bool", name="memory_mask"),
         "posterior_logits": keras.Input((None, None), name="posterior_logits"),
-        "targets": keras.Input((None,), dtype="int32", name="targets"),
+        "targets": keras.Input((None,), dtype="int64", name="targets"),
     }
     return keras.Model(inputs, run(layers(objective, **options), inputs)[0])
 

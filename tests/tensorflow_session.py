@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items):
     if tf.config.list_physical_devices("GPU"):
         return
     for item in items:
-        if "gpu" in item.keywords:
+        if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU and KERAS_VATTN_TEST_GPU=1"))
 
 

@@ -1,0 +1,47 @@
+"""That a GPU runs every training step whole: no operation without a kernel, no large tensor in host memory."""
+
+import pytest
+import tensorflow as tf
+from gpu_kernels import operations
+from training_steps import BATCH, RUNS, traced
+
+ONE_OF_EACH_PATH = (
+    "attention-bilinear-gaussian-mean-dropout",
+    "dirichlet-fixed",
+    "gumbel-straight-through-annealed",
+    "word-dropout",
+    "decoder-gru-additive-mean-previous-expected-stack",
+    "decoder-max-out-lstm-one-hot-previous-sampled",
+    "multi-head-weibull-per-head-gate-dropout",
+    "graph-gumbel-straight-through",
+    "categorical-elbo-two-draws",
+    "token-log-likelihood-chunks-ignore-class",
+    "token-log-likelihood-mixture",
+    "latent-log-likelihood-moving-average",
+    "words",
+)
+
+
+def tier(name, policy):
+    return () if name in ONE_OF_EACH_PATH and policy != "float32" else pytest.mark.slow
+
+
+@pytest.mark.parametrize(("name", "policy"), [pytest.param(*run, marks=tier(*run)) for run in RUNS])
+def test_a_training_step_stays_on_the_gpu(name, policy):
+    assert [x for x in operations(traced(name, policy), BATCH) if x.leaves] == []
+
+
+def test_what_leaves_the_gpu_is_seen_in_a_condition_of_a_loop():
+    @tf.function
+    def function(x):
+        def body(i, x):
+            half = tf.tensor_scatter_nd_add(tf.cast(x, tf.float16), [[0]], tf.ones((1,), tf.float16))
+            whole = tf.cast(half, tf.int32)
+            return i + 1, tf.cond(tf.reduce_any(x > 0), lambda: tf.cast(whole + 1, tf.float32), lambda: x)
+
+        return tf.while_loop(lambda i, x: i < 3, body, (0, x))
+
+    found = {(x.type, x.leaves) for x in operations(function.get_concrete_function(tf.ones((BATCH,))), BATCH)}
+    assert ("TensorScatterAdd", "no kernel") in found
+    assert ("AddV2", "host memory") in found
+    assert ("AddV2", "") in found  # the count of the loop
