@@ -68,18 +68,14 @@ def read(path, given, skip_invalid=None):
 def _cut(place, sentences, share, seed):
     """Return what is left and what is held out of sentences, which are from that place; equal ones stay together, in
     whatever case."""
-    folds = [folded(text) for text in sentences.texts]
-    groups = list(dict.fromkeys(folds))
+    groups = list(dict.fromkeys(map(folded, sentences.texts)))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
         raise InputError(f"{place}: too few sentences to hold some out, {len(groups)} different ones")
     order = np.random.default_rng(seed).permutation(len(groups))
     held = {groups[index] for index in order[:count]}
-    rest, chosen = (
-        [text for text, fold in zip(sentences.texts, folds, strict=True) if (fold in held) == is_held]
-        for is_held in (False, True)
-    )
-    return Sentences(rest, sentences.skipped), Sentences(chosen)
+    rest = [text for text in sentences.texts if folded(text) not in held]
+    return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if folded(text) in held])
 
 
 @dataclasses.dataclass

@@ -190,7 +190,7 @@ FAULTS = [
     Fault(
         "vrae: a sentence of which one copy is held out",
         "applications/vrae/data.py",
-        "rest = [text for text in sentences.texts if text not in held]",
+        "rest = [text for text in sentences.texts if folded(text) not in held]",
         "rest = list(sentences.texts)",
         DATA,
         "equal_sentences",
