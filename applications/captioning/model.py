@@ -87,7 +87,10 @@ class Emission:
             self.hidden_projection = keras.layers.Dense(units, name="hidden_projection")
             self.region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
         self.dropout = keras_vattn.Dropout(
-            options.network.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 4), name="emission_dropout"
+            options.network.dropout,
+            noise_shape=(None, None, 1, None),
+            seed=options.run.layer_seed(4),
+            name="emission_dropout",
         )
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
@@ -191,7 +194,7 @@ def _decoder(options, kind):
         attention = keras_vattn.DeterministicAttention(score, name="attention")
     else:
         attention = keras_vattn.Attention(
-            score, seed=_seed(options, 3), name="attention", **_alignment(options.alignment, kind)
+            score, seed=options.run.layer_seed(3), name="attention", **_alignment(options.alignment, kind)
         )
     decoder = SelfCriticalDecoder if _is_self_critical(options) else keras_vattn.AttentionDecoder
     return decoder(
@@ -223,8 +226,4 @@ def _alignment(given, kind):
 
 
 def _dropout(options, index, name):
-    return keras_vattn.Dropout(options.network.dropout, seed=_seed(options, index), name=name)
-
-
-def _seed(options, index):
-    return options.run.seed * 256 + index
+    return keras_vattn.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)

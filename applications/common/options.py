@@ -66,6 +66,11 @@ class RunOptions:
     export: bool = True
     """Write the SavedModel at the end."""
 
+    def layer_seed(self, index):
+        """Return the seed of a layer that draws, index in 0 ... 255: the same in all models of a run's seed, so that
+        pairs share their noise, and in no run of another seed."""
+        return 256 * self.seed + index
+
     def check(self):
         if self.resume and self.overwrite:
             raise InputError("--overwrite: a run is resumed or begun anew; leave out one of --resume and --overwrite.")

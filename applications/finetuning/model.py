@@ -42,7 +42,7 @@ def build(options, config, labels):
         # Nothing reads it.
         backbone.get_layer("pooled_dense").trainable = False
     hidden = hidden["sequence_output" if kind == "span" else "pooled_output"]
-    seed = options.run.seed
+    seed = options.run.layer_seed(0)
     hidden = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")(hidden)
     units = {"classes": len(labels or ()), "score": 1, "span": 2}[kind]
     # Seeds of its own: models of one seed have the same head, whatever the priors draw.
@@ -63,7 +63,7 @@ def bayesian(options, backbone):
         return backbone
     alignment = keras_vattn.Weibull(given.weibull_k)
     if options.model == "no_kl":
-        return keras_vattn.to_bayesian(backbone, alignment, None, seed=options.run.seed)
+        return keras_vattn.to_bayesian(backbone, alignment, None, seed=options.run.layer_seed(1))
     initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
     if given.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=given.prior_stddev)
@@ -79,7 +79,7 @@ def bayesian(options, backbone):
         per_head_prior=given.per_head_prior,
         kl_weight=given.kl_weight / num_layers,
         kl_reduction=given.kl_reduction,
-        seed=options.run.seed,
+        seed=options.run.layer_seed(1),
     )
 
 

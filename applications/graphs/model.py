@@ -42,7 +42,7 @@ def build(options, width, num_classes):
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
     # Built here, so that each begins with the seed that `attention` has set.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
-        keras.utils.set_random_seed(_seed(options, index))
+        keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
         regularize(layer, options)
 
@@ -71,11 +71,12 @@ def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
     network, given, model, published = options.network, options.alignment, MODELS[options.model], _published(options)
     values = given.of_model(published)
-    kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": options.run.seed + index}
+    kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": options.run.layer_seed(index)}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
-    # The initializers' seeds are drawn here: the prior's come before them, in another stream.
+    # The initializers' seeds are drawn here, the prior's before them, in another stream: models of one seed have the
+    # same initial weights.
     prior = prior_of(model, values, given, published, num_heads)
-    keras.utils.set_random_seed(_seed(options, index))
+    keras.utils.set_random_seed(options.run.layer_seed(index))
     if model.distribution is None:
         return keras_vattn.GraphAttention(**kwargs)
     kl_weight = values.kl_weight
@@ -119,8 +120,3 @@ def regularize(layer, options):
     for weight in layer.trainable_weights:
         if options.network.l2 and (options.network.l2_of == "all" or "bias" not in weight.name):
             weight.regularizer = keras.regularizers.L2(options.network.l2 / 2.0)
-
-
-def _seed(options, index):
-    """Models of one seed have the same initial weights, whatever the prior draws beside them."""
-    return 2 * options.run.seed + index

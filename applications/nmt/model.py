@@ -61,7 +61,10 @@ class Emission:
             units, use_bias=False, name="value_projection", **_drawn(options, "kernel")
         )
         self.dropout = keras_vattn.Dropout(
-            options.network.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 5), name="emission_dropout"
+            options.network.dropout,
+            noise_shape=(None, None, 1, None),
+            seed=options.run.layer_seed(5),
+            name="emission_dropout",
         )
         self.words = keras_vattn.TokenLogLikelihood(
             vocabulary_size, ignore_class=PAD, name="words", **_drawn(options, "kernel", "bias")
@@ -98,7 +101,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     source_dropout, target_dropout = (
-        keras_vattn.Dropout(options.network.dropout, seed=_seed(options, index), name=name)
+        keras_vattn.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
@@ -127,7 +130,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         query="current",
         feeding=kind.feeding,
         dropout=options.network.dropout,
-        seed=_seed(options, 3),
+        seed=options.run.layer_seed(3),
         name="decoder",
         **_drawn(options, "kernel", "recurrent", "bias"),
     )
@@ -153,7 +156,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         latent = keras_vattn.CategoricalAttention(
             objective=objective,
             kl_annealing=_annealing(options, kind),
-            seed=_seed(options, 4),
+            seed=options.run.layer_seed(4),
             name="latent",
         )
         found = latent(
@@ -190,7 +193,7 @@ def _attention(options, kind):
         warm_start=drawn.warm_start if kind.needs_posterior else 0,
         kl_weight=drawn.kl_weight,
         kl_annealing=_annealing(options, kind),
-        seed=_seed(options, 4),
+        seed=options.run.layer_seed(4),
         name="attention",
     )
 
@@ -213,7 +216,7 @@ def _recurrent_stack(options, name, embedded, mask, index):
     outputs = embedded
     for number in range(options.network.num_layers):
         if number:
-            seed = _seed(options, 32 * number + index)
+            seed = options.run.layer_seed(32 * number + index)
             outputs = keras_vattn.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
         recurrent = keras_vattn.LSTM(
             options.network.encoder_units,
@@ -232,7 +235,3 @@ def _drawn(options, *names):
     that the layer's own hold."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}
-
-
-def _seed(options, index):
-    return options.run.seed * 256 + index

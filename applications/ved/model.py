@@ -67,7 +67,11 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     words = keras_vattn.WordDropout(
-        options.network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
+        options.network.word_dropout,
+        UNKNOWN,
+        protected_ids=(PAD, START),
+        seed=options.run.layer_seed(1),
+        name="word_dropout",
     )(target_input)
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     encoded = encoder(source)
@@ -93,9 +97,9 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 def _encode(options, parts, source, vocabulary_size):
     embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
     if options.network.encoder_dropout:
-        embedded = keras_vattn.Dropout(options.network.encoder_dropout, seed=_seed(options, 2), name="encoder_dropout")(
-            embedded
-        )
+        embedded = keras_vattn.Dropout(
+            options.network.encoder_dropout, seed=options.run.layer_seed(2), name="encoder_dropout"
+        )(embedded)
     recurrent = keras_vattn.LSTM(
         options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
     )
@@ -109,7 +113,7 @@ def _encode(options, parts, source, vocabulary_size):
             options.network.latent_units,
             free_bits=options.variational.free_bits,
             kl_annealing=_annealing(options),
-            seed=_seed(options, 3),
+            seed=options.run.layer_seed(3),
             name="latent",
         )(hidden)
     if parts.initial_state:
@@ -145,7 +149,7 @@ def _attention(options, parts):
         prior=parts.prior,
         kl_weight=options.variational.gamma_a,
         kl_annealing=_annealing(options),
-        seed=_seed(options, 4),
+        seed=options.run.layer_seed(4),
         name="attention",
     )
 
@@ -178,7 +182,3 @@ def _output(options, attention, vocabulary_size):
         return out(joined)
 
     return logits
-
-
-def _seed(options, index):
-    return options.run.seed * 16 + index

@@ -88,7 +88,7 @@ def _updown(options, inputs, mask, embedding, num_answers):
     values = keras.layers.Dense(units, use_bias=False, name="region_projection")(regions)
     of_question = keras.layers.Dense(units, name="question_projection")(query)
     dropout = keras_vattn.Dropout(
-        options.dropout, noise_shape=(None, None, 1, None), seed=_seed(options, 1), name="answer_dropout"
+        options.dropout, noise_shape=(None, None, 1, None), seed=options.run.layer_seed(1), name="answer_dropout"
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
 
@@ -96,7 +96,7 @@ def _updown(options, inputs, mask, embedding, num_answers):
         return dropout(ops.relu(of_question[:, :, None] + latent["candidates"]))
 
     def attend(objective, name, **more):
-        layer = keras_vattn.CategoricalAttention(objective=objective, seed=_seed(options, 2), name=name, **more)
+        layer = keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(2), name=name, **more)
         return lambda **posterior: layer(query, values, value_mask=mask, logits=logits, **posterior)
 
     def predict(objective, name):
@@ -232,7 +232,7 @@ class _Unit:
 
     def _seed(self):
         self.count += 1
-        return _seed(self.options, self.count)
+        return self.options.run.layer_seed(self.count)
 
 
 def _alignment(options):
@@ -251,7 +251,3 @@ def _alignment(options):
     alpha = model.published.get("prior_alpha", 1.0) if given.prior_alpha is None else given.prior_alpha
     prior = drawn.prior(model.distribution, model.prior, alpha)
     return {**found, "prior": prior, "kl_annealing": drawn.annealing()}
-
-
-def _seed(options, index):
-    return options.run.seed * 256 + index

@@ -115,9 +115,13 @@ def build(options, vocabulary_size):
             name="words_embedded",
         ),
         keras_vattn.WordDropout(
-            network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=_seed(options, 1), name="word_dropout"
+            network.word_dropout,
+            UNKNOWN,
+            protected_ids=(PAD, START),
+            seed=options.run.layer_seed(1),
+            name="word_dropout",
         ),
-        keras_vattn.Dropout(network.input_dropout, seed=_seed(options, 2), name="input_dropout"),
+        keras_vattn.Dropout(network.input_dropout, seed=options.run.layer_seed(2), name="input_dropout"),
         encoder,
         latent,
         _decoder(options, kind),
@@ -157,7 +161,7 @@ def _decoder(options, kind):
             floor=given.context_floor,
             weight=given.auxiliary_weight if kind.auxiliary else 0.0,
             annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
-            seed=_seed(options, 5),
+            seed=options.run.layer_seed(5),
             name="context",
         ),
         name="decoder",
@@ -174,11 +178,7 @@ def _latent(options, name, index, annealing, hold, start, steps, **values):
     return keras_vattn.GaussianLatent(
         options.network.latent_units,
         kl_annealing=schedule,
-        seed=_seed(options, index),
+        seed=options.run.layer_seed(index),
         name=name,
         **values,
     )
-
-
-def _seed(options, index):
-    return options.run.seed * 16 + index

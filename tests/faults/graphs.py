@@ -67,7 +67,7 @@ FAULTS = [
     Fault(
         "graphs: what a prior draws shifts the initial weights",
         "applications/graphs/model.py",
-        "        keras.utils.set_random_seed(_seed(options, index))\n        layer.build(",
+        "        keras.utils.set_random_seed(options.run.layer_seed(index))\n        layer.build(",
         "        layer.build(",
         MODEL,
         "same_initial_weights",

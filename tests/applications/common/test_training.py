@@ -5,9 +5,9 @@ import numpy as np
 import yaml
 from run_files import files_of, read_arrays, read_history, read_json
 
-from applications.common.options import values_of
+from applications.common.options import values_of, with_values
 from applications.common.runs import RunFolder
-from applications.common.training import load_run
+from applications.common.training import load_run, set_up
 
 FILES = {
     "config.yaml",
@@ -66,6 +66,19 @@ def test_the_options_of_a_run(case, trained):
 def plain(options):
     """What YAML makes of options: lists of tuples."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+
+
+def test_seeds_share_no_noise(case, trained):
+    """Nor do the layers of a model: every seed generator begins elsewhere."""
+    folder, application, states = RunFolder.load(trained), case.program.application(), []
+    options = case.program.options_of(folder)
+    codec = application.load_codec(options, folder)
+    for seed in (0, 1, 2):
+        changed = with_values(options, {"seed": seed})
+        set_up(changed)
+        variables = application.build(changed, codec).training.variables
+        states += [tuple(x.numpy()) for x in variables if x.path.endswith("seed_generator_state")]
+    assert len(set(states)) == len(states) >= 3
 
 
 def test_the_record_of_a_run(case, trained):
