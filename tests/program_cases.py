@@ -243,7 +243,7 @@ GRAPHS_CASE = Case(
         "num_draws": 2,
         "early_stopping": None,
         "tensorboard": True,
-        "jit": False,
+        "jit": "off",
         "epochs": 2,
     },
     steps=3,

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import threading
 import yaml
 
 from applications.common.errors import InputError, input_error_in
+from applications.common.jobs import environment_of, hidden_gpus
 from applications.common.options import with_values
 from applications.common.plan import plan
 from applications.common.program import config_of
@@ -40,6 +42,10 @@ class Comparison:
         self.folder = pathlib.Path(options.out)
         self.planned = plan(application.program, options)
         self._here_count = 0
+        self._gpus = [] if options.in_process else hidden_gpus()
+        self._free = queue.SimpleQueue()
+        for index in range(options.jobs):
+            self._free.put(index)
 
     def train(self):
         """Train what is missing, and read the records."""
@@ -232,8 +238,7 @@ class Comparison:
 
     def _command(self, name, arguments):
         """Run a command of the program in a process of its own; return an error message or `None`."""
-        threads = str(max(1, (os.cpu_count() or 1) // self.options.jobs))
-        limits = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
+        index = self._free.get()
         log = self.folder / f"{name}.log"
         print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
         with open(log, "a", encoding="utf-8") as file:
@@ -242,8 +247,9 @@ class Comparison:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **limits},
+                env=os.environ | environment_of(self._gpus, self.options.jobs, index),
             ).returncode
+        self._free.put(index)
         print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
         if status == 0:
             return None

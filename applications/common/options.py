@@ -126,8 +126,9 @@ class FitOptions:
     """Save no other state within so many seconds of one: for models whose epochs take less."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
-    jit: bool = False
-    """Compile the training step with XLA."""
+    jit: Literal["auto", "on", "off"] = "auto"
+    """Compile the training step with XLA; auto where there is a GPU and every layer can be, which an LSTM of cuDNN
+    cannot."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored"] = "none"
@@ -142,8 +143,13 @@ class FitOptions:
             raise InputError(f"--warmup-epochs: the schedule {self.schedule} has none; choose another --schedule.")
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
-        if self.jit and self.strategy == "mirrored":
+        if self.jit == "on" and self.strategy == "mirrored":
             raise InputError("--jit: TensorFlow does not compile a step of several replicas; leave out one of the two.")
+
+    @property
+    def jit_compile(self):
+        """`jit` as `keras.Model.compile` has it."""
+        return {"auto": "auto", "on": True, "off": False}[self.jit]
 
 
 @dataclasses.dataclass
@@ -207,7 +213,8 @@ class CompareOptions:
     """Epochs of START, of those that MODEL@START has in all; half where it is left out. START has the same share of
     `max_steps`."""
     jobs: Positive = 1
-    """Runs trained at the same time, each in a process of its own; the processor's cores are shared out."""
+    """Runs trained at the same time, each in a process of its own; the processor's cores are shared out, and GPUs too.
+    Where there are fewer of these than runs, their memory is taken as it is needed."""
     in_process: bool = False
     """Train all runs in this process, one after the other: no start of Python and TensorFlow for each."""
 
@@ -359,8 +366,10 @@ def _typed(place, value, annotation):
             raise InputError(f"{place}: expected a list. Received: {value!r}")
         return tuple(_typed(place, item, inner[0]) for item in value)
     if kind is Literal:
-        # YAML reads `none` as text and `no` as False; null stands for none.
+        # YAML reads `none` as text; null stands for none, and `on` and `off` are booleans.
         value = "none" if value is None and "none" in inner else value
+        if isinstance(value, bool) and {"on", "off"} <= {*inner}:
+            value = "on" if value else "off"
         if value not in inner:
             raise InputError(f"{place}: expected one of {_listed(inner)}. Received: {value}")
         return value

@@ -20,6 +20,7 @@ MAY_CHANGE = (
     "checkpoint_seconds",
     "tensorboard",
     "memory_growth",
+    "jit",
 )
 
 

@@ -176,7 +176,7 @@ def fit(application, run):
     steps_of_epoch = [min(num_batches, total - start) for start in range(0, total, num_batches)]
     with scope(run.options):
         optimizer = _optimizer(application, run, num_batches, total)
-        model.compile(optimizer=optimizer, jit_compile=options.jit, **application.compile(run))
+        model.compile(optimizer=optimizer, jit_compile=options.jit_compile, **application.compile(run))
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         model.optimizer.build(model.trainable_variables)
     keep = KeepWeights(run.folder.file(WEIGHTS), application.score, options.keep)

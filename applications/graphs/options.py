@@ -250,7 +250,7 @@ class Options:
         checkpoint_steps=None,
         checkpoint_seconds=30.0,
         tensorboard=False,
-        jit=True,
+        jit="on",
     )
     reports: ReportOptions = group(ReportOptions)
 

@@ -119,7 +119,7 @@ def build_program(kind, program, model, setting=None, inference=None):
         from benchmarks.paper import paper_options
         from benchmarks.test_ved_speed import PROGRAM, training_step
 
-        return training_step(paper_options(PROGRAM, model=model, jit=kind == "jit"))
+        return training_step(paper_options(PROGRAM, model=model, jit="on" if kind == "jit" else "off"))
     from benchmarks.nmt_step import beam_search, matrix_products, product_shapes, training_step
 
     if program == "beam":

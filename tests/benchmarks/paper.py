@@ -14,5 +14,5 @@ def compiled(application, options, models):
     """Compile models for training; return their run, without data."""
     run = Run(None, options, {}, None, models)
     optimizer = optimizer_of(options.fit, num_batches=1000, num_steps=1000)
-    models.training.compile(optimizer, jit_compile=options.fit.jit, **application.compile(run))
+    models.training.compile(optimizer, jit_compile=options.fit.jit_compile, **application.compile(run))
     return run

@@ -38,7 +38,7 @@ def training_step(options, source_length=30, target_length=21):
 @pytest.mark.parametrize("jit", [False, True])
 def test_variational_over_deterministic_training_step(jit):
     models = ("ved_vattn_mean", "ved_dattn")
-    steps = {name: training_step(paper_options(PROGRAM, model=name, jit=jit)) for name in models}
+    steps = {name: training_step(paper_options(PROGRAM, model=name, jit="on" if jit else "off")) for name in models}
     seconds = interleave(steps, num_rounds=30)
     ratios = seconds["ved_vattn_mean"] / seconds["ved_dattn"]
     report(

@@ -8,6 +8,7 @@ import threading
 import types
 
 import pytest
+import tensorflow as tf
 import yaml
 from program_case import written
 from program_cases import CASES
@@ -17,6 +18,7 @@ from applications.common import compare as module
 from applications.common import plan as planning
 from applications.common.compare import Comparison
 from applications.common.errors import InputError
+from applications.common.jobs import environment_of
 from applications.common.options import with_values
 from applications.common.plan import plan
 
@@ -296,6 +298,43 @@ def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, wi
     assert status == 2
     assert "was not begun: what it starts from is not trained." in err
     assert (tmp_path / "out/deterministic_seed_0/metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    "gpus, num_jobs, visible, grows",
+    [
+        ((), 2, [None, None], False),
+        (("0", "1"), 2, ["0", "1"], False),
+        (("4", "5", "7"), 2, ["4,7", "5"], False),
+        (("4", "5"), 1, ["4,5"], False),
+        (("6",), 2, ["6", "6"], True),
+        (("2", "3"), 3, ["2", "3", "2"], True),
+    ],
+)
+def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
+    found = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
+    assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in found] == visible
+    assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in found} == {"true" if grows else None}
+
+
+def test_jobs_of_one_moment_have_each_a_gpu(toy, asked, monkeypatch):
+    """Those that CUDA_VISIBLE_DEVICES leaves, of which a command that was started by another may see few."""
+    both, seen = threading.Barrier(2), []
+
+    def start(command, env, **options):
+        both.wait(60)
+        seen.append(env["CUDA_VISIBLE_DEVICES"])
+        both.wait(60)
+        return types.SimpleNamespace(returncode=0)
+
+    stands_for = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(module, "subprocess", stands_for)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU", "another"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    status, _, err = toy.call(*asked(toy, "--seeds", 2, "--jobs", 2, "--models", "gaussian", "deterministic"))
+    assert status == 2 and "metrics.json cannot be read" in err
+    assert [sorted(seen[start : start + 2]) for start in (0, 2)] == 2 * [["4", "6"]]
 
 
 @pytest.mark.parametrize("jobs", [1, 5])

@@ -220,7 +220,7 @@ def test_half_precision(toy, tmp_path, weights_only):
 
 def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only):
     """With XLA, in a graph: it is the step of a run without."""
-    toy.succeeds(*toy.train(tmp_path / "run", jit=True, epochs=1), eager=False)
+    toy.succeeds(*toy.train(tmp_path / "run", jit="on", epochs=1), eager=False)
     (row,), (expected, _) = (without_time(read_history(path)) for path in (tmp_path / "run", trained_toy))
     assert row == pytest.approx(expected, rel=1e-4)
 

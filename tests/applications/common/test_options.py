@@ -132,6 +132,16 @@ def test_no_value_and_the_choice_none(case):
     assert typed("here", dict.fromkeys(choices), case.program.options) == choices
 
 
+@pytest.mark.parametrize("word, value", [("auto", "auto"), ("on", True), ("off", False)])
+def test_when_a_step_is_compiled(case, tmp_path, word, value):
+    """As Keras has it, whose "auto" is XLA on a GPU; YAML reads on and off, as it does true and false, as booleans."""
+    assert read_options(case.program, "train", ["--jit", word]).fit.jit_compile == value
+    for text in {word, str(value).lower()}:
+        (tmp_path / "options.yaml").write_text(f"jit: {text}\n")
+        options = read_options(case.program, "train", ["--config", str(tmp_path / "options.yaml")])
+        assert (options.fit.jit, options.fit.jit_compile) == (word, value)
+
+
 @pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
 def test_help_has_a_sentence_for_every_option(case, command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
@@ -207,7 +217,7 @@ def test_what_the_command_line_does_not_know(case, tmp_path):
 def test_options_that_do_not_go_together(toy):
     for words, message in (
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
-        (("--jit", "--strategy", "mirrored"), "--jit: TensorFlow does not compile a step of several replicas"),
+        (("--jit", "on", "--strategy", "mirrored"), "--jit: TensorFlow does not compile a step of several replicas"),
         (("--epochs", 0), "--epochs: must be positive. Received: 0"),
         (("--clip-norm", "nan"), "--clip-norm: must be finite. Received: nan"),
     ):
