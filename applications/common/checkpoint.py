@@ -80,13 +80,7 @@ class Checkpoint(keras.callbacks.Callback):
         """
         if not self.path.exists():
             return
-        try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                record = json.loads(archive["record"].tobytes())
-                arrays = [archive[f"variable_{index:05d}"] for index in range(len(record["variables"]))]
-                metrics = [archive[f"metric_{index:05d}"] for index in range(record["num_metrics"])]
-        except UNREADABLE as error:
-            raise InputError(f"{self.path} is not a readable checkpoint: {error}") from error
+        record, arrays, metrics = _read(self.path)
         variables = training_variables(model)
         mismatch = _mismatch(record["variables"], [_description(variable) for variable in variables])
         if mismatch:
@@ -96,6 +90,29 @@ class Checkpoint(keras.callbacks.Callback):
         self.epoch, self.step, self.rows = record["epoch"], record["step"], record["rows"]
         self.unfinished, self.seconds = record["unfinished"], record["seconds"]
         self._metrics = metrics if self.step else None
+
+    def take_over(self, model, path):
+        """Go on with the training of another model: put what the two share of its state into a compiled, built model.
+
+        The weights, counts of calls and variables of the optimizer that have the same name are copied, and the epoch
+        and the step; a layer that the other model has not counts its calls from that step on. The history and the seeds
+        are the model's own.
+
+        Args:
+            model: The model.
+            path: The checkpoint of the other one.
+
+        Raises:
+            InputError: If the file is damaged.
+        """
+        record, arrays, _ = _read(path)
+        self.epoch, self.step = record["epoch"], record["step"]
+        saved = {name: array for (name, *_), array in zip(record["variables"], arrays, strict=True)}
+        for variable in training_variables(model):
+            if variable.name == "training_calls":
+                variable.assign(saved.get(variable.path, self.epoch * self.num_steps + self.step))
+            elif variable.path in saved and variable.name != "seed_generator_state":
+                variable.assign(saved[variable.path])
 
     def on_train_begin(self, logs=None):
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,13 +227,24 @@ def training_variables(model):
     return [*model.variables, *optimizer.variables]
 
 
+def _read(path):
+    """Return the record of a checkpoint, the arrays of its variables and of the metrics."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            record = json.loads(archive["record"].tobytes())
+            arrays = [archive[f"variable_{index:05d}"] for index in range(len(record["variables"]))]
+            return record, arrays, [archive[f"metric_{index:05d}"] for index in range(record["num_metrics"])]
+    except UNREADABLE as error:
+        raise InputError(f"{path} is not a readable checkpoint: {error}") from error
+
+
 def _metrics_variables(model):
     # A model has those of a layer that two of its parts hold twice.
     return list({id(variable): variable for variable in model.metrics_variables}.values())
 
 
 def _description(variable):
-    return [variable.name, list(variable.shape), str(variable.dtype)]
+    return [variable.path, list(variable.shape), str(variable.dtype)]
 
 
 def _to_numpy(variable):

@@ -50,6 +50,8 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         rate,
         global_clipnorm=options.clip_norm,
         gradient_accumulation_steps=options.accumulate if options.accumulate > 1 else None,
+        # Keras's own names are numbered through the process; a checkpoint's variables are found by theirs.
+        name=options.optimizer,
         **own,
     )
     if options.optimizer == "adamw":

@@ -96,18 +96,15 @@ def _planned(program, options, default, name, seed, option="--models"):
     own = {"model": match["model"], "out": _folder(options.out, name, seed)}
     if match["start"] is None:
         return Planned(name, seed, with_values(asked, own))
-    epochs, steps = asked.fit.epochs, asked.fit.max_steps
+    epochs = asked.fit.epochs
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
         raise InputError(f"{option}: {name} needs an epoch at least after the {first} of its start. It has {epochs}.")
-    # The start's share of the steps is its share of the epochs, so that the limit binds both or neither.
-    of_start = steps and steps * first // epochs
-    if of_start == 0:
-        raise InputError(f"{option}: {name} needs a step at least for its start. It has --max-steps {steps}.")
+    if asked.fit.max_steps and asked.fit.max_steps * first < epochs:
+        raise InputError(f"{option}: {name} needs a step for its start. It has --max-steps {asked.fit.max_steps}.")
     out = _folder(options.out, f"{match['start']}{text}", seed, f"_{first}_epochs")
-    values = {"model": match["start"], "out": out, "epochs": first, "max_steps": of_start, "export": False}
-    own |= {"epochs": epochs - first, "max_steps": steps and steps - of_start, "start_from": out}
-    return Planned(name, seed, with_values(asked, own), with_values(asked, values))
+    start = with_values(asked, {"model": match["start"], "out": out, "stop_after": first, "export": False})
+    return Planned(name, seed, with_values(asked, own | {"start_from": out, "continue_training": True}), start)
 
 
 def _folder(out, name, seed, more=""):

@@ -15,6 +15,7 @@ MAY_CHANGE = (
     "export",
     "epochs",
     "max_steps",
+    "stop_after",
     "early_stopping",
     "checkpoint_steps",
     "checkpoint_seconds",
@@ -126,6 +127,17 @@ class Program:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
         if not start.is_finished(other["epochs"]):
             raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
+        if options.run.continue_training:
+            differing = [x for x in values_of(options.fit) if x not in self.changeable and other[x] != own[x]]
+            if differing:
+                raise InputError(f"--continue-training: {start.path} has other options: {', '.join(differing)} differ.")
+            if not (start.path / CHECKPOINT).exists():
+                raise InputError(f"--continue-training: {start.path} has no {CHECKPOINT}, the state of its training.")
+            if options.fit.epochs <= start.num_epochs():
+                raise InputError(
+                    f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
+                    f"Received: {options.fit.epochs}"
+                )
 
 
 def config_of(options):

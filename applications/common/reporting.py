@@ -22,13 +22,15 @@ def write_report(application, folder, record, lines, example, exported):
         exported: Whether the folder has a SavedModel.
     """
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
+    options = record["options"]
+    begun = f"begun by {options['start_from']}, the rest " if options["continue_training"] else ""
     parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     text = [
         f"{record['model']}, seed {record['seed']} (one seed, no claim); {application.heading(record)}",
         "",
         figures_of(application.columns, record),
         "",
-        f"trained {record['epochs']} epochs, {record['steps']} steps, in {record['train_seconds']:.0f} s{kept}; "
+        f"trained {record['epochs']} epochs, {record['steps']} steps, {begun}in {record['train_seconds']:.0f} s{kept}; "
         f"parameters: {parameters}",
         *unused_latents(record["history"]),
         "",

@@ -56,6 +56,8 @@ def train(application, options):
     digest = digest_of(data)
     if folder is not None:
         folder.require_data(digest)
+    elif options.run.continue_training:
+        RunFolder.load(options.run.start_from).require_data(digest)
     codec = _codec(application, options, folder, data)
     encoded = {name: application.encode(options, codec, part, training=name == "train") for name, part in data.items()}
     # Whatever reading has drawn, the model's weights are those of its seed.
@@ -64,7 +66,7 @@ def train(application, options):
         models = application.build(options, codec)
     run = Run(folder, options, encoded, codec, models)
     # What is wrong with its options is said before a folder is made.
-    _optimizer(application, run, *_steps(application, run))
+    _optimizer(application, run, *_steps(application, run)[:2])
     # A run that was killed before its first checkpoint starts again, and not from other weights.
     if folder is None or not (folder.path / CHECKPOINT).exists():
         application.initialize(run)
@@ -158,9 +160,10 @@ def _aside(path):
 
 
 def _steps(application, run):
-    """Return the batches of an epoch and the steps of the training."""
+    """Return the batches of an epoch, the steps of the schedules, and those after which the run ends."""
     options, num_batches = run.options.fit, application.num_batches(run, run.data["train"])
-    return num_batches, min(options.epochs * num_batches, options.max_steps or math.inf)
+    steps = min(options.epochs * num_batches, options.max_steps or math.inf)
+    return num_batches, steps, max(1, steps * (options.stop_after or options.epochs) // options.epochs)
 
 
 def _optimizer(application, run, num_batches, num_steps):
@@ -168,14 +171,15 @@ def _optimizer(application, run, num_batches, num_steps):
 
 
 def fit(application, run):
-    """Train, or go on with it; return the history rows, one an epoch, and the number of steps."""
+    """Train, or go on with it; return the history rows, one an epoch, and the number of steps, those of the run whose
+    training goes on included."""
     options, model = run.options.fit, run.models.training
     part = run.data["train"]
-    num_batches, total = _steps(application, run)
+    num_batches, scheduled, total = _steps(application, run)
     # The last epoch has fewer steps where their number is limited.
     steps_of_epoch = [min(num_batches, total - start) for start in range(0, total, num_batches)]
     with scope(run.options):
-        optimizer = _optimizer(application, run, num_batches, total)
+        optimizer = _optimizer(application, run, num_batches, scheduled)
         model.compile(optimizer=optimizer, jit_compile=options.jit_compile, **application.compile(run))
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         model.optimizer.build(model.trainable_variables)
@@ -189,10 +193,13 @@ def fit(application, run):
         beside=(keep, history),
     )
     checkpoint.restore(model)
+    begins = not checkpoint.path.exists()
+    if begins and run.options.run.continue_training:
+        checkpoint.take_over(model, pathlib.Path(run.options.run.start_from, CHECKPOINT))
     done = checkpoint.epoch * num_batches + checkpoint.step
     if done:
         print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
-    if done > total:
+    if done + begins > total:
         raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.max_steps}")
     history.rows = list(checkpoint.rows)
     if done == total and checkpoint.unfinished:
@@ -272,7 +279,7 @@ def _finish(application, run, rows, steps, reports):
         # The first epoch traces the graph.
         "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
         "train_seconds": sum(row["seconds"] for row in rows),
-        "epochs": len(rows),
+        "epochs": rows[-1]["epoch"],
         "steps": steps,
         "parameters": getattr(run.models, "parameters", {"all": model.count_params()}),
         "data": reports,

@@ -176,4 +176,20 @@ FAULTS = [
         (COMMON + "test_options.py",),
         "cannot_have and spotlight and decay",
     ),
+    Fault(
+        "programs: a layer of the second stage alone begins its annealing anew",
+        CHECKPOINT,
+        "saved.get(variable.path, self.epoch * self.num_steps + self.step)",
+        "saved.get(variable.path, 0)",
+        ("tests/applications/ved/test_model.py",),
+        "second_stage",
+    ),
+    Fault(
+        "programs: the schedule of the first of two stages ends with it",
+        TRAINING,
+        "        optimizer = _optimizer(application, run, num_batches, scheduled)\n",
+        "        optimizer = _optimizer(application, run, num_batches, total)\n",
+        (COMMON + "test_fit_options.py",),
+        "two_runs",
+    ),
 ]

@@ -186,7 +186,7 @@ def test_damaged_and_foreign_files(tmp_path, eagerly):
     smaller.compile("adam", "mse")
     with pytest.raises(InputError, match=r"does not fit the model: it has \d+ variables"):
         Checkpoint(path).restore(smaller)
-    with pytest.raises(InputError, match=r"kernel of shape \[6, 8\] and type float32, the model kernel of \[6, 7\]"):
+    with pytest.raises(InputError, match=r"kernel of shape \[6, 8\] and type float32, the model .*kernel of \[6, 7\]"):
         Checkpoint(path).restore(build(units=7))
     whole = path.read_bytes()
     for damaged in (b"", b"no archive", whole[: len(whole) // 2]):

@@ -1,5 +1,6 @@
 """Models with several seeds: which runs there are, how they are trained, and the tables."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -21,6 +22,7 @@ from applications.common.errors import InputError
 from applications.common.jobs import environment_of
 from applications.common.options import with_values
 from applications.common.plan import plan
+from applications.common.training import _steps
 
 
 @pytest.fixture
@@ -72,7 +74,10 @@ def test_the_runs_of_a_comparison(toy):
     assert (second.options.run.out, second.start) == (str(pathlib.Path("out/gaussian_seed_1")), None)
     assert (third.options.network.gamma, third.options.network.units) == (0.01, 8)
     assert (third.options.model, third.start.model) == ("gaussian", "deterministic")
-    assert (third.options.fit.epochs, third.start.fit.epochs) == (5, 5)
+    # One training of ten epochs, however many steps these are.
+    assert third.options.fit == dataclasses.replace(third.start.fit, stop_after=None)
+    assert (third.options.fit.epochs, third.start.fit.stop_after) == (10, 5)
+    assert (third.options.run.continue_training, third.start.run.continue_training) == (True, False)
     assert third.options.run.start_from == third.start.run.out
     assert (third.start.run.export, third.start.network) == (False, third.options.network)
     assert fourth.start.run.out != third.start.run.out
@@ -83,21 +88,26 @@ def test_the_runs_of_a_comparison(toy):
     runs = plan(toy.program, options_of(toy, models=names, seeds=3, start_epochs=2))
     folders = {run.options.run.out for run in runs} | {run.start.run.out for run in runs if run.start}
     assert len(folders) == 15 + 6
-    assert {run.start.fit.epochs for run in runs if run.start} == {2}
+    assert {run.start.fit.stop_after for run in runs if run.start} == {2}
 
 
-@pytest.mark.parametrize("steps, first, halves", [(7, None, (3, 4)), (21, 3, (6, 15)), (10**6, 9, (900000, 100000))])
-def test_a_limit_of_steps_is_shared_out(toy, steps, first, halves):
-    """Both parts of an entry have the steps of the others together, and each its share of the 10 epochs."""
+@pytest.mark.parametrize("steps, first, of_start", [(7, None, 3), (21, 3, 6), (10**6, 9, 45)])
+def test_a_limit_of_steps_is_shared_out(toy, steps, first, of_start):
+    """Both parts of an entry have the steps of the others together, the start its share of the 10 epochs."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
-    assert (two.start.fit.max_steps, two.options.fit.max_steps) == halves
-    assert sum(halves) == one.options.fit.max_steps == steps
+    application = types.SimpleNamespace(num_batches=lambda run, part: 5)
+    found = [
+        _steps(application, types.SimpleNamespace(options=options, data={"train": None}))
+        for options in (one.options, two.start, two.options)
+    ]
+    total = min(steps, 50)
+    assert found == [(5, total, total), (5, total, of_start), (5, total, total)]
 
 
 def test_a_limit_of_steps_leaves_some_for_the_start(toy):
     options = options_of(toy, models=("gaussian@deterministic:max_steps=1",), seeds=1)
-    with pytest.raises(InputError, match=r"needs a step at least for its start. It has --max-steps 1\."):
+    with pytest.raises(InputError, match=r"needs a step for its start. It has --max-steps 1\."):
         plan(toy.program, options)
 
 
@@ -191,6 +201,9 @@ def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, without_pictu
     assert {path.name for path in out.iterdir() if path.is_dir()} == set(names)
     start, record = (read_json(out / name / "metrics.json") for name in names)
     assert (start["model"], start["epochs"], record["model"]) == ("deterministic", 1, "gaussian")
+    assert (start["steps"], record["epochs"], record["steps"]) == (5, 2, 10)
+    report = (out / names[1] / "report.txt").read_text(encoding="utf-8")
+    assert f"trained 2 epochs, 10 steps, begun by {out / names[0]}, the rest in " in report
     assert record["options"]["start_from"] == str(out / names[0])
     assert read_json(out / "comparison.json")["runs"] == {"gaussian@deterministic": [record]}
     assert "gaussian@deterministic |" in printed and "| deterministic |" not in printed
@@ -268,7 +281,7 @@ def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
         pathlib.Path(options.run.out, "config.yaml").write_text(yaml.safe_dump(plain))
     more = with_values(comparison.planned[1].options, {"epochs": 4})
     planning._check_folder(toy.program, more, ())
-    with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 1 in the folder, 3 asked for"):
+    with pytest.raises(InputError, match=r"holds a run with other options.*epochs: 2 in the folder, 3 asked for"):
         planning._check_folder(toy.program, with_values(start, {"epochs": 3}), ("epochs",))
     with pytest.raises(InputError, match=r"holds a run with other options.*max_steps: None in the folder, 3 asked for"):
         plan(toy.program, _options(toy, asked(toy, epochs=2, max_steps=5), models=(model,)))

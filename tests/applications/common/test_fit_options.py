@@ -1,6 +1,8 @@
 """What the options of training do: schedules, optimizers, precision, what is kept. On spotlight."""
 
 import dataclasses
+import json
+import shutil
 import types
 
 import keras
@@ -209,7 +211,7 @@ def test_half_precision(toy, tmp_path, weights_only):
     assert all(np.isfinite(value) for row in read_history(tmp_path / "run") for value in row.values())
     record, _ = read_checkpoint(tmp_path / "run")
     assert {kind for _, _, kind in record["variables"]} <= {"float32", "int32", "uint32", "bool", "int64"}
-    assert "dynamic_scale" in {name for name, _, _ in record["variables"]}
+    assert any(name.endswith("/dynamic_scale") for name, *_ in record["variables"])
     arrays = read_arrays(tmp_path / "run/weights.npz")
     assert all(arrays[name].dtype.kind in "fU" for name in arrays.keys() - {"record"})
     run = load_run(toy.program.application(), tmp_path / "run")
@@ -266,6 +268,53 @@ def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkey
     for path in trained.iterdir():
         if path.name in case.answers and path.stem.endswith(("vocabulary", "codec")):
             assert path.read_bytes() == (tmp_path / "run" / path.name).read_bytes()
+
+
+def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
+    """A run that goes on with another's training ends where one run of all epochs does: it has one optimizer, one
+    schedule, one order of the batches. It may be killed before its first checkpoint."""
+    options = {"model": "deterministic", "epochs": 3, "max_steps": 13, "schedule": "cosine", "warmup_steps": 9}
+    whole, start, rest = (tmp_path / name for name in ("whole", "start", "rest"))
+    toy.succeeds(*toy.train(whole, **options))
+    # Two thirds of 13 steps are 8, 3 of them in the second epoch.
+    toy.succeeds(*toy.train(start, **options, stop_after=2))
+    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 3}}))
+    with interrupted(1, 4):
+        words = toy.train(rest, **options, start_from=str(start), continue_training=True)
+        toy.fails("interrupted", *words, status=130)
+    assert "resuming after epoch 1, step 3" in toy.succeeds("train", "--resume", "--out", rest)
+    (record, expected), (found, arrays) = (read_checkpoint(folder) for folder in (whole, rest))
+    assert (found["epoch"], found["step"]) == (record["epoch"], record["step"]) == (2, 3)
+    names = [name for name, *_ in record["variables"]]
+    assert "adam/memory_kernel_velocity" in names and "adam/iteration" in names
+    for index, name in enumerate(names):
+        if "seed_generator" not in name:
+            np.testing.assert_array_equal(*(x[f"variable_{index:05d}"] for x in (arrays, expected)), err_msg=name)
+    of_whole, of_start, of_rest = (read_history(folder) for folder in (whole, start, rest))
+    assert [row["epoch"] for row in (*of_start, *of_rest)] == [1, 2, 2, 3]
+    for name in ("learning_rate", "val_loss"):
+        assert [row[name] for row in of_rest] == [row[name] for row in of_whole[1:]]
+
+
+def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
+    """Other options of training, no epoch left, no state of training, and other data."""
+    for changes, message in (
+        ({"learning_rate": 0.5, "optimizer": "sgd"}, "has other options: optimizer, learning_rate differ."),
+        ({"epochs": 2}, f"--epochs: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
+        ({"start_from": None}, "--continue-training: name the run whose training goes on, --start-from."),
+        ({"stop_after": 4}, "--stop-after: the run has 3 epochs. Received: 4"),
+        ({"max_steps": 10}, "--max-steps: the run has taken 10 steps already. Received: 10"),
+    ):
+        words = {"epochs": 3, "start_from": str(copied_toy), "continue_training": True, **changes}
+        toy.fails(message, *toy.train(tmp_path / "run", **words))
+    shutil.rmtree(tmp_path / "run")
+    words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy), continue_training=True)
+    (path,) = tmp_path.glob("data.*")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+    toy.fails("the data are not those of this run", *words)
+    (copied_toy / "checkpoints/checkpoint.npz").unlink()
+    toy.fails(f"{copied_toy} has no checkpoints/checkpoint.npz, the state of its training.", *words)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_none_starts_from(case, copied, tmp_path):

@@ -1,13 +1,16 @@
 import functools
+import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import changed
+from program_cases import VED_CASE
 from ved_cases import SMALL
 
 import keras_vattn
+from applications.common import training
 from applications.common.application import Run
 from applications.text.text import PAD, START, UNKNOWN
 from applications.ved import model as ved_model
@@ -188,3 +191,35 @@ def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddin
     after = models.encoder.get_layer("source_embedding").embeddings, models.target_embedding.embeddings
     for trained, matrix in zip(after, matrices):
         assert np.array_equal(trained, matrix) == (embeddings is not None)
+
+
+def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monkeypatch):
+    """After three steps of the VED lambda and the learning rate are what they are before the first step with attention,
+    whose own lambda is the same."""
+    found = []
+
+    class Schedules(keras.callbacks.Callback):
+        def __init__(self, run):
+            super().__init__()
+            self.run = run
+
+        def look(self, logs=None):
+            layers = [self.run.models.encoder.get_layer("latent"), self.run.models.decoder.attention]
+            rates = [float(x.kl_annealing(x.training_calls.value)) for x in layers if x is not None]
+            found.append([float(self.model.optimizer.learning_rate), *rates])
+
+        on_train_begin = on_train_end = look
+
+    monkeypatch.setattr(APPLICATION, "callbacks", lambda run: [Schedules(run)])
+    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+    start, options = tmp_path / "start", {"annealing_end": 1.0}
+    VED_CASE.succeeds(*VED_CASE.train(start, model="ved", stop_after=1, **options))
+    (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))
+    options |= {"model": "ved_vattn_0", "start_from": str(start), "continue_training": True}
+    VED_CASE.succeeds(*VED_CASE.train(tmp_path / "rest", **options))
+    lambdas = [1.0 / (1.0 + np.exp(-0.5 * (step - 4.0))) for step in (0, 3, 6)]
+    expected = [[0.005 * 0.75**epoch, value] for epoch, value in enumerate(lambdas)]
+    # Before and after each of the two stages.
+    for values, (rate, value) in zip(found, [expected[i] for i in (0, 1, 1, 2)], strict=True):
+        np.testing.assert_allclose(values, [rate, *[value] * (len(values) - 1)], rtol=1e-5)
+    assert [len(values) for values in found] == [2, 2, 3, 3]
