@@ -57,9 +57,9 @@ class StopEarly(keras.callbacks.Callback):
 
 
 def epochs_without_better(scores):
-    """Return how many epochs ago the smallest score was; one that is not a number is none."""
+    """Return how many epochs ago the smallest score was; one that is no finite number is none."""
     scores = np.where(np.isnan(scores), np.inf, scores)
-    return len(scores) - 1 - int(np.argmin(scores)) if len(scores) else 0
+    return len(scores) - 1 - int(np.argmin(scores)) if np.isfinite(scores).any() else 0
 
 
 class LearningRate(keras.callbacks.Callback):

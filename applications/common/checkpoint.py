@@ -189,7 +189,7 @@ class KeepWeights(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         row = row_of(epoch, logs)
         score = float(self.score(row))
-        if self.keep == "last" or score < self.best or not (self.path.exists() or self._arrays):
+        if self.keep == "last" or score < self.best or math.isinf(self.best):
             self.best = math.inf if math.isnan(score) else score
             self._arrays = {f"weight_{index:05d}": _to_numpy(x) for index, x in enumerate(self.model.weights)}
             self._arrays["names"] = np.array([weight.path for weight in self.model.weights])

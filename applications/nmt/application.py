@@ -1,6 +1,7 @@
 """Neural machine translation with latent alignments as a program."""
 
 import io
+import math
 
 import keras
 import numpy as np
@@ -57,6 +58,9 @@ class Nmt(Application):
 
     def num_batches(self, run, part):
         return part.num_batches(run.options.fit.batch_size, run.options.text.batch_tokens)
+
+    def score(self, row):
+        return math.inf if row.get("warm_start") else row["val_loss"]
 
     def callbacks(self, run):
         return [TranslateValidation(run)]
@@ -117,7 +121,8 @@ class Nmt(Application):
         yield from translate(translator, run.codec, [np.asarray(row) for row in ids])
 
     def endpoints(self, run, options=None):
-        return Translator(run, options and options.inference), ("generate", "n_best", "score")
+        inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
+        return Translator(run, inference), ("generate", "n_best", "score")
 
     def compared(self, comparison):
         options = comparison.options
@@ -208,13 +213,16 @@ class TranslateValidation(keras.callbacks.Callback):
         count = run.options.reports.num_decoded
         self.sources = part.sources[:count]
         self.references = normalized(run.codec, part.pairs.targets[:count])
-        self.translator = Translator(run, num_beams=1)
+        self.translator = Translator(run, MODELS[run.options.model].inference_without_draws, num_beams=1)
         self.writer = None
         if run.options.fit.tensorboard:
             self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 
     def on_epoch_end(self, epoch, logs=None):
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
+        attention = self.run.models.decoder.attention
+        if attention.warm_start and int(attention.training_calls) <= attention.warm_start:
+            logs["warm_start"] = 1.0
         if not self.run.options.reports.decodes_after(epoch):
             return
         hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)

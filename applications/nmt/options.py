@@ -64,7 +64,12 @@ class Model:
 
     @property
     def inference(self):
-        """Name of the inference that the model is usually reported with."""
+        """Name of the inference that the model is reported with: a relaxed alignment has to be sampled (section 4)."""
+        return "sample:10" if self.is_continuous and self.needs_posterior else self.inference_without_draws
+
+    @property
+    def inference_without_draws(self):
+        """Name of the inference of exports, and of translations after an epoch."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
 
@@ -172,7 +177,8 @@ class AlignmentOptions(BayesianOptions):
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the model relaxed."""
     warm_start: NotNegative = 0
-    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018)."""
+    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). The loss on
+    validation of the epochs before their end, of a q that has not been trained, counts for nothing."""
     annealing_steps: NotNegative = 0
     """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
     in the paper, where a small model may keep p and q nearly uniform."""
@@ -271,11 +277,11 @@ class ExportNmt(ExportOptions):
     """Write the SavedModel of a run, with the endpoints generate, n_best and score."""
 
     inference: str | None = None
-    """exact, kmax:K or soft; the model's own where it is left out."""
+    """exact, kmax:K or soft; the model's own where it is left out, and soft for relaxed, whose own has draws."""
 
     def check_run(self, options):
         """Check what depends on the model of the run."""
-        name = self.inference or MODELS[options.model].inference
+        name = self.inference or MODELS[options.model].inference_without_draws
         if Inference.parse(name, MODELS[options.model].is_continuous).kind == "sample":
             raise InputError(f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {name}")
 

@@ -192,4 +192,12 @@ FAULTS = [
         (COMMON + "test_fit_options.py",),
         "two_runs",
     ),
+    Fault(
+        "programs: a relaxed alignment is reported at its mean",
+        "applications/nmt/options.py",
+        '        return "sample:10" if self.is_continuous and self.needs_posterior else self.inference_without_draws\n',
+        "        return self.inference_without_draws\n",
+        ("tests/applications/nmt/test_options.py",),
+        "unless_it_is_exported",
+    ),
 ]

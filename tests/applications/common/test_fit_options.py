@@ -123,6 +123,7 @@ def test_the_rate_is_lowered_on_a_plateau():
 def test_epochs_without_better():
     assert [epochs_without_better(losses) for losses in ([], [2.0], [2.0, 1.0], [1.0, 2.0, 1.0])] == [0, 0, 0, 2]
     assert epochs_without_better([1.0, np.nan, 2.0]) == 2
+    assert [epochs_without_better(losses) for losses in (2 * [np.inf], [np.inf, 9.0, 9.5])] == [0, 1]
     callback = StopEarly(2, [1.0, 2.0], score)
     callback.set_model(types.SimpleNamespace(stop_training=False))
     callback.on_epoch_end(2, {"val_loss": 0.5})

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from program_cases import NMT_CASE, PAIRS
-from run_files import read_json
+from run_files import read_history, read_json
 
+from applications.common import training
 from applications.common.bounds import bound_report
+from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
 from applications.nmt.application import APPLICATION, TranslateValidation
 from applications.nmt.evaluation import evaluate, normalized, quality, translate
@@ -95,6 +97,28 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
         logs["val_loss"] = nats_of_a_word * tokens
         callback.on_epoch_end(1, logs)
         assert logs["val_perplexity"] == np.inf and np.isinf(tf.constant(logs["val_perplexity"]))
+
+
+def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch):
+    """Neither for the learning rate nor for the weights that are kept: q has not been trained."""
+    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+    losses = iter([5.0, 6.0, 9.0, 8.0])
+    perplexity_of = lambda nats: next(losses)  # noqa: E731
+    monkeypatch.setattr("applications.nmt.application.perplexity", perplexity_of)
+    on_epoch_end = TranslateValidation.on_epoch_end
+
+    def with_loss(self, epoch, logs=None):
+        on_epoch_end(self, epoch, logs)
+        logs["val_loss"] = logs["val_perplexity"]
+
+    monkeypatch.setattr(TranslateValidation, "on_epoch_end", with_loss)
+    options = {"model": "relaxed", "warm_start": 6, "epochs": 4, "decode_every": 0, "tensorboard": False}
+    NMT_CASE.succeeds(*NMT_CASE.train(tmp_path / "run", **options))
+    rows = read_history(tmp_path / "run")
+    # Three steps an epoch; the loss of the third is the first that counts.
+    assert [row.get("warm_start") for row in rows] == [1.0, 1.0, None, None]
+    assert len({row["learning_rate"] for row in rows}) == 1
+    assert read_weights(tmp_path / "run/weights.npz")[2]["epoch"] == 4
 
 
 def test_no_picture_without_tensorboard(run, eagerly, monkeypatch, tmp_path):
