@@ -37,6 +37,7 @@ class Case:
         values_draws: Whether the layer draws nothing, but is marked by `posterior_draws` to value draws of another.
         examples_apart: Whether an example is a row of every input, which may stand in a batch of its own; not the nodes
             of a graph.
+        has_loop: Whether a call runs a loop over the steps.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Case:
     log_probabilities = ()
     values_draws = False
     examples_apart = True
+    has_loop = False
 
     @property
     def draws_from_posterior(self):

@@ -5,8 +5,6 @@ import tensorflow as tf
 from battery_table import takes_training
 from keras import ops, tree
 
-HALF_POLICIES = ["mixed_float16", "mixed_bfloat16"]
-
 
 def assert_close(first, second, **tolerance):
     tree.assert_same_structure(first, second)

@@ -31,6 +31,7 @@ from keras_vattn.recurrent import ExpectedFeeding
 class DecoderCase(Case):
     source_arguments = ("memory",)
     query_mask = "inputs_mask"
+    has_loop = True
 
     @property
     def key_mask(self):
@@ -108,6 +109,7 @@ class StochasticDecoderCase(Case):
     source_arguments = ("memory",)
     query_mask = "inputs_mask"
     key_mask = "memory_mask"
+    has_loop = True
 
     def context(self, result):
         return result["context"]

@@ -90,6 +90,7 @@ class EntriesCase(Case):
 
 class EncoderCase(EntriesCase):
     query_mask = "mask"
+    has_loop = True
 
 
 PART_CASES = [

@@ -1,6 +1,12 @@
-"""The table of the battery: every public layer, in the configurations that take their own path through the code."""
+"""The table of the battery: every public layer, in the configurations that take their own path through the code.
 
+Every row is in the default tier of the checks that cost little. Of the others it has the few rows that take every path
+between them, as `paths` has it; the rest of their rows is slow.
+"""
+
+import collections
 import inspect
+import itertools
 
 import keras
 import pytest
@@ -14,19 +20,78 @@ from battery_parts import PART_CASES, WordsCase
 from keras import ops
 
 CASES = [*PART_CASES, *ATTENTION_CASES, *DECODER_CASES, *MULTI_HEAD_CASES, *GRAPH_CASES, *LATENT_CASES]
+HALF_POLICIES = ("mixed_float16", "mixed_bfloat16")
+_LAYERS = {case.name: case.make() for case in CASES}
 
 
-def rows(condition=lambda case: True):
-    return pytest.mark.parametrize("case", [case for case in CASES if condition(case)], ids=lambda case: case.name)
+def paths(case):
+    """What a row takes of the code: the classes of its layer, the options that are names, whether it draws and has a
+    KL, its masks and its inputs."""
+    layer = _LAYERS[case.name]
+    own, config = type(layer).__name__, layer.get_config()
+    named = {(name, value) for name, value in config.items() if isinstance(value, str) and name != "name"}
+    of_row = {(name, getattr(case, name)) for name in ("divergence", "draws", "query_mask", "key_mask")}
+    return {own, *_classes(config)} | {(own, *x) for x in (*named, *of_row, *zip(case.widths))}
+
+
+def _classes(config):
+    if not isinstance(config, dict):
+        return set()
+    own = {config["class_name"]} if "class_name" in config else set()
+    return own.union(*map(_classes, config.values()))
+
+
+def covering(cases):
+    """Return the names of few of some rows that take every path of all of them."""
+    of_row, chosen = {case.name: paths(case) for case in cases}, set()
+    left = set().union(*of_row.values())
+    while left:
+        most = max(of_row, key=lambda name: len(of_row[name] & left))
+        chosen.add(most)
+        left -= of_row[most]
+    return chosen
+
+
+def rows(condition=lambda case: True, expensive=False):
+    """Parametrize a check by the rows that it has a meaning for; of an expensive one most are slow."""
+    return pytest.mark.parametrize("case", [_of_tier(case, fast) for case, fast in _chosen(condition, expensive)])
+
+
+def half_precision_rows(condition=lambda case: True, expensive=False, fits_float16=lambda case: True):
+    """As `rows`, each under one policy: by turns within a class of layers, both where a class has one row."""
+    of_class, parameters = collections.defaultdict(list), []
+    for case, fast in _chosen(condition, expensive):
+        of_class[type(_LAYERS[case.name])].append((case, fast))
+    for same in of_class.values():
+        turns = itertools.cycle(HALF_POLICIES)
+        # The default tier has both where it has two rows.
+        for case, fast in sorted(same, key=lambda pair: not pair[1]):
+            policies = HALF_POLICIES if len(same) == 1 else (next(turns),)
+            policies = policies if fits_float16(case) else ("mixed_bfloat16",)
+            parameters += [_of_tier(case, fast, policy) for policy in policies]
+    return pytest.mark.parametrize(("case", "policy"), parameters)
+
+
+def _chosen(condition, expensive):
+    """Return the rows of a check, each with whether it is in the default tier."""
+    cases = [case for case in CASES if condition(case)]
+    few = covering(cases) if expensive else {case.name for case in cases}
+    return [(case, case.name in few) for case in cases]
+
+
+def _of_tier(case, fast, *more):
+    return pytest.param(case, *more, marks=() if fast else pytest.mark.slow, id="-".join((*more, case.name)))
 
 
 every_row = rows()
+FEW = covering(CASES)
+rows_of_each_path = rows(lambda case: case.name in FEW)
 rows_with_draws = rows(lambda case: case.draws)
 rows_with_key_mask = rows(lambda case: case.key_mask)
 
 
 def takes_training(case):
-    return "training" in inspect.signature(case.make().call).parameters
+    return "training" in inspect.signature(_LAYERS[case.name].call).parameters
 
 
 rows_with_training = rows(takes_training)

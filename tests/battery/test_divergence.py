@@ -4,15 +4,25 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from battery_cases import STEPS
 from battery_checks import training_argument
 from battery_decoder import DecoderCase
-from battery_table import every_row, rows
+from battery_table import every_row, rows, rows_of_each_path
 from keras import ops
 
 
 @every_row
-@pytest.mark.parametrize("steps", [1, 3, 7])
-def test_one_loss_per_call(case, steps):
+def test_one_loss_per_call(case):
+    check_one_loss(case, STEPS)
+
+
+@rows_of_each_path
+@pytest.mark.parametrize("steps", [1, 7])
+def test_one_loss_per_call_of_any_length(case, steps):
+    check_one_loss(case, steps)
+
+
+def check_one_loss(case, steps):
     layer = case.built()
     arrays = case.arrays(steps=steps)
     for training in (True, False):
@@ -42,4 +52,6 @@ def test_divergence_is_computed_in_float32(case):
     arrays = case.arrays()
     layer(**arrays)
     np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-4)
+    if hasattr(layer, "prior_distribution"):
+        assert layer.prior_distribution(**arrays).dtype == tf.float32
     assert float(layer.losses[0]) != float(ops.cast(ops.cast(layer.losses[0], "bfloat16"), "float32"))
