@@ -1,0 +1,130 @@
+"""Faults of the programs that write text: the variational encoder-decoder, translation, and what they share."""
+
+from faults.fault import Fault
+
+VED = "tests/applications/ved/"
+TEXT = "tests/applications/text/"
+NMT = "tests/applications/nmt/"
+
+FAULTS = [
+    Fault(
+        "ved: the seed of draws is lost",
+        "applications/ved/generation.py",
+        "posterior_draws(self._models.value.training, seed=seed, temperature=temperature)",
+        "posterior_draws(self._models.value.training, temperature=temperature)",
+        (VED + "test_generation.py",),
+        "test_draws",
+    ),
+    Fault(
+        "ved: the exported draws have one seed",
+        "applications/ved/generation.py",
+        "self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))",
+        "self.draw(self._encode(texts), num_samples, tf.constant(0), tf.constant(1.0))",
+        (VED + "test_generation.py",),
+        "from_two_loads",
+    ),
+    Fault(
+        "ved: decoding attends to padding",
+        "applications/ved/model.py",
+        'self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))',
+        'self.decoder.prepare_memory(encoded["memory"])',
+        (VED + "test_model.py",),
+        "step_by_step",
+    ),
+    Fault(
+        "ved: the printed form for that of the code",
+        "applications/ved/model.py",
+        '    previous = parts.residual_stack or options.network.decoder_form == "printed"\n',
+        "    previous = True\n",
+        (VED + "test_model.py",),
+        "form_of_the_code",
+    ),
+    Fault(
+        "ved: the start of a sentence is dropped as words are",
+        "applications/ved/model.py",
+        "protected_ids=(PAD, START)",
+        "protected_ids=(PAD,)",
+        (VED + "test_model.py",),
+        "word_dropout",
+    ),
+    Fault(
+        "ved: an autoencoder is tested on sentences that it was trained on",
+        "applications/ved/data.py",
+        '    read = "targets" if MODELS[options.model].autoencoder else "sources"\n',
+        '    read = "sources"\n',
+        (VED + "test_data.py",),
+        "autoencoder",
+    ),
+    Fault(
+        "ved: one reference of several",
+        "applications/ved/evaluation.py",
+        "    table = bleu_table(hypotheses, references)\n",
+        "    table = bleu_table(hypotheses, [answers[:1] for answers in references])\n",
+        (VED + "test_evaluation.py",),
+        "all_references",
+    ),
+    Fault(
+        "text: every BLEU is BLEU-4",
+        "applications/text/metrics.py",
+        "force=True, max_ngram_order=max_ngram_order)\n    score",
+        "force=True)\n    score",
+        (TEXT + "test_metrics.py",),
+        "bleu",
+    ),
+    Fault(
+        "text: a draw is compared with itself",
+        "applications/text/metrics.py",
+        "others = [sentences[:index] + sentences[index + 1 :] for index in range(len(sentences))]",
+        "others = [sentences for _ in sentences]",
+        (TEXT + "test_metrics.py",),
+        "self_bleu",
+    ),
+    Fault(
+        "text: every epoch deals the same batches",
+        "applications/text/batching.py",
+        "order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])",
+        "order = tf.random.experimental.stateless_shuffle(order, [seed, 0 * epoch])",
+        (TEXT + "test_batching.py",),
+        "order_depends",
+    ),
+    Fault(
+        "text: a word has the last of its vectors",
+        "applications/text/embeddings.py",
+        "        if index not in found:\n",
+        "        if index:\n",
+        (TEXT + "test_embeddings.py",),
+        "first_of_two",
+    ),
+    Fault(
+        "text: rows of a group are parted",
+        "applications/text/readers.py",
+        "[group in held for group in text.groups]",
+        "[row < len(held) for row in range(len(text))]",
+        (TEXT + "test_readers.py",),
+        "groups_together",
+    ),
+    Fault(
+        "nmt: BLEU against references in their own case, though the model lowers its own",
+        "applications/nmt/evaluation.py",
+        "    texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()\n",
+        "    texts = tf.constant(sentences).numpy()\n",
+        (NMT + "test_data.py",),
+        "could_write",
+    ),
+    Fault(
+        "nmt: possible links are sure ones",
+        "applications/nmt/alignments.py",
+        "(len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))",
+        "(len(a.possible), len(g.possible), len(a.possible & g.possible), len(a.possible & g.possible))",
+        (NMT + "test_alignments.py",),
+        "scores",
+    ),
+    Fault(
+        "nmt: the pieces of a target word are added",
+        "applications/nmt/alignments.py",
+        "(onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T",
+        "onto_target.T",
+        (NMT + "test_alignments.py",),
+        "merge",
+    ),
+]
