@@ -56,7 +56,7 @@ class DenseKeys(Keys):
         """Return the average of vectors over the valid keys of each row, float32: (B, S, D) -> (B, T or 1, D)."""
         value = ops.cast(value, "float32")
         if self.valid is None:
-            return ops.mean(value, axis=-2, keepdims=True)
+            return ops.divide_no_nan(ops.sum(value, axis=-2, keepdims=True), self.count(value[..., 0]))
         weights = self._weights(ops.shape(value)[-2])
         return ops.divide_no_nan(ops.matmul(weights, value), ops.sum(weights, axis=-1, keepdims=True))
 
@@ -68,6 +68,8 @@ class DenseKeys(Keys):
 
     def one_hot(self, x):
         x = self.mask_out(x)
+        if x.shape[-1] == 0:
+            return x
         # Keras's argmax first looks at the sign of every entry, which a GPU does in host memory.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))
 

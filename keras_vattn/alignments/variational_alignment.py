@@ -158,6 +158,9 @@ class VariationalAlignment:
         logits, keys, drawn = scored.logits, scored.keys, noise.get("alignment")
         if scored.posterior_logits is None and scored.prior is None:
             return None
+        if logits.shape[-1] == 0:
+            # No key, no KL; TensorFlow's rewriting of the gradient of a Weibull's would divide by its length.
+            return keys.sum(logits)
         q = self.logits_of_q(scored, noise)
         by_draws = drawn is None and not self.alignment.has_closed_form
         if by_draws:

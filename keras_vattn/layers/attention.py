@@ -146,6 +146,9 @@ class Attention(AlignedLayer):
             key: (B, S, Dk) or `None` for `value`.
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
+        if mask is None and value.shape[1] == 0:
+            # Where there is no key no row has one: zeros, no noise and no KL.
+            mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
         key = value if key is None else key

@@ -79,8 +79,8 @@ FAULTS = [
     Fault(
         "h-bar over padding",
         "alignments/dense_keys.py",
-        "        if self.valid is None:\n            return ops.mean",
-        "        if True:\n            return ops.mean",
+        "        if self.valid is None:\n            return ops.divide_no_nan",
+        "        if True:\n            return ops.divide_no_nan",
         ("tests/contexts", BATTERY),
         "h_bar or masked_keys",
     ),

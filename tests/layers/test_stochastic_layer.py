@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vattn
 
@@ -26,3 +27,31 @@ def test_no_key_at_all_has_no_divergence(alignment, prior):
     layer(X, X)
     assert (layer(X, X[:, :0], training=True).numpy() == 0).all()
     assert float(layer.losses[0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras_vattn.GaussianAttention("bilinear", prior="mean", seed=1),
+        keras_vattn.BayesianAttention("weibull", score="bilinear", seed=1),
+        keras_vattn.Attention("bilinear", "categorical", seed=1),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_source_of_length_zero(layer, graph):
+    """Every row is one without a valid key: a zero context, no noise, no KL; the gradients are zeros."""
+    layer(X, X)
+
+    def run(query, value):
+        with tf.GradientTape() as tape:
+            tape.watch([query, value])
+            context = layer(query, value, training=True)
+            objective = tf.reduce_sum(context) + sum(layer.losses)
+        sources = [query, value, *(weight.value for weight in layer.trainable_weights)]
+        return context, objective, *tape.gradient(objective, sources, unconnected_gradients="zero")
+
+    found = (tf.function(run, autograph=False) if graph else run)(tf.constant(X), tf.zeros((4, 0, 5)))
+    for x in found:
+        np.testing.assert_array_equal(x, np.zeros(x.shape))
+    assert found[0].shape == (4, 3, 5)
