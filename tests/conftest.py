@@ -19,9 +19,8 @@ if os.environ["KERAS_BACKEND"] != "tensorflow":
         f"keras_vattn needs the TensorFlow backend. Received: KERAS_BACKEND={os.environ['KERAS_BACKEND']!r}"
     )
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # XLA's own passes stay; LLVM's would be a third of the time of a small function.
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# XLA's own passes stay; LLVM's would be a third of the time of a small function.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 
 def pytest_xdist_auto_num_workers(config):

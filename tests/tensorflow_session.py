@@ -2,7 +2,6 @@
 collector. A plugin of pytest, which conftest.py registers."""
 
 import gc
-import os
 
 import hypothesis
 import keras
@@ -13,9 +12,8 @@ from tensorflow.python.framework.ops import gradient_registry
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # A core each.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
+# A core each, and the same sums in whatever way the tests are started.
+tf.config.threading.set_intra_op_parallelism_threads(1)
 
 # Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
 gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
@@ -64,9 +62,13 @@ def two_replicas():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     # The longest first, so that the processes end together.
     items.sort(key=lambda item: item.path.suffix != ".ipynb")
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker(pytest.mark.slow)
     if tf.config.list_physical_devices("GPU"):
         return
     for item in items:
