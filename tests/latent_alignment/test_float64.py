@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from latent_cases import OBJECTIVES, VOCABULARY, arrays, model
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import LatentObjective
@@ -30,11 +31,13 @@ def double_precision():
 
 
 @pytest.mark.parametrize(
-    "name, jit_compile", [*((name, False) for name in TRAINED), ("top_k", True), ("elbo-moving-average", True)]
+    "name, jit_compile",
+    slow_after([*((name, False) for name in TRAINED), ("top_k", True), ("elbo-moving-average", True)], len(TRAINED)),
 )
 def test_objectives_in_fit(name, jit_compile):
     network = model(TRAINED[name])
-    network.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=jit_compile)
+    options = {"jit_compile": True} if jit_compile else {"run_eagerly": True}
+    network.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), **options)
     inputs = arrays()
     history = network.fit(inputs, inputs["targets"], verbose=0).history
     assert np.isfinite(history["loss"]).all()
