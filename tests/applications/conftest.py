@@ -1,5 +1,5 @@
 """For all programs: runs that are trained once for all tests that only read them, a clock, so that what they write does
-not depend on how fast they run, and eager execution."""
+not depend on how fast they run, no waiting for the disk, and eager execution."""
 
 import dataclasses
 import itertools
@@ -24,6 +24,14 @@ def clock(monkeypatch):
     stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000)
     for module in (callbacks, checkpoint, progress):
         monkeypatch.setattr(module, "time", stopped)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """A run writes some fifty files, each of which waits for the disk: most of the time of a run of this size."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
