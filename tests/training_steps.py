@@ -7,9 +7,9 @@ from unittest import mock
 import keras
 import latent_cases
 import tensorflow as tf
-from battery_checks import HALF_POLICIES, training_argument, value_and_gradients, weight_gradients
+from battery_checks import training_argument, value_and_gradients, weight_gradients
 from battery_latent import CANDIDATES, TokenLogLikelihoodCase
-from battery_table import CASES
+from battery_table import CASES, HALF_POLICIES
 
 from keras_vattn import FusedAdam, GumbelSoftmax, NegativeBound, Perplexity, SequenceCrossentropy, TokenLogLikelihood
 
