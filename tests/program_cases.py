@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 import numpy as np
+import pytest
 from image_cases import array_of, caption_table, colored_images, question_table
 from program_case import Case
 
@@ -296,3 +297,5 @@ CASES = {
     case.name: case
     for case in (SPOTLIGHT_CASE, VED_CASE, NMT_CASE, VQA_CASE, CAPTIONING_CASE, VRAE_CASE, GRAPHS_CASE, FINETUNING_CASE)
 }
+TOY = "spotlight"
+every_case = pytest.mark.parametrize("case", CASES, indirect=True)

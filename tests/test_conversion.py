@@ -17,12 +17,13 @@ from conversion_cases import (
     outputs_of,
 )
 from keras import layers, ops
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import to_bayesian, to_deterministic
 
 VANISHING = keras_vattn.Weibull(1e7)
-every_model = pytest.mark.parametrize("name", list(MODELS))
+every_model = pytest.mark.parametrize("name", slow_after(MODELS, 4))
 
 
 @every_model
@@ -75,7 +76,7 @@ def test_back_to_deterministic(name):
     assert restored.get_config() == model.get_config()
 
 
-@pytest.mark.parametrize("name", ["functional", "bert", "gpt2"])
+@pytest.mark.parametrize("name", slow_after(["functional", "bert", "gpt2"]))
 def test_export(name, tmp_path):
     make, inputs, _ = MODELS[name]
     bayesian = to_bayesian(make())
@@ -88,8 +89,8 @@ def test_export(name, tmp_path):
     np.testing.assert_allclose(served, outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("name", ["functional", "albert", "subclassed"])
+@pytest.mark.parametrize("jit", slow_after([False, True]))
+@pytest.mark.parametrize("name", slow_after(["functional", "albert", "subclassed"]))
 def test_fit(name, jit):
     """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
     make, inputs, count = MODELS[name]
@@ -194,7 +195,7 @@ def test_a_cache_of_keys():
     np.testing.assert_array_equal(*generated)
 
 
-@pytest.mark.parametrize("name", ["functional", "bert"])
+@pytest.mark.parametrize("name", slow_after(["functional", "bert"]))
 def test_draws_together_are_draws_alone(name):
     make, inputs, _ = MODELS[name]
     bayesian = to_bayesian(make())

@@ -21,6 +21,7 @@ from conversion_cases import (
     randomized,
 )
 from keras import layers
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import to_bayesian, to_deterministic
@@ -42,6 +43,7 @@ for name, path in json.loads(sys.argv[1]).items():
 """
 
 
+@pytest.mark.slow
 def test_files_load_in_another_process(tmp_path):
     paths, counts = {}, {}
     for name, (make, inputs, _) in MODELS.items():
@@ -59,7 +61,7 @@ def test_files_load_in_another_process(tmp_path):
     assert found.stdout.split() == [str(x) for name in paths for x in (name, counts[name])]
 
 
-@pytest.mark.parametrize("name", OF_ONES_OWN)
+@pytest.mark.parametrize("name", slow_after(OF_ONES_OWN))
 def test_files_of_classes_of_ones_own(name, tmp_path):
     make, inputs, count = MODELS[name]
     bayesian = to_bayesian(make(), prior=keras_vattn.FixedPrior(0.5), kl_weight=0.25)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 from predictive_cases import D, N, T, X, latent_model, predict, sequence_model
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import GaussianAttention, GaussianLatent
@@ -29,7 +30,7 @@ def state(model):
     return [keras.ops.convert_to_numpy(x.value) for x in [*variables, *generators]]
 
 
-@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("dropout", slow_after([True, False]))
 def test_no_state_changes(dropout):
     model = full_model()
     model.fit(X, np.zeros((N, T, 2)), verbose=0)
@@ -45,6 +46,7 @@ def test_no_state_changes(dropout):
     np.testing.assert_array_equal(predict(model), predict(model))
 
 
+@pytest.mark.slow
 def test_training_goes_on_as_if_nothing_had_been_drawn():
     weights = []
     for draws in (False, True):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from predictive_cases import X, latent_model, predict, sequence_model
+from tiers import slow_after
 
 from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws
 from keras_vattn import posterior_predictive as draw
@@ -291,7 +292,7 @@ def gated(gate):
     return keras.Model(inputs, GaussianLatent(2)(x))
 
 
-@pytest.mark.parametrize("shared", ["model", "layers"])
+@pytest.mark.parametrize("shared", slow_after(["model", "layers"]))
 def test_two_calls_at_once_wait_for_each_other(shared):
     gate = Gate()
     model = gated(gate)
@@ -330,6 +331,7 @@ def test_a_plain_call_while_another_thread_traces_its_draws():
     assert has_nothing_of_ours(model)
 
 
+@pytest.mark.slow
 def test_many_threads_draw_what_one_draws():
     model = sequence_model(
         lambda x: AttentionDecoder(2, Attention(score="bilinear", alignment="weibull", dropout=0.3), dropout=0.3)(x, x)

@@ -8,6 +8,7 @@ from categorical_cases import INPUTS, call, every_objective
 from keras import ops
 from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers, model, run, tensors
 from scipy.special import softmax
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import CategoricalAttention, LatentObjective
@@ -116,7 +117,9 @@ def test_posterior_draws():
         keras_vattn.posterior_draws(model(OBJECTIVES["marginal"])).__enter__()
 
 
-@pytest.mark.parametrize("name", ["elbo-sample", "elbo-gumbel", "hard-sample", "importance-weighted", "wake-sleep"])
+@pytest.mark.parametrize(
+    "name", slow_after(["elbo-sample", "elbo-gumbel", "hard-sample", "importance-weighted", "wake-sleep"], 2)
+)
 def test_a_prediction_model_draws_from_p(name):
     """Under `posterior_draws` without posterior logits q is p: the words of each draw are a distribution, draws differ,
     and their average is the marginal."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from tiers import jit_compile
 
 from keras_vattn import (
     Attention,
@@ -203,7 +204,7 @@ def test_rows_without_a_region_and_extreme_logits_stay_finite():
         assert bool(np.any(found)) == (value_mask is None)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 def test_a_model_learns_where_to_look(jit_compile):
     """The word is written in the one region that the input names: only the drawn region tells it."""
     count, words = 512, 5

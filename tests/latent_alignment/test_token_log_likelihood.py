@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from tiers import jit_compile
 
 import keras_vattn
 from keras_vattn import TokenLogLikelihood
@@ -76,7 +77,7 @@ def test_without_a_bias():
 
 
 @pytest.mark.usefixtures("rows_worth_transposing")
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_in_graph_with_unknown_axes(chunk_size, jit_compile):
     layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
@@ -134,7 +135,7 @@ def test_no_more_rows_than_a_chunk_at_a_time_and_none_without_a_gradient(monkeyp
 
 
 @pytest.mark.parametrize("chunk_size", [None, 7])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 def test_candidates_that_are_impossible(chunk_size, jit_compile):
     """Value and gradient 0 whatever stands there; the others as without a mask."""
     layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
@@ -225,7 +226,7 @@ def test_all_words():
     np.testing.assert_allclose(chosen, layer(INPUTS, TARGETS), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 1, 24, 36])
 def test_the_marginal_of_all_words(chunk_size, jit_compile):
     """log sum_k p(z_k) p(v | z_k), with the gradient of plain TensorFlow; a masked key does not enter."""
@@ -332,7 +333,7 @@ def test_errors():
         layer(INPUTS, TARGETS, log_weights=UPSTREAM)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 def test_the_marginal_of_improbable_words(jit_compile):
     """Logarithms down to -1000, where a probability in float32 is 0, and weights of which one is all."""
     layer = built()
@@ -346,7 +347,7 @@ def test_the_marginal_of_improbable_words(jit_compile):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 def test_the_marginal_of_no_word(jit_compile):
     layer = built()
     signature = [tf.TensorSpec((None, STEPS, None, WIDTH)), tf.TensorSpec((None, STEPS, None))]

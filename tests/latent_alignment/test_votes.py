@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import log_softmax, logsumexp
+from tiers import jit_compile
 
 from keras_vattn import CategoricalAttention, LatentLogLikelihood, LatentObjective, NegativeBound, TokenLogLikelihood
 from keras_vattn.latent_alignment import chunked_softmax
@@ -20,7 +21,6 @@ UPSTREAM[:, :, -1] = 0.0
 KERNEL, BIAS = GENERATOR.normal(size=(WIDTH, VOCABULARY)), GENERATOR.normal(size=VOCABULARY)
 CHUNK_SIZES = (None, 1, 7, 30, 60)
 MASK = np.arange(STEPS) < np.array([[4], [2], [1]])
-jit = pytest.mark.parametrize("jit_compile", [False, True])
 
 
 def built(**options):
@@ -71,7 +71,7 @@ def test_votes_of_one_word_are_its_label():
     assert_close(tenfold, [10 * x for x in found], rtol=1e-4, atol=1e-4)
 
 
-@jit
+@jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_votes_in_graph_with_unknown_axes(chunk_size, jit_compile):
     layer = built(chunk_size=chunk_size)
@@ -89,7 +89,7 @@ def test_votes_in_graph_with_unknown_axes(chunk_size, jit_compile):
     assert layer(INPUTS[:0], VOTES[:0]).shape == (0, STEPS, CANDIDATES)
 
 
-@jit
+@jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 7])
 def test_votes_under_masks(chunk_size, jit_compile):
     """Words and candidates that do not count have value and gradient 0, whatever stands there."""
@@ -175,7 +175,7 @@ def question_model(objective="marginal"):
     return keras.Model(inputs, bound), keras.Model(inputs, [latent["log_prior"], log_likelihood])
 
 
-@jit
+@jit_compile
 def test_a_model_of_questions(jit_compile, tmp_path):
     """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
     model, parts = question_model()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from tiers import slow_after
 
 import keras_vattn
 
@@ -130,7 +131,9 @@ def float64():
     keras.config.set_floatx(previous)
 
 
-@pytest.mark.parametrize("attention", ["weibull", "lognormal", "dirichlet", "gumbel_softmax", "gaussian"])
+@pytest.mark.parametrize(
+    "attention", slow_after(["weibull", "gaussian", "dirichlet", "lognormal", "gumbel_softmax"], 2)
+)
 def test_fit_in_float64(attention, float64):
     x = X[:, None, :] + np.zeros((8, 4, 5), "float64")
     inputs = keras.Input((None, 5))

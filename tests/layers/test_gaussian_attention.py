@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
+from tiers import slow_after
 
 from keras_vattn import Attention, DeterministicAttention, GaussianAttention, GaussianContext, LinearAnnealing
 
@@ -98,7 +99,9 @@ def test_a_schedule_of_keras_ends_at_its_end():
     assert float(layer.losses[0]) == pytest.approx(0.2 * full, rel=1e-5)
 
 
-@pytest.mark.parametrize(("steps_per_execution", "jit_compile"), [(1, False), (2, False), (1, True), (2, True)])
+@pytest.mark.parametrize(
+    ("steps_per_execution", "jit_compile"), slow_after([(2, False), (2, True), (1, False), (1, True)])
+)
 def test_annealing_and_the_log_in_fit(steps_per_execution, jit_compile):
     """Frozen weights: the logged KL is the closed form, the loss its weighted mean over the steps of an epoch."""
     inputs = keras.Input((3, 5)), keras.Input((6, 5))

@@ -16,6 +16,7 @@ from multi_head_cases import (
     model_of,
     pair,
 )
+from tiers import jit_compile
 
 import keras_vattn
 from keras_vattn import LogNormal, MultiHeadAttention, Weibull
@@ -74,7 +75,7 @@ def test_dropout_falls_on_the_drawn_weights():
     np.testing.assert_allclose(kept, weights[:, 0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("alignment", ["weibull", "lognormal", "gumbel_softmax"])
 def test_graph_and_jit_draw_what_eager_draws(alignment, jit_compile):
     layers = [

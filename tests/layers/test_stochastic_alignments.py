@@ -252,6 +252,7 @@ def test_errors():
         Attention(score=keras_vattn.DotProduct(dtype="mixed_bfloat16"))
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_cases_are_finite():
     """Shapes, masks, logits up to 1e4, policies, one key and rows without a valid key; an example is a case."""
     generator, cases = np.random.default_rng(1), 0

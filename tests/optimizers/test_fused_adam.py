@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiers import jit_compile
 
 import keras_vattn
 
@@ -44,7 +45,7 @@ def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4,
     return weights, optimizer
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_the_steps_are_those_of_keras(name, jit_compile):
     weights, optimizer = trained(keras_vattn.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import ops
 from scipy.special import expit, softmax
 from tensorflow_probability.python import distributions as tfd
+from tiers import jit_compile
 
 import keras_vattn
 from keras_vattn import recurrent
@@ -125,7 +126,7 @@ def test_its_outputs_densities_and_divergence_are_those_of_numpy(monkeypatch):
         assert [float(loss) for loss in decoder.losses] == pytest.approx([expected], rel=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@jit_compile
 def test_unknown_sizes_and_gradients(jit_compile):
     """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
     decoder = built()

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 from tensorflow_probability.python import distributions as tfd
+from tiers import jit_compile
 
 import keras_vattn
 
@@ -150,7 +151,7 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
     assert np.any(np.abs(expected) > 1e-3)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@jit_compile
 def test_unknown_sizes_and_gradients(jit_compile, given_noise):
     """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
     decoder = built()

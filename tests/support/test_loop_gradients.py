@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiers import jit_compile
 
 from keras_vattn.support.loop import scan
 from keras_vattn.support.products import product
@@ -52,7 +53,7 @@ def gradients(*arguments, training=True):
 ARGUMENTS = [tf.constant(x) for x in (INPUTS, KERNEL, QUERY_KERNEL, MEMORY)]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("known", [True, False])
 def test_equal_to_those_of_eager_steps(known, jit_compile):
     expected = gradients(*ARGUMENTS)

@@ -170,6 +170,7 @@ def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
         next(iter(APPLICATION.generate(run, GenerateCaptioning("", str(tmp_path / "lines")))))
 
 
+@pytest.mark.slow
 def test_what_is_exported(run_of):
     """All endpoints of a trained run, loaded again."""
     trained = run_of(CAPTIONING_CASE).path

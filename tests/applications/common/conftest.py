@@ -6,20 +6,21 @@ import shutil
 
 import pytest
 from matplotlib.figure import Figure
-from program_cases import CASES
+from program_cases import CASES, TOY
 
 import keras_vattn
 from applications.common import training
 
 
-@pytest.fixture(params=CASES)
+# The toy goes through every command in the default tier; `every_case` of program_cases.py says of a test that all do.
+@pytest.fixture(params=[pytest.param(name, marks=() if name == TOY else pytest.mark.slow) for name in CASES])
 def case(request):
     return CASES[request.param]
 
 
 @pytest.fixture
 def toy():
-    return CASES["spotlight"]
+    return CASES[TOY]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import yaml
 from program_case import written
-from program_cases import CASES
+from program_cases import CASES, every_case
 from run_files import files_of, read_history, read_json, without_time
 
 from applications.common import compare as module
@@ -138,6 +138,7 @@ BAD = {
 }
 
 
+@every_case
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_starts_no_run(case, asked, tmp_path, message):
     known = ", ".join(type(case.program.default).__annotations__["model"].__args__)
@@ -147,6 +148,7 @@ def test_bad_input_starts_no_run(case, asked, tmp_path, message):
     assert not (tmp_path / "out").exists()
 
 
+@every_case
 def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
     words = asked(case, "--models", case.other_start)
     next(tmp_path.glob(f"{next(iter(case.data))}.*")).write_text("")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import pytest
 import yaml
-from program_cases import CASES
+from program_cases import CASES, every_case
 
 from applications.common.command_line import read_options
 from applications.common.errors import InputError
@@ -115,6 +115,7 @@ def test_a_value_that_an_option_cannot_have(program, command, name, annotation, 
         typed("here", {name: {"a": 1}}, type(default))
 
 
+@every_case
 def test_no_value_and_the_choice_none(case):
     """`none` is no value where there may be none, and a choice where it is one, on the command line and in a file."""
     optional, choices = {}, {}
@@ -132,6 +133,7 @@ def test_no_value_and_the_choice_none(case):
     assert typed("here", dict.fromkeys(choices), case.program.options) == choices
 
 
+@every_case
 @pytest.mark.parametrize("word, value", [("auto", "auto"), ("on", True), ("off", False)])
 def test_when_a_step_is_compiled(case, tmp_path, word, value):
     """As Keras has it, whose "auto" is XLA on a GPU; YAML reads on and off, as it does true and false, as booleans."""
@@ -168,6 +170,7 @@ def test_a_file_has_the_options_of_the_command_line(case, command, tmp_path):
     assert read_options(case.program, command, ["--config", str(tmp_path / "options.yaml")]) == default
 
 
+@every_case
 def test_presets_and_experiments(case, tmp_path, monkeypatch):
     program = case.program
     for name in program.presets:
@@ -194,6 +197,7 @@ def test_presets_and_experiments(case, tmp_path, monkeypatch):
             check(with_values(program.default, values))
 
 
+@every_case
 def test_renamed_options_say_the_new_name(case, tmp_path):
     for old, new in case.program.renamed.items():
         for words in ((f"--{old.replace('_', '-')}", "3"), (f"--{old.replace('_', '-')}=3",)):
@@ -202,6 +206,7 @@ def test_renamed_options_say_the_new_name(case, tmp_path):
         case.fails(f"{old} is {new}", "train", "--config", tmp_path / "options.yaml")
 
 
+@every_case
 def test_what_the_command_line_does_not_know(case, tmp_path):
     for words in (("--no-such-option", "3"), ("--epochs", "many"), ("--epochs", "1.5"), ("surplus",)):
         status, _, err = case.call("train", "--out", tmp_path / "run", *words)

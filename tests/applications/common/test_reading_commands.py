@@ -209,6 +209,7 @@ print("RESULT" + json.dumps([answers, project]))
 """
 
 
+@pytest.mark.slow
 def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
     asked = {}
     for name, case in CASES.items():

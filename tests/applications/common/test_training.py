@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import yaml
+from program_cases import every_case
 from run_files import files_of, read_arrays, read_history, read_json
 
 from applications.common.options import values_of, with_values
@@ -41,6 +42,7 @@ FIELDS = {
 }
 
 
+@every_case
 def test_the_files_of_a_run(case, trained):
     names = {path.name for path in trained.iterdir()}
     assert names >= FILES | set(case.answers)
@@ -54,6 +56,7 @@ def test_the_files_of_a_run(case, trained):
             assert (trained / name).read_text(encoding="utf-8").endswith("\n")
 
 
+@every_case
 def test_the_options_of_a_run(case, trained):
     """All of them, and what belongs to one call alone not."""
     config = yaml.safe_load((trained / "config.yaml").read_text(encoding="utf-8"))
@@ -81,6 +84,7 @@ def test_seeds_share_no_noise(case, trained):
     assert len(set(states)) == len(states) >= 3
 
 
+@every_case
 def test_the_record_of_a_run(case, trained):
     record = read_json(trained / "metrics.json")
     assert set(record) == FIELDS
@@ -100,6 +104,7 @@ def test_the_record_of_a_run(case, trained):
     assert len(numbers) >= 2 and np.isfinite(numbers).all()
 
 
+@every_case
 def test_the_history_of_a_run(case, trained):
     rows = read_history(trained)
     assert [row["epoch"] for row in rows] == [1, 2]
@@ -110,6 +115,7 @@ def test_the_history_of_a_run(case, trained):
     assert rows[1]["loss"] != rows[0]["loss"]
 
 
+@every_case
 def test_the_report_of_a_run(case, trained, run_of):
     """What was measured, and what to do next, with the paths."""
     report, output = (trained / "report.txt").read_text(encoding="utf-8"), run_of(case).output
@@ -125,6 +131,7 @@ def test_the_report_of_a_run(case, trained, run_of):
     assert "\nepoch 2/2: " in output
 
 
+@every_case
 def test_the_keras_file_is_the_model_that_is_reported_on(case, trained):
     """With its weights, without the optimizer, whose state is the checkpoint's."""
     model = keras.models.load_model(trained / "model.keras")
@@ -135,6 +142,7 @@ def test_the_keras_file_is_the_model_that_is_reported_on(case, trained):
     assert getattr(model, "optimizer", None) is None
 
 
+@every_case
 def test_batches_have_one_shape_for_tensorflow(case, trained):
     """The training step is traced once, however long the examples of a batch are, and every epoch has its own order."""
     application = case.program.application()
@@ -158,6 +166,7 @@ def test_batches_have_one_shape_for_tensorflow(case, trained):
     assert not same(first[:number], later)
 
 
+@every_case
 def test_a_run_is_not_begun_twice(case, trained):
     before = files_of(trained)
     case.fails("--overwrite: a run is resumed or begun anew", *case.train(trained), "--resume", "--overwrite")
@@ -174,6 +183,7 @@ def test_a_resumed_run_has_no_other_options(case, trained):
     assert (trained / "config.yaml").read_bytes() == before
 
 
+@every_case
 def test_folders_that_hold_no_run(case, tmp_path):
     out = tmp_path / "mine"
     words = case.train(out)
@@ -188,6 +198,7 @@ def test_folders_that_hold_no_run(case, tmp_path):
     assert (out / "thesis.tex").read_text() == "my thesis"
 
 
+@every_case
 def test_bad_data_leave_the_run_that_was_to_be_overwritten(case, copied, tmp_path):
     """And a new one is not begun."""
     before = files_of(copied)

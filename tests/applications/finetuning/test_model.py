@@ -11,6 +11,7 @@ import tensorflow as tf
 from application_cases import prepared
 from finetuning_cases import options_of, run_of, write_albert, write_hugging_face
 from program_cases import FINETUNING_CASE
+from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
@@ -89,7 +90,7 @@ def test_presets_are_table_9():
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", slow_after(MODELS))
 def test_a_report_of_classes(tmp_path, name):
     run = run_of(tmp_path, model=name, num_draws=4)
     part = run.data["test"]
@@ -130,6 +131,7 @@ def squad(folder):
     return {"task": "squad1", "train": str(folder / "squad.json"), "test": None, "max_length": 32, "stride": 8}
 
 
+@pytest.mark.slow
 def test_a_report_of_scores(tmp_path):
     run = run_of(tmp_path, **pairs_with_scores(tmp_path), num_draws=3)
     report, outputs = evaluate(run, run.data["valid"])
@@ -140,6 +142,7 @@ def test_a_report_of_scores(tmp_path):
     assert run.models.training(inputs).shape == targets.shape == (5,)
 
 
+@pytest.mark.slow
 def test_training_on_spans(tmp_path):
     """No answer begins or ends in padding; a few steps find the only answer that there is."""
     keras.utils.set_random_seed(1)
@@ -156,7 +159,7 @@ def test_training_on_spans(tmp_path):
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
-@pytest.mark.parametrize("kind", ["classes", "score", "albert"])
+@pytest.mark.parametrize("kind", slow_after(["classes", "score", "albert"]))
 def test_what_is_exported(tmp_path, kind):
     pairs = kind == "score"
     weights = {"weights": write_albert(tmp_path / "albert")} if kind == "albert" else {}

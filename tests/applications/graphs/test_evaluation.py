@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from application_cases import Compared, changed, tables_of
 from graphs_cases import run_of
+from tiers import slow_after
 
 from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
@@ -18,7 +19,9 @@ from applications.graphs.plots import uncertainty
 from applications.graphs.tables import fan
 
 
-@pytest.mark.parametrize(("model", "kinds"), [("gat", ["dropout"]), ("wc", ["dropout", "attention", "both"])])
+@pytest.mark.parametrize(
+    ("model", "kinds"), slow_after([("gat", ["dropout"]), ("wc", ["dropout", "attention", "both"])])
+)
 def test_a_report(tmp_path, model, kinds):
     run = run_of(tmp_path, model=model, num_draws=7)
     part = run.data["test"]
@@ -100,7 +103,7 @@ def test_statistics_of_the_attention(tmp_path):
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
 
 
-@pytest.mark.parametrize("scaling", ["rows", "columns", "none"])
+@pytest.mark.parametrize("scaling", slow_after(["rows", "columns", "none"]))
 def test_the_exported_model(tmp_path, scaling):
     run = run_of(tmp_path, model="wc", scale_features=scaling)
     graph, classifier = run.data["test"].graph, Classifier(run)

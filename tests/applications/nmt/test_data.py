@@ -216,6 +216,7 @@ def linked(pairs):
     return ["0-0 1-1 2-2 5-3 3-4 4-5" for _ in pairs]
 
 
+@pytest.mark.slow
 def test_alignments_from_a_file(tmp_path, eagerly):
     """They take the place of the inference network: q is what the file says, shared out over pieces and smoothed."""
     folder = write_pairs(tmp_path / "data", PAIRS[:30])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import tree
 from nmt_cases import arrays, translator_of
+from tiers import slow_after
 
 import keras_vattn
 from applications.nmt.ensemble import DrawnSteps
@@ -37,7 +38,7 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
     return np.array(values)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", slow_after(MODELS))
 def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
     """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""
     translator, run = translator_of(model, "sample:3")
@@ -69,6 +70,7 @@ def test_draws_without_noise_are_the_search_at_the_mean():
     np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_in_graph_and_repeatable():
     translator, _ = translator_of("bam_weibull", "sample:2")
     first, again = translator.beam(SOURCE), translator.beam(SOURCE)

@@ -26,6 +26,7 @@ def run(run_of):
     return run
 
 
+@pytest.mark.slow
 def test_several_inferences(run, eagerly, capsys, monkeypatch):
     """Each of them has a report of its own, the first one is also that of the tables, and each has its files; the bound
     is that of q, and computed once."""
@@ -70,6 +71,7 @@ def test_the_model_s_own_inference(run, eagerly, capsys):
     assert APPLICATION.files(of_training) == APPLICATION.files(outputs)
 
 
+@pytest.mark.slow
 def test_in_graph_as_step_by_step(run):
     """The run was trained and reported on step by step."""
     record, part = read_json(run.folder.path / "metrics.json"), run.data["test"]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from application_cases import changed
 from nmt_cases import SMALL, VOCABULARY, arrays, made, translator_of
+from tiers import slow_after
 
 import keras_vattn
 from applications.nmt.generation import Translator, WordModel
@@ -16,7 +17,7 @@ DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
 every_model = pytest.mark.parametrize("model", list(MODELS))
 
 
-@every_model
+@pytest.mark.parametrize("model", slow_after(MODELS, 2))
 def test_every_model_learns(model):
     """A few steps on one batch lower the loss of that batch."""
     training = made(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
@@ -33,6 +34,7 @@ def test_every_model_learns(model):
     assert loss() < before - 1.0
 
 
+@pytest.mark.slow
 def test_under_xla():
     """What each model has, its alignment and its objective, the tests of the library compile."""
     training = made("variational_sample", num_layers=1).models.training
@@ -136,7 +138,7 @@ def test_the_k_curve(eagerly):
     np.testing.assert_allclose((joint - prior)[..., 1][counted], kmax.numpy()[counted], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["soft", "variational_enum", "relaxed", "bam_weibull"])
+@pytest.mark.parametrize("model", slow_after(["variational_enum", "soft", "relaxed", "bam_weibull"]))
 def test_the_beam_scores_what_teacher_forcing_does(model):
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, run = translator_of(model)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 
@@ -34,6 +35,7 @@ def test_a_saved_model_holds_a_sentencepiece_model_once(subword_encoder, tmp_pat
     assert (tmp_path / "saved_model.pb").read_bytes().count(subword_encoder.tokenizer.model) == 1
 
 
+@pytest.mark.slow
 def test_saved_models_need_tensorflow_text_only(subword_encoder, segmented_encoder, character_encoder, tmp_path):
     sentences = ["The  cat sat", "", "un@@ like@@ ly ☃", "São"]
     expected = {}

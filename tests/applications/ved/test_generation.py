@@ -150,6 +150,7 @@ def loaded(trained):
     return load_run(APPLICATION, trained.path)
 
 
+@pytest.mark.slow
 def test_the_command_and_the_saved_model_write_the_same(loaded, served, tmp_path, capsys):
     lines = [source for source in SOURCES if source]
     (tmp_path / "sources.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -161,12 +162,14 @@ def test_the_command_and_the_saved_model_write_the_same(loaded, served, tmp_path
     assert served["signatures"] == ["generate", "sample", "score", "serving_default"]
 
 
+@pytest.mark.slow
 def test_one_seed_draws_the_same_from_two_loads(served):
     first, second = served["sample"]
     assert first == second and first != served["other"]
     assert [len(row) for row in first] == [3, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_the_loaded_run_scores_as_the_saved_model(loaded, served, eagerly):
     generator = Generator(loaded)
     score = generator.score(tf.constant(SOURCES), tf.constant(TARGETS))

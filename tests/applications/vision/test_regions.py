@@ -231,6 +231,7 @@ sys.exit(command_line.main(PROGRAM, ["train"]))
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_ends_with_one_line(tmp_path):
     """Though reads are under way, which no thread finishes once Python ends."""
     folder = npz(tmp_path / "a")

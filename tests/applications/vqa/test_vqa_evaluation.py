@@ -69,8 +69,8 @@ def test_noise_on_the_features_alone(run):
     [
         ("soft", {}, {"dropout"}),
         ("marginal", {}, {"dropout", "attention", "both"}),
-        ("wc", MCAN, {"dropout", "attention", "both"}),
-        ("wc", {**MCAN, "dropout": 0.0}, {"attention"}),
+        pytest.param("wc", MCAN, {"dropout", "attention", "both"}, marks=pytest.mark.slow),
+        pytest.param("wc", {**MCAN, "dropout": 0.0}, {"attention"}, marks=pytest.mark.slow),
     ],
 )
 def test_what_draws(model, own, kinds, tmp_path):
@@ -120,6 +120,7 @@ def states(run):
     return [variable.numpy() for variable in run.models.training.variables]
 
 
+@pytest.mark.slow
 def test_gradients_and_deviations(tmp_path):
     """A model without a KL has no gradient of one; the larger k, the less weights vary."""
     deviations = []
@@ -136,6 +137,7 @@ def test_gradients_and_deviations(tmp_path):
     assert weights_deviation(run, run.data["test"]) is None
 
 
+@pytest.mark.slow
 def test_the_noisy_columns(run):
     report, outputs = evaluate(run, run.data["test"], feature_noise=5.0)
     assert report["noisy"]["variance"] == 5.0 and set(report["noisy"]["uncertainty"]) == set(report["uncertainty"])

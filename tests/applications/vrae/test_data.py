@@ -99,6 +99,7 @@ def test_equal_sentences_stay_in_one_part(tmp_path):
         data.load(options)
 
 
+@pytest.mark.slow
 def test_modes_of_generate(run_of, monkeypatch):
     """New sentences of a seed without any input; what lies between each line and the next. All of it in batches."""
     run = ("generate", "--run", run_of(VRAE_CASE).path)
@@ -142,6 +143,7 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_with_aggressive_updates_goes_on_as_if_never_stopped(tmp_path):
     more = {"model": "vrae", "aggressive": 1, "tensorboard": False, "export": False}
     VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "whole", **more))
@@ -153,6 +155,7 @@ def test_a_run_with_aggressive_updates_goes_on_as_if_never_stopped(tmp_path):
     assert without_time(read_history(tmp_path / "calm"))[0]["loss"] != whole[0]["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lstm", "vrae_sa_aux"])
 def test_half_precision_from_training_to_sentences(tmp_path, model):
     """Whatever a report, a summary and `generate` compute."""

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from application_cases import tables_of
 from scipy.special import logsumexp
+from tiers import slow_after
 from vrae_cases import run_of, sentences_of
 
 import keras_vattn
@@ -34,7 +35,7 @@ def reported(tmp_path_factory):
     return reported
 
 
-@pytest.mark.parametrize("model", ["lstm", "vrae", "vrae_sa"])
+@pytest.mark.parametrize("model", slow_after(["vrae", "vrae_sa", "lstm"]))
 def test_three_perplexities(reported, model):
     run, writer, report = reported(model)
     found = report["likelihood"]

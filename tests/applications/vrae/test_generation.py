@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from program_cases import VRAE_CASE
 from scipy.special import logsumexp
+from tiers import slow_after
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 from applications.text.text import END, PAD, START, UNKNOWN
@@ -105,7 +106,7 @@ def test_what_lies_between_two_sentences(made):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("model", ["lstm", "vrae", "vrae_sa"])
+@pytest.mark.parametrize("model", slow_after(["lstm", "vrae", "vrae_sa"]))
 def test_a_bound_of_more_draws_is_larger(made, model):
     """On the same draws the importance-weighted bound is at least the mean ELBO, and grows with their number within
     three standard errors; of one draw it is that draw."""

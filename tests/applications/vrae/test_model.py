@@ -219,6 +219,7 @@ def test_aggressive_updates_move_q_alone_and_end(tmp_path):
         assert AggressiveInference(run, 2).active == active
 
 
+@pytest.mark.slow
 def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
     """Words at random from one of two sets: z_enc has the 0.69 nats of which, less a detached one."""
     generator = np.random.default_rng(0)
