@@ -238,18 +238,20 @@ class Comparison:
 
     def _command(self, name, arguments):
         """Run a command of the program in a process of its own; return an error message or `None`."""
-        index = self._free.get()
         log = self.folder / f"{name}.log"
         print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
-        with open(log, "a", encoding="utf-8") as file:
-            status = subprocess.run(
-                [sys.executable, "-m", self.application.program.name, *arguments],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | environment_of(self._gpus, self.options.jobs, index),
-            ).returncode
-        self._free.put(index)
+        index = self._free.get()
+        try:
+            with open(log, "a", encoding="utf-8") as file:
+                status = subprocess.run(
+                    [sys.executable, "-m", self.application.program.name, *arguments],
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    env=os.environ | environment_of(self._gpus, self.options.jobs, index),
+                ).returncode
+        finally:
+            self._free.put(index)
         print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
         if status == 0:
             return None
