@@ -47,11 +47,30 @@ def scan(step, state, inputs, length, training=False, noise=(), owner=None):
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    loop = _Loop(step, state, inputs, length, training)
+    # No step leaves nothing to stack, and XLA nothing to read: one of zeros is taken, and cut off. Otherwise a pad of
+    # nothing and a slice of everything, and the gradients of both, hand on the tensor that they are given.
+    is_known = bool(tf.get_static_value(length))
+    steps = length if is_known else tf.maximum(length, 1)
+    if not is_known:
+        inputs = tree.map_structure(lambda x: _padded(tf.convert_to_tensor(x), steps - length), inputs)
+    loop = _Loop(step, state, inputs, steps, training)
     in_training = training and loop.is_pure and not tf.executing_eagerly()
     outputs, last = loop.run_in_training(noise, owner) if in_training else loop.run()
     outputs = [ops.swapaxes(x, 0, 1) for x in outputs]
+    if not is_known:
+        outputs = [_cut(x, length) for x in outputs]
+        last = [tf.where(length > 0, new, old) for new, old in zip(last, loop.flat_state, strict=True)]
     return tree.pack_sequence_as(loop.output_structure, outputs), tree.pack_sequence_as(state, last)
+
+
+def _padded(x, num_steps):
+    return tf.pad(x, [[0, 0], [0, num_steps], *[[0, 0]] * (x.shape.rank - 2)])
+
+
+def _cut(x, length):
+    cut = tf.slice(x, [0] * x.shape.rank, [-1, length, *[-1] * (x.shape.rank - 2)])
+    cut.set_shape((x.shape[0], tf.get_static_value(length), *x.shape[2:]))
+    return cut
 
 
 def _scan_eagerly(step, state, inputs, length):

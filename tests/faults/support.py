@@ -144,6 +144,14 @@ FAULTS = [
         "as_they_are",
     ),
     Fault(
+        "loop: the state after no step is one of a step on zeros",
+        "support/loop.py",
+        "tf.where(length > 0, new, old)",
+        "tf.where(length >= 0, new, old)",
+        ("tests/support/test_loop.py",),
+        "no_step",
+    ),
+    Fault(
         "backward loop: the steps in the order of the forward one",
         "support/loop.py",
         "            time = loop.length - 1 - count\n",

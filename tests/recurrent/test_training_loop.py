@@ -110,3 +110,47 @@ def test_a_model_that_nobody_has_any_more_is_gone(make):
     keras.backend.clear_session()
     gc.collect()
     assert [reference() for reference in references] == [None, None]
+
+
+LAYERS = {
+    "softmax": lambda: AttentionDecoder(UNITS, Attention("additive")),
+    "gaussian": lambda: AttentionDecoder(UNITS, keras_vattn.GaussianAttention("additive", prior="mean")),
+    "weibull": lambda: AttentionDecoder(UNITS, keras_vattn.BayesianAttention("weibull", score="additive")),
+    "stochastic": lambda: keras_vattn.StochasticDecoder(
+        UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, weight=0.1)
+    ),
+    "lstm": lambda: keras_vattn.LSTM(UNITS, return_sequences=True),
+}
+# Keras's LSTM itself takes the first of the inputs, which XLA refuses where there is none.
+CALLS = [(name, jit_compile, True) for name in LAYERS for jit_compile in (False, True)][:-1]
+
+
+@pytest.mark.parametrize(("name", "jit_compile", "training"), [*CALLS, ("softmax", False, False)])
+def test_sequences_of_no_step(name, jit_compile, training):
+    """Of unknown length, and of length zero in the call: outputs without an entry, no loss and gradients of zeros."""
+    inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))
+    takes_memory, options = name != "lstm", {"return_attention_scores": True}
+    outputs = LAYERS[name]()(inputs, memory, **options) if takes_memory else {"hidden": LAYERS[name]()(inputs)}
+    model = keras.Model([inputs, memory] if takes_memory else inputs, outputs)
+
+    @tf.function(
+        autograph=False,
+        jit_compile=jit_compile,
+        input_signature=[tf.TensorSpec((None, None, 5)), tf.TensorSpec((None, None, 7))],
+    )
+    def run(inputs, memory):
+        with tf.GradientTape() as tape:
+            outputs = model([inputs, memory] if takes_memory else inputs, training=training)
+            loss = tf.add_n([*map(tf.reduce_sum, outputs.values()), *model.losses])
+        return (
+            outputs,
+            loss,
+            tape.gradient(loss, [weight.value for weight in model.trainable_variables], unconnected_gradients="zero"),
+        )
+
+    outputs, loss, gradients = run(INPUTS[:, :0], MEMORY)
+    widths = {"hidden": UNITS, "context": 7, "weights": 6, "latent": 2, "predicted_context": 7}
+    assert {name: tuple(x.shape) for name, x in outputs.items()} == {name: (3, 0, widths[name]) for name in outputs}
+    assert float(loss) == 0.0
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))

@@ -92,6 +92,7 @@ def test_no_step(eager):
     assert outputs["total"].shape == (2, 0, 3)
     assert outputs["half"][0].shape == (2, 0, 1)
     np.testing.assert_array_equal(state["total"], np.zeros((2, 3)))
+    assert int(state["count"]) == 0
 
 
 @pytest.mark.parametrize("eager", [True, False])
