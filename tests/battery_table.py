@@ -25,13 +25,11 @@ _LAYERS = {case.name: case.make() for case in CASES}
 
 
 def paths(case):
-    """What a row takes of the code: the classes of its layer, the options that are names, whether it draws and has a
-    KL, its masks and its inputs."""
+    """What a row takes of the code: the class of its layer, with a KL or without, the classes of its parts, whether it
+    draws, and its masks."""
     layer = _LAYERS[case.name]
-    own, config = type(layer).__name__, layer.get_config()
-    named = {(name, value) for name, value in config.items() if isinstance(value, str) and name != "name"}
-    of_row = {(name, getattr(case, name)) for name in ("divergence", "draws", "query_mask", "key_mask")}
-    return {own, *_classes(config)} | {(own, *x) for x in (*named, *of_row, *zip(case.widths))}
+    of_row = {(name, getattr(case, name)) for name in ("draws", "query_mask", "key_mask")}
+    return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *of_row}
 
 
 def _classes(config):

@@ -70,8 +70,11 @@ def check_fit(case, jit_compile):
     logs, before, after = fitted(case, jit_compile=jit_compile)
     expected_logs, expected_before, expected = fitted(case, run_eagerly=True)
     assert_equal(before, expected_before)
-    assert_close(after, expected, rtol=1e-4, atol=1e-5)
-    assert any(np.any(new != old) for new, old in zip(after, before))
+    steps, expected_steps = ([new - old for new, old in zip(each, before)] for each in (after, expected))
+    for step, wanted in zip(steps, expected_steps, strict=True):
+        # Beside the gradient's rounding that of the weight it is taken from.
+        np.testing.assert_allclose(step, wanted, rtol=0, atol=1e-3 * np.abs(wanted).max() + 1e-6)
+    assert any(np.any(step) for step in steps)
     # The layers inside of it have other names.
     assert_close([*logs.values()], [*expected_logs.values()], rtol=1e-5)
     trackers = [name for name in logs if name.endswith("_kl")]
@@ -81,13 +84,16 @@ def check_fit(case, jit_compile):
 
 @half_precision_rows(learns, expensive=True)
 def test_fit_in_half_precision(case, policy):
-    """The loss of a step in training is that in float32 but for rounding: the draws are the same."""
+    """The loss and the KL of a step in training are those in float32 but for rounding: the draws are the same."""
     logs, before, _ = fitted(case, run_eagerly=True)
     keras.config.set_dtype_policy(policy)
-    half_logs, half_before, _ = fitted(case, run_eagerly=True)
+    half_logs, half_before, half_after = fitted(case, run_eagerly=True)
     assert_equal(half_before, before)
+    assert all_finite(half_after)
     error = 0.15 if policy == "mixed_bfloat16" else 0.05
-    np.testing.assert_allclose(half_logs["loss"], logs["loss"], rtol=error)
+    for name in logs:
+        if name == "loss" or name.endswith("_kl"):
+            np.testing.assert_allclose(half_logs[name], logs[name], rtol=error, err_msg=name)
 
 
 @half_precision_rows()
