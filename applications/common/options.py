@@ -70,9 +70,9 @@ class RunOptions:
     """Write the SavedModel at the end."""
 
     def layer_seed(self, index):
-        """Return the seed of a layer that draws, index in 0 ... 255: the same in all models of a run's seed, so that
-        pairs share their noise, and in no run of another seed."""
-        return 256 * self.seed + index
+        """Return the seed of a layer that draws: the same in all models of a run's seed, so that pairs share their
+        noise, and in no run of another seed below 65,536."""
+        return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
         if self.resume and self.overwrite:

@@ -6,7 +6,7 @@ import yaml
 from program_cases import every_case
 from run_files import files_of, read_arrays, read_history, read_json
 
-from applications.common.options import values_of, with_values
+from applications.common.options import RunOptions, values_of, with_values
 from applications.common.runs import RunFolder
 from applications.common.training import load_run, set_up
 
@@ -71,6 +71,12 @@ def plain(options):
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
+def test_no_layer_of_a_deep_model_has_the_seed_of_another_run():
+    seeds = [RunOptions("out", seed=seed).layer_seed(index) for seed in range(5) for index in range(600)]
+    assert len(set(seeds)) == len(seeds) and max(seeds) < 2**32
+
+
+@every_case
 def test_seeds_share_no_noise(case, trained):
     """Nor do the layers of a model: every seed generator begins elsewhere."""
     folder, application, states = RunFolder.load(trained), case.program.application(), []
