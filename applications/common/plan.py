@@ -58,10 +58,9 @@ def plan(program, options):
         if other is not run:
             raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
     for run in planned:
-        for run_options, fixed in ((run.options, ("epochs", "max_steps") if run.start else ()), (run.start, ())):
-            if run_options is not None:
-                check(run_options)
-                _check_folder(program, run_options, fixed)
+        for run_options in filter(None, (run.options, run.start)):
+            check(run_options)
+            _check_folder(program, run_options, ("epochs", "max_steps") if run.start else ())
     return planned
 
 

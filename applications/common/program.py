@@ -125,7 +125,7 @@ class Program:
         differing = [name for name in self.codec_options if other[name] != own[name]]
         if differing:
             raise InputError(f"--start-from: {start.path} is another model: {', '.join(differing)} differ.")
-        if not start.is_finished(other["epochs"]):
+        if not start.is_finished(other["epochs"], other["stop_after"]):
             raise InputError(f"--start-from: {start.path} has not been trained to its end. Go on with it: --resume.")
         if options.run.continue_training:
             differing = [x for x in values_of(options.fit) if x not in self.changeable and other[x] != own[x]]

@@ -132,9 +132,9 @@ class RunFolder:
         return path
 
     def num_epochs(self):
-        """Number of epochs that the run's history has."""
-        history = self.path / HISTORY
-        return max(len(history.read_bytes().splitlines()) - 1, 0) if history.exists() else 0
+        """Number of epochs that the run has trained, with the epochs of a training that it goes on with."""
+        rows = self.history() if (self.path / HISTORY).exists() else []
+        return int(rows[-1]["epoch"]) if rows else 0
 
     def history(self):
         """Returns the rows of the run's history, `None` where one has nothing; InputError if they cannot be read."""
@@ -153,14 +153,15 @@ class RunFolder:
         if not (self.path / WEIGHTS).exists():
             raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
 
-    def is_finished(self, epochs):
-        """Whether the run has been reported on after that many epochs."""
+    def is_finished(self, epochs, stop_after=None):
+        """Whether the run has been reported on after that many epochs, or after `stop_after` of them."""
         try:
             record = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
         # A run that goes on for more epochs has the report of fewer.
-        return record["options"]["epochs"] >= epochs
+        options = record["options"]
+        return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
 
     def has_data(self):
         """Whether the run knows its data, and so has all that it needs to be resumed."""
