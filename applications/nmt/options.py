@@ -230,6 +230,11 @@ class Options:
     def check(self):
         if self.text.posterior_file is not None and not MODELS[self.model].needs_posterior:
             raise InputError(f"--posterior-file: the model {self.model} has no posterior.")
+        steps, warm_start = self.fit.max_steps, self.alignment.warm_start
+        if self.model == "relaxed" and steps is not None and steps <= warm_start:
+            raise InputError(
+                f"--warm-start: must be below --max-steps {steps}, or q is not trained. Received: {warm_start}"
+            )
 
 
 @dataclasses.dataclass

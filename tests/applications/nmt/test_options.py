@@ -132,3 +132,11 @@ def test_another_segmentation_of_the_same_size(tmp_path):
     file.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         Codec.load(folder, types.SimpleNamespace(**vars(options)))
+
+
+def test_a_warm_start_leaves_steps_for_q():
+    values = {"model": "relaxed", "max_steps": 100, "warm_start": 100}
+    with pytest.raises(InputError, match=r"--warm-start: must be below --max-steps 100.*Received: 100"):
+        with_values(Options(), values).check()
+    with_values(Options(), values | {"warm_start": 99}).check()
+    with_values(Options(), values | {"model": "soft"}).check()
