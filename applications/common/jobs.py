@@ -26,7 +26,8 @@ def environment_of(gpus, num_jobs, index):
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     found = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::num_jobs] or [gpus[index % len(gpus)]])
+        share = len(gpus) // num_jobs  # the same for every job, so that runs under a strategy are alike
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             found["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return found

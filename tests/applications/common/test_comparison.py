@@ -1,6 +1,7 @@
 """Models with several seeds: which runs there are, how they are trained, and the tables."""
 
 import dataclasses
+import errno
 import json
 import pathlib
 import subprocess
@@ -320,7 +321,8 @@ def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, wi
     [
         ((), 2, [None, None], False),
         (("0", "1"), 2, ["0", "1"], False),
-        (("4", "5", "7"), 2, ["4,7", "5"], False),
+        (("4", "5", "7"), 2, ["4", "5"], False),
+        (("1", "4", "5", "7"), 2, ["1,4", "5,7"], False),
         (("4", "5"), 1, ["4,5"], False),
         (("6",), 2, ["6", "6"], True),
         (("2", "3"), 3, ["2", "3", "2"], True),
@@ -350,6 +352,16 @@ def test_jobs_of_one_moment_have_each_a_gpu(toy, asked, monkeypatch):
     status, _, err = toy.call(*asked(toy, "--seeds", 2, "--jobs", 2, "--models", "gaussian", "deterministic"))
     assert status == 2 and "metrics.json cannot be read" in err
     assert [sorted(seen[start : start + 2]) for start in (0, 2)] == 2 * [["4", "6"]]
+
+
+def test_a_job_that_cannot_start_gives_its_place_back(toy, asked, monkeypatch):
+    def start(command, **options):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    stands_for = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(module, "subprocess", stands_for)
+    status, _, err = toy.call(*asked(toy, "--seeds", 2, "--models", "gaussian", "deterministic"))
+    assert status != 0 and "Cannot allocate memory" in err
 
 
 @pytest.mark.parametrize("jobs", [1, 5])
