@@ -90,7 +90,7 @@ def test_presets_are_table_9():
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
-@pytest.mark.parametrize("name", slow_after(MODELS))
+@pytest.mark.parametrize("name", slow_after(reversed(MODELS)))
 def test_a_report_of_classes(tmp_path, name):
     run = run_of(tmp_path, model=name, num_draws=4)
     part = run.data["test"]

@@ -20,7 +20,7 @@ from applications.graphs.tables import fan
 
 
 @pytest.mark.parametrize(
-    ("model", "kinds"), slow_after([("gat", ["dropout"]), ("wc", ["dropout", "attention", "both"])])
+    ("model", "kinds"), slow_after([("wc", ["dropout", "attention", "both"]), ("gat", ["dropout"])])
 )
 def test_a_report(tmp_path, model, kinds):
     run = run_of(tmp_path, model=model, num_draws=7)

@@ -68,8 +68,8 @@ def test_noise_on_the_features_alone(run):
     "model, own, kinds",
     [
         ("soft", {}, {"dropout"}),
-        ("marginal", {}, {"dropout", "attention", "both"}),
-        pytest.param("wc", MCAN, {"dropout", "attention", "both"}, marks=pytest.mark.slow),
+        pytest.param("marginal", {}, {"dropout", "attention", "both"}, marks=pytest.mark.slow),
+        ("wc", MCAN, {"dropout", "attention", "both"}),
         pytest.param("wc", {**MCAN, "dropout": 0.0}, {"attention"}, marks=pytest.mark.slow),
     ],
 )
