@@ -109,7 +109,7 @@ def prior_of(model, values, given, published, num_heads):
     if model.prior is None:
         return None
     heads = num_heads if given.per_head_prior else None
-    # That of He in each head: Keras takes an axis of heads for part of what comes in.
+    # Initialization after He, head by head: Keras takes an axis of heads for part of what comes in.
     initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
     alpha = given.prior_alpha or published.get("prior_alpha", 1.0)
     return values.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
