@@ -89,7 +89,7 @@ rows_with_key_mask = rows(lambda case: case.key_mask)
 
 
 def takes_training(case):
-    return "training" in inspect.signature(_LAYERS[case.name].call).parameters
+    return "training" in inspect.signature((_LAYERS.get(case.name) or case.make()).call).parameters
 
 
 rows_with_training = rows(takes_training)

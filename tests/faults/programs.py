@@ -137,9 +137,9 @@ FAULTS = [
     ),
     Fault(
         "programs: a model and its start have all steps each",
-        "applications/common/plan.py",
-        "of_start = steps and steps * first // epochs",
-        "of_start = steps",
+        TRAINING,
+        "steps * (options.stop_after or options.epochs) // options.epochs",
+        "steps",
         (COMMON + "test_comparison.py",),
         "limit_of_steps",
     ),

@@ -166,6 +166,7 @@ def test_export(name, tmp_path):
     network.export(tmp_path / "export", verbose=False)
     served = tf.saved_model.load(tmp_path / "export")
     larger = tensors(arrays(batch=7, steps=5, source=8, masked=True))
+    larger["targets"] = tf.cast(larger["targets"], "int64")
     np.testing.assert_allclose(served.serve(larger), network(larger), rtol=1e-4, atol=1e-5)
 
 
