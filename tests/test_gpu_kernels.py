@@ -24,8 +24,8 @@ ONE_OF_EACH_PATH = (
 
 def tier(name, policy):
     """The paths of the default tier are in float32 and in half precision by turns."""
-    turn = ONE_OF_EACH_PATH.index(name) % 2 if name in ONE_OF_EACH_PATH else None
-    return () if turn == (policy == "float32") else pytest.mark.slow
+    is_default = name in ONE_OF_EACH_PATH and ONE_OF_EACH_PATH.index(name) % 2 == (policy != "float32")
+    return () if is_default else pytest.mark.slow
 
 
 @pytest.mark.parametrize(("name", "policy"), [pytest.param(*run, marks=tier(*run)) for run in RUNS])
