@@ -117,7 +117,7 @@ FAULTS = [
         "    bits = tf.reshape(bits, (-1,))\n",
         "    bits = tf.bitcast(tf.reshape(tf.bitcast(bits, tf.int32), (-1,)), tf.uint32)\n",
         (GPU_KERNELS,),
-        "bilinear-gaussian-mean-dropout and mixed",
+        "bilinear-gaussian-mean-dropout",
     ),
     Fault(
         "random: a draw is decided on the host of a GPU",
