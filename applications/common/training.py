@@ -171,8 +171,8 @@ def _optimizer(application, run, num_batches, num_steps):
 
 
 def fit(application, run):
-    """Train, or go on with it; return the history rows, one an epoch, and the number of steps, those of the run whose
-    training goes on included."""
+    """Train, or go on with it; return the history rows, one an epoch, and the number of steps, which counts the steps
+    of a run whose training this one continues."""
     options, model = run.options.fit, run.models.training
     part = run.data["train"]
     num_batches, scheduled, total = _steps(application, run)

@@ -275,7 +275,7 @@ def hold_out(text, fraction, seed, maximum=None, read="sources"):
         read: "sources" or "targets", what the model reads.
 
     Returns:
-        `(train, held_out)`; the rows that were skipped count as those of train.
+        `(train, held_out)`; skipped rows count among the rows of train.
 
     Raises:
         InputError: as there, and if every sentence is held out.
