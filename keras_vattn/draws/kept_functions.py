@@ -10,7 +10,14 @@ from keras_vattn.support import keras_private
 MOST = 8
 _PLACE = "_kept_functions"
 # What `fit`, `predict` and their like leave on a model: to count it would cost a trace.
-_LEFT_BEHIND = {"history", "stop_evaluating", "stop_predicting", *NAMES, *(f"make_{name}" for name in NAMES)}
+_LEFT_BEHIND = {
+    "history",
+    "stop_evaluating",
+    "stop_predicting",
+    "stop_training",
+    *NAMES,
+    *(f"make_{name}" for name in NAMES),
+}
 
 
 def kept_function(model, options, make):
