@@ -1,7 +1,8 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
-Every row is in the default tier of the checks that cost little. Of the others it has the few rows that take every path
-between them, as `paths` has it; the rest of their rows is slow.
+A check that costs little has every row, in the default tier. A costly one has there the few rows that take every path
+between them, as `paths` has it, and an expensive one those that have every class and every turn, as `turns` has it; the
+rest is slow.
 """
 
 import collections
@@ -32,6 +33,13 @@ def paths(case):
     return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *of_row}
 
 
+def turns(case):
+    """What a row has of the classes, wherever they stand in it, and whether it draws, has a KL, a loop and masks."""
+    layer = _LAYERS[case.name]
+    names = ("draws", "divergence", "has_loop", "query_mask", "key_mask")
+    return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}
+
+
 def _classes(config):
     if not isinstance(config, dict):
         return set()
@@ -39,9 +47,9 @@ def _classes(config):
     return own.union(*map(_classes, config.values()))
 
 
-def covering(cases):
-    """Return the names of few of some rows that take every path of all of them."""
-    of_row, chosen = {case.name: paths(case) for case in cases}, set()
+def covering(cases, parts=paths):
+    """Return the names of few of some rows that have all parts of all of them."""
+    of_row, chosen = {case.name: parts(case) for case in cases}, set()
     left = set().union(*of_row.values())
     while left:
         most = max(of_row, key=lambda name: len(of_row[name] & left))
@@ -50,31 +58,38 @@ def covering(cases):
     return chosen
 
 
-def rows(condition=lambda case: True, expensive=False):
-    """Parametrize a check by the rows that it has a meaning for; of an expensive one most are slow."""
-    return pytest.mark.parametrize("case", [_of_tier(case, fast) for case, fast in _chosen(condition, expensive)])
+def rows(condition=lambda case: True, costly=False, expensive=False):
+    """Parametrize a check by the rows that it has a meaning for."""
+    chosen = _chosen(condition, costly, expensive)
+    return pytest.mark.parametrize("case", [_of_tier(case, fast) for case, fast in chosen])
 
 
-def half_precision_rows(condition=lambda case: True, expensive=False, fits_float16=lambda case: True):
+def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, fits_float16=lambda case: True):
     """As `rows`, each under one policy: by turns within a class of layers, both where a class has one row."""
-    of_class, parameters = collections.defaultdict(list), []
-    for case, fast in _chosen(condition, expensive):
+    of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
+    for case, fast in _chosen(condition, costly, expensive):
         of_class[type(_LAYERS[case.name])].append((case, fast))
     for same in of_class.values():
-        turns = itertools.cycle(HALF_POLICIES)
+        # Of an expensive check the default tier has one of the two.
+        fast_policies = 1 if expensive else 2
+        by_turns = itertools.cycle(HALF_POLICIES[:: next(turn)])
         # The default tier has both where it has two rows.
         for case, fast in sorted(same, key=lambda pair: not pair[1]):
-            policies = HALF_POLICIES if len(same) == 1 else (next(turns),)
-            policies = policies if fits_float16(case) else ("mixed_bfloat16",)
-            parameters += [_of_tier(case, fast, policy) for policy in policies]
+            policies = [next(by_turns) for _ in range(2 if len(same) == 1 else 1)]
+            policies = policies if fits_float16(case) else ["mixed_bfloat16"]
+            parameters += [_of_tier(case, fast and i < fast_policies, x) for i, x in enumerate(policies)]
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 
-def _chosen(condition, expensive):
+def _chosen(condition, costly, expensive):
     """Return the rows of a check, each with whether it is in the default tier."""
     cases = [case for case in CASES if condition(case)]
-    few = covering(cases) if expensive else {case.name for case in cases}
-    return [(case, case.name in few) for case in cases]
+    if not costly and not expensive:
+        return [(case, True) for case in cases]
+    few, every = covering(cases, turns if expensive else paths), {case.name for case in cases}
+    # Of an expensive check the slow tier has the rows of a costly one.
+    some = covering(cases) | few if expensive else every
+    return [(case, case.name in few) for case in cases if case.name in some]
 
 
 def _of_tier(case, fast, *more):
@@ -82,10 +97,9 @@ def _of_tier(case, fast, *more):
 
 
 every_row = rows()
-FEW = covering(CASES)
-rows_of_each_path = rows(lambda case: case.name in FEW)
-rows_with_draws = rows(lambda case: case.draws)
-rows_with_key_mask = rows(lambda case: case.key_mask)
+FEW = covering(CASES, turns)
+rows_of_each_turn = rows(lambda case: case.name in FEW)
+rows_with_key_mask = rows(lambda case: case.key_mask, costly=True)
 
 
 def takes_training(case):

@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import all_finite, assert_close, assert_equal, linear, training_argument, value_and_gradients
-from battery_table import build_model, every_row, half_precision_rows, rows
+from battery_table import build_model, half_precision_rows, rows
 from keras import tree
 
 
-@every_row
+@rows(costly=True)
 def test_symbolic_eager_and_graph_calls_agree(case):
     layer = case.built(seed=1) if case.draws else case.built()
     arrays = {**case.arrays(), **case.masks()}

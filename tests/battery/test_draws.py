@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 from battery_checks import assert_close, assert_equal, differ
 from battery_parts import VectorLatentCase
-from battery_table import rows, rows_with_draws, rows_with_training, takes_training
+from battery_table import rows, rows_with_training, takes_training
 
 import keras_vattn
 
 
-@rows_with_draws
+@rows(lambda case: case.draws, costly=True)
 def test_seeds(case):
     arrays = case.arrays(batch=8, steps=8)
     layers = [case.built(seed=seed) for seed in (3, 3, 4)]
@@ -67,7 +67,7 @@ def test_inference_is_the_mean(case, no_noise):
     assert_close(layer(**arrays, training=True), case.without_noise(layer, arrays), rtol=1e-6, atol=1e-6)
 
 
-@rows(lambda case: case.draws_from_posterior)
+@rows(lambda case: case.draws_from_posterior, costly=True)
 def test_posterior_draws(case):
     layer, arrays = case.built(seed=3), case.arrays()
     mean = layer(**arrays)
