@@ -137,7 +137,7 @@ def test_extreme_logits_are_finite_in_float32(case):
     check_extreme(case)
 
 
-@half_precision_rows(lambda case: case.has_logits, fits_float16=fits_float16)
+@half_precision_rows(lambda case: case.has_logits, costly=True, fits_float16=fits_float16)
 def test_extreme_logits_are_finite(case, policy):
     keras.config.set_dtype_policy(policy)
     check_extreme(case)
