@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from alignment_cases import KEYS, LOGITS, MASK, PRIORS, REPARAMETERISED, divergence_of, parameters
 from scipy import optimize, special
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import (
@@ -142,7 +143,7 @@ def history_of(layer, calls=1, mask=None, **compiled):
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=repr)
+@pytest.mark.parametrize("options", slow_after([{"run_eagerly": True}, {}, {"jit_compile": True}]), ids=repr)
 def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
     """Three queries of four count, each with four keys; what is compiled is one call."""
     mask = np.ones((8, 4), bool)

@@ -57,6 +57,7 @@ def test_statistics_follow_an_own_normalize():
         np.testing.assert_allclose(statistics["weights_sd"], 0.0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_deviation_does_not_depend_on_how_many_draws_are_made_at_a_time(monkeypatch):
     """It is that of the draws of a call, within 6 standard errors of either: sd / sqrt(2 n) a weight."""
     layer = Attention(alignment="weibull", seed=1)
@@ -73,6 +74,7 @@ def test_the_deviation_does_not_depend_on_how_many_draws_are_made_at_a_time(monk
         np.testing.assert_allclose(found, expected, rtol=6 / np.sqrt(800), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_statistics_in_a_graph_of_unknown_batch():
     layer = Attention(alignment="weibull")
     layer(QUERY, VALUE)

@@ -5,6 +5,7 @@ import re
 
 import keras
 import pytest
+from tiers import slow_after
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -14,7 +15,11 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("page", sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"}))
+SLOW = {"pretrained_models.md", "saving_and_exporting.md"}
+PAGES = sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"} - SLOW)
+
+
+@pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
 def test_page(page, tmp_path, monkeypatch):
     # Where what a page writes is no part of the project.
     monkeypatch.chdir(tmp_path)

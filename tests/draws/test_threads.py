@@ -175,6 +175,7 @@ def test_a_replica_thread_without_a_starter_raises(two_replicas, monkeypatch):
         two_replicas.run(latent, args=(tf.constant(X),))
 
 
+@pytest.mark.slow
 def test_compile_inside():
     model = latent_model()
     model.compile("sgd", "mse", metrics=["mse"])
@@ -292,6 +293,7 @@ def gated(gate):
     return keras.Model(inputs, GaussianLatent(2)(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", slow_after(["model", "layers"]))
 def test_two_calls_at_once_wait_for_each_other(shared):
     gate = Gate()
@@ -314,6 +316,7 @@ def test_two_calls_at_once_wait_for_each_other(shared):
     np.testing.assert_array_equal(predict(model), mean)
 
 
+@pytest.mark.slow
 def test_a_plain_call_while_another_thread_traces_its_draws():
     gate = Gate()
     model = gated(gate)

@@ -118,7 +118,7 @@ def test_posterior_draws():
 
 
 @pytest.mark.parametrize(
-    "name", slow_after(["elbo-sample", "elbo-gumbel", "hard-sample", "importance-weighted", "wake-sleep"], 2)
+    "name", slow_after(["elbo-sample", "elbo-gumbel", "hard-sample", "importance-weighted", "wake-sleep"])
 )
 def test_a_prediction_model_draws_from_p(name):
     """Under `posterior_draws` without posterior logits q is p: the words of each draw are a distribution, draws differ,

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, call, every_objective
+from categorical_cases import INPUTS, MASKED, call, few_objectives
 from keras import ops
 from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, arrays, emit, layers, model, run, tensors
 from scipy.special import log_softmax
@@ -70,7 +70,7 @@ def test_no_word_is_predicted_from_a_later_one():
 IN_A_GRAPH = ("top_k", "elbo-moving-average", "elbo-gumbel")
 
 
-@every_objective
+@few_objectives
 def test_fit(objective):
     network = model(objective)
     eager = objective not in [OBJECTIVES[name] for name in IN_A_GRAPH]
@@ -110,13 +110,15 @@ def test_training_and_prediction_share_their_layers():
     np.testing.assert_allclose(chosen[counted], exact.numpy()[counted], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", slow_after(["elbo-sample", "top_k", "elbo-gumbel", "importance-weighted"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["elbo-sample", "top_k", "elbo-gumbel", "importance-weighted"])
 def test_fit_with_xla(name):
     network = model(OBJECTIVES[name])
     network.compile("sgd", NegativeBound(ignore_class=0), jit_compile=True)
     assert np.isfinite(network.fit(MASKED, MASKED["targets"], verbose=0).history["loss"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_after(["elbo-sample", "elbo-enumerate", "importance-weighted"]))
 def test_with_and_without_xla_the_draws_are_the_same(name):
     results = []
@@ -129,8 +131,10 @@ def test_with_and_without_xla_the_draws_are_the_same(name):
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", ["soft", "marginal", "elbo-sample", "elbo-gumbel", "importance-weighted"])
+@pytest.mark.parametrize(
+    "name, policy",
+    [("marginal", "mixed_bfloat16"), ("elbo-sample", "mixed_float16"), ("elbo-gumbel", "mixed_bfloat16")],
+)
 def test_half_precision(name, policy):
     keras.config.set_dtype_policy(policy)
     network = model(OBJECTIVES[name])
@@ -149,7 +153,7 @@ def test_half_precision(name, policy):
     np.testing.assert_allclose(exact, log_softmax(logits, -1), rtol=1e-5, atol=1e-6)
 
 
-@every_objective
+@few_objectives
 def test_save_and_load(objective, tmp_path):
     network = model(objective)
     network.compile("sgd", NegativeBound(ignore_class=0))
@@ -177,6 +181,7 @@ def dataset(inputs):
     return data.batch(BATCH, drop_remainder=True)
 
 
+@pytest.mark.slow
 def test_two_replicas_train_as_one(two_replicas):
     results = []
     for strategy in (tf.distribute.get_strategy(), two_replicas):

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from estimator_cases import SOURCE, STEPS, all_draws, parameters, probability_of_draws, variables
 from keras import ops
@@ -111,6 +112,7 @@ def proposition_1(inputs, bias, prior):
     return max(differences), curvature
 
 
+@pytest.mark.slow
 def test_proposition_1():
     """|p - p_soft| <= c always, and within a factor of 10 of it where the curvature is even."""
     generator = np.random.default_rng(0)

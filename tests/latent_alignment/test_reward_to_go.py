@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tiers import jit_compile
+from tiers import jit_compile, slow_after
 
 from keras_vattn import (
     Attention,
@@ -260,7 +260,7 @@ def test_without_it_keras_says_that_the_score_does_not_learn():
         model.train_on_batch([INPUTS, REGIONS], np.zeros((1, STEPS, 4)))
 
 
-@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+@pytest.mark.parametrize("alignment", slow_after(["softmax", "weibull"]))
 def test_weights_that_are_no_draw_of_a_position_are_refused(alignment):
     """Their gradient would be wrong, and nothing would say so."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")

@@ -33,7 +33,9 @@ class Elsewhere(keras.callbacks.Callback):
     on_test_batch_end = on_train_batch_end
 
 
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}, {"jit_compile": True}])
+@pytest.mark.parametrize(
+    "options", slow_after([{"steps_per_execution": 2}, {}, {"run_eagerly": True}, {"jit_compile": True}])
+)
 def test_the_log_is_the_divergence_of_the_loss(options):
     model = latent_model(**options)
     callbacks = [Elsewhere()] if "steps_per_execution" not in options else []
@@ -51,7 +53,9 @@ def test_a_layer_called_twice_logs_the_sum():
     assert logs[1]["z_kl"] == pytest.approx(logs[1]["loss"], rel=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"steps_per_execution": 2}, {"jit_compile": True}])
+@pytest.mark.parametrize(
+    "options", slow_after([{"run_eagerly": True}, {"steps_per_execution": 2}, {}, {"jit_compile": True}])
+)
 def test_layers_of_one_name_have_entries_of_their_own(options):
     """In models inside the model: the entries are those of `divergences`, in its order, and their sum is the loss."""
 

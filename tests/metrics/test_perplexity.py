@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import log_softmax, logsumexp, softmax
+from tiers import jit_compile
 
 from keras_vattn.metrics import Perplexity, predictive_log_likelihood
 
@@ -87,7 +88,7 @@ def test_unknown_kind():
         Perplexity(kind="token")
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@jit_compile
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
 def test_in_fit_and_evaluate(data, precision, jit_compile):
     labels, _, _ = data

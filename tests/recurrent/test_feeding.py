@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder
@@ -30,7 +31,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("alignment", "context", "query"), CHOICES)
+@pytest.mark.parametrize(("alignment", "context", "query"), slow_after(CHOICES[::-1], 4))
 def test_neither_a_draw_nor_dropout_enters_what_p_expects(alignment, context, query):
     """The states, which what is fed enters, are those of the same weights at inference."""
     attention = Attention("additive", alignment, context, dropout=0.5, seed=1)

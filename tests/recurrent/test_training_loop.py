@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder, LSTMCell, RecurrentCell
@@ -125,7 +126,7 @@ LAYERS = {
 CALLS = [(name, jit_compile, True) for name in LAYERS for jit_compile in (False, True)][:-1]
 
 
-@pytest.mark.parametrize(("name", "jit_compile", "training"), [*CALLS, ("softmax", False, False)])
+@pytest.mark.parametrize(("name", "jit_compile", "training"), slow_after([("softmax", False, False), *CALLS], 3))
 def test_sequences_of_no_step(name, jit_compile, training):
     """Of unknown length, and of length zero in the call: outputs without an entry, no loss and gradients of zeros."""
     inputs, memory = keras.Input((None, 5)), keras.Input((None, 7))

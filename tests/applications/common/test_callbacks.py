@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from run_files import read_history
+from tiers import slow_after
 
 from applications.common.callbacks import HistoryWriter, StopOnNaN
 from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, training_variables
@@ -80,7 +81,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("precision, every_steps", [("float32", 2), ("mixed_float16", 1)])
+@pytest.mark.parametrize("precision, every_steps", slow_after([("mixed_float16", 1), ("float32", 2)]))
 def test_a_stopped_training_ends_where_the_uninterrupted_one_does(tmp_path, eagerly, precision, every_steps):
     """What the metrics have added up, the seeds and the loss scale are part of it."""
     expected = train(tmp_path / "whole", 3, precision)

@@ -137,6 +137,7 @@ def test_what_tensorflow_says_at_its_start_is_left_out_but_for_errors():
         assert (found.returncode == 0) == (not last)
 
 
+@pytest.mark.slow
 def test_the_start_of_a_program_says_nothing(tmp_path):
     """As a user starts it: TensorFlow's lines are gone, and the program's are there."""
     (tmp_path / "data.txt").write_text("0 1 2\n")

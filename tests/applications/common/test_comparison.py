@@ -212,6 +212,7 @@ def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, without_pictu
     assert "gaussian@deterministic |" in printed and "| deterministic |" not in printed
 
 
+@pytest.mark.slow
 def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
     """Two seeds by commands give what this process gives; mean differences have intervals."""
     words = asked(toy, "--seeds", 2, "--models", "deterministic", "gaussian")

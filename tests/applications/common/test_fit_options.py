@@ -221,6 +221,7 @@ def test_half_precision(toy, tmp_path, weights_only):
     assert run.models.training(np.zeros((1, 6, 4), "float32")).dtype == "float32"
 
 
+@pytest.mark.slow
 def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only):
     """With XLA, in a graph: it is the step of a run without."""
     toy.succeeds(*toy.train(tmp_path / "run", jit="on", epochs=1), eager=False)
@@ -228,6 +229,7 @@ def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only):
     assert row == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
     """They train one model: its weights are those of one replica, the noise apart."""
     monkeypatch.setattr(training, "_mirrored", lambda: two_replicas)

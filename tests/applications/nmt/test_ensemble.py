@@ -38,6 +38,7 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
     return np.array(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", slow_after(MODELS))
 def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
     """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""

@@ -101,6 +101,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
         assert logs["val_perplexity"] == np.inf and np.isinf(tf.constant(logs["val_perplexity"]))
 
 
+@pytest.mark.slow
 def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch):
     """Neither for the learning rate nor for the weights that are kept: q has not been trained."""
     monkeypatch.setattr(training, "_finish", lambda *arguments: None)

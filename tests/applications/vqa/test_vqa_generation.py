@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from files import fails
 from image_cases import colored_images
+from tiers import slow_after
 from vqa_cases import run_of
 
 from applications.vision import codec
@@ -20,7 +21,7 @@ def encoded(*rows):
     return tf.stack([tf.io.encode_png(images[row]) for row in rows])
 
 
-@pytest.fixture(scope="module", params=["variational_enum", "soft"])
+@pytest.fixture(scope="module", params=slow_after(["variational_enum", "soft"]))
 def answerer(request, tmp_path_factory):
     return Answerer(run_of(tmp_path_factory.mktemp("run"), model=request.param))
 
