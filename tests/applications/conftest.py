@@ -10,6 +10,7 @@ import types
 
 import pytest
 import tensorflow as tf
+from program_cases import TOY
 
 from applications.common import callbacks, checkpoint, progress
 from applications.common.runs import write_json
@@ -65,12 +66,26 @@ def run_of(tmp_path_factory):
                 path, output = json.loads(shared.read_text(encoding="utf-8"))
             else:
                 path = str(tmp_path_factory.mktemp(case.name) / "run")
-                output = case.succeeds(*case.train(path))
+                # `exported_by` writes the SavedModel of another, half of the time of a run, where it is asked for.
+                output = case.succeeds(*case.train(path, export=case.name == TOY))
                 write_json(shared, [path, output])
             known[case.name] = Trained(pathlib.Path(path), output)
         return known[case.name]
 
     return run_of
+
+
+@pytest.fixture(scope="session")
+def exported_by(run_of):
+    """Returns the folder of the SavedModel of a case's run."""
+
+    def exported_by(case):
+        path = run_of(case).path
+        if not (path / "saved_model").exists():
+            case.succeeds("export", "--run", path)
+        return path / "saved_model"
+
+    return exported_by
 
 
 @pytest.fixture

@@ -172,11 +172,11 @@ def test_a_run_on_features_alone(made, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_exported(run_of):
+def test_what_is_exported(run_of, exported_by):
     """All endpoints of a trained run, loaded again."""
     trained = run_of(CAPTIONING_CASE).path
     captioner, names = APPLICATION.endpoints(load_run(APPLICATION, trained))
-    loaded = tf.saved_model.load(str(trained / "saved_model"))
+    loaded = tf.saved_model.load(str(exported_by(CAPTIONING_CASE)))
     assert set(loaded.signatures) == {"serving_default", *names}
     images = pngs([2, 7])
     drawn = loaded.sample(images, 3, 5)["captions"].numpy()

@@ -210,7 +210,7 @@ print("RESULT" + json.dumps([answers, project]))
 
 
 @pytest.mark.slow
-def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
+def test_what_is_exported_answers_without_this_project(run_of, exported_by, tmp_path):
     asked = {}
     for name, case in CASES.items():
         path = run_of(case).path
@@ -220,7 +220,7 @@ def test_what_is_exported_answers_without_this_project(run_of, tmp_path):
             images, rows = tmp_path / "graph.npz", [graph.names.index(line) for line in case.lines]
             raw = np.float32(graph.unscaled)
             np.savez(images, features=raw, edges=graph.edges, rows=rows, names=graph.classes)
-        asked[name] = (str(path / "saved_model"), case.lines, images and str(images))
+        asked[name] = (str(exported_by(case)), case.lines, images and str(images))
     result = subprocess.run(
         [sys.executable, "-c", SERVED, json.dumps(asked)],
         capture_output=True,

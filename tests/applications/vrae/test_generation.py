@@ -188,9 +188,10 @@ def lengths(target):
     return np.count_nonzero(target, axis=1) - 1
 
 
-def test_the_exported_module(run_of):
+@pytest.mark.slow
+def test_the_exported_module(exported_by):
     """Its signatures take a batch of any size, and answer as a process that has the program does."""
-    served = tf.saved_model.load(str(run_of(VRAE_CASE).path / "saved_model"))
+    served = tf.saved_model.load(str(exported_by(VRAE_CASE)))
     assert set(served.signatures) == {"serving_default", "encode", "reconstruct", "generate", "score"}
     encoded = served.encode(LINES)
     assert {name: tuple(x.shape) for name, x in encoded.items()} == {"mean": (3, 3), "standard_deviation": (3, 3)}
