@@ -106,9 +106,6 @@ def takes_training(case):
     return "training" in inspect.signature((_LAYERS.get(case.name) or case.make()).call).parameters
 
 
-rows_with_training = rows(takes_training)
-
-
 def model_inputs(case, with_masks=True):
     """Symbolic inputs of unknown batch size and length."""
     arrays, masks = case.arrays(), case.masks() if with_masks else {}

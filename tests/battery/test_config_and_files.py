@@ -29,7 +29,7 @@ def test_config(case):
     assert json.loads(json.dumps(copy.get_config())) == read
 
 
-@every_row
+@rows(costly=True)
 def test_config_of_a_built_layer(case):
     layer = case.built()
     serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))

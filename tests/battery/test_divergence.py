@@ -44,7 +44,7 @@ def test_training_and_inference_have_the_divergence_of_the_same_posterior(case, 
     np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-5)
 
 
-@rows(lambda case: case.divergence and not isinstance(case, DecoderCase))
+@rows(lambda case: case.divergence and not isinstance(case, DecoderCase), costly=True)
 def test_divergence_is_computed_in_float32(case):
     """The KL of half-precision parameters differs from the exact KL of the same parameters by float32 rounding only."""
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from battery_checks import assert_close, assert_equal, differ
 from battery_parts import VectorLatentCase
-from battery_table import rows, rows_with_training, takes_training
+from battery_table import rows, takes_training
 
 import keras_vattn
 
@@ -27,7 +27,8 @@ def test_seeds(case):
 @rows(
     lambda case: (
         case.draws and case.noise_in_attention and case.examples_apart and not isinstance(case, VectorLatentCase)
-    )
+    ),
+    costly=True,
 )
 def test_noise_differs_between_steps(case):
     """Where all steps see the same, only the noise can make their outputs differ."""
@@ -42,7 +43,7 @@ def test_noise_differs_between_steps(case):
             assert np.any(np.asarray(result[:, one]) != np.asarray(result[:, two]))
 
 
-@rows(lambda case: case.draws and case.examples_apart)
+@rows(lambda case: case.draws and case.examples_apart, costly=True)
 def test_noise_differs_between_examples(case):
     layer = case.built(seed=3)
     arrays = {name: x[:1] + tf.zeros_like(x) for name, x in case.arrays(batch=3, steps=8).items()}
@@ -51,7 +52,7 @@ def test_noise_differs_between_examples(case):
     assert np.any(output[1] != output[2])
 
 
-@rows_with_training
+@rows(takes_training, costly=True)
 def test_inference_is_deterministic(case):
     layer, arrays = case.built(), case.arrays()
     first = layer(**arrays, training=False)

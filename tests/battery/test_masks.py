@@ -62,7 +62,7 @@ def test_candidates_without_a_probability_change_nothing(case):
         assert all_finite(value_and_gradients(case, layer, arrays, training=training))
 
 
-@rows(lambda case: case.divergence and case.query_mask)
+@rows(lambda case: case.divergence and case.query_mask, costly=True)
 def test_masked_queries_add_no_divergence(case):
     arrays, masks = case.arrays(), case.masks()
     layer = case.built()

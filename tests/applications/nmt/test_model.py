@@ -82,7 +82,7 @@ def test_initial_range_draws_the_biases_too(limit):
         assert abs(values.mean()) < 4 * error and abs(values.std() - limit / np.sqrt(3)) < 4 * error
 
 
-@every_model
+@pytest.mark.parametrize("model", slow_after(list(MODELS)[::-1], 4))
 def test_no_word_is_predicted_from_a_later_one(model, eagerly):
     translator, _ = translator_of(model)
     target = np.array([[5, 9, 7, 11, 6, 3]], "int32")

@@ -1,6 +1,5 @@
-"""One trained run for the tests of the program, and what its SavedModel says, in a process of its own beside them."""
+"""One trained run for the tests of the program, and what its SavedModel says, in a process of its own."""
 
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -9,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from program_case import execution
+from program_cases import VED_CASE
 from ved_cases import SOURCES, TARGETS, small_options
 
 from applications.common.training import train
@@ -38,30 +39,32 @@ print("RESULT" + json.dumps(result))
 
 @dataclasses.dataclass
 class Trained:
-    """A finished run of ved_vattn_mean, with its SavedModel."""
+    """A finished run of ved_vattn_mean."""
 
     path: pathlib.Path
     options: object
-    served: concurrent.futures.Future
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ved")
-    options = small_options(folder)
-    train(APPLICATION, options)
-    command = [sys.executable, "-c", SERVED, f"{options.run.out}/saved_model", json.dumps(SOURCES), json.dumps(TARGETS)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""}
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        served = executor.submit(
-            subprocess.run, command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-        )
-        yield Trained(pathlib.Path(options.run.out), options, served)
+    options = small_options(tmp_path_factory.mktemp("ved"))
+    options.run.export = False
+    with execution(eager=True):
+        train(APPLICATION, options)
+    return Trained(pathlib.Path(options.run.out), options)
 
 
 @pytest.fixture(scope="session")
 def served(trained):
-    """What the SavedModel said in a process of its own."""
-    result = trained.served.result()
+    """What the SavedModel says in a process of its own."""
+    VED_CASE.succeeds("export", "--run", trained.path)
+    result = subprocess.run(
+        [sys.executable, "-c", SERVED, str(trained.path / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
+        cwd=trained.path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.partition("RESULT")[2])

@@ -39,7 +39,7 @@ def log_words(run, z, ids):
 
 
 @pytest.mark.usefixtures("eagerly")
-@every_model
+@pytest.mark.parametrize("model", slow_after(EVERY_MODEL[::-1], 2))
 def test_new_sentences(made, model):
     """Those of a seed, of words alone, as long as they may be."""
     writer = writer_of(made(model))
