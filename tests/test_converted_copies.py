@@ -171,6 +171,7 @@ def test_words_and_statistics_come_along():
         np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_task_of_keras_hub_with_its_preprocessor():
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "barks"]
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(

@@ -158,7 +158,7 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
         assert log["attention_kl_above_floor"][0] > 1e-2
 
 
-@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+@pytest.mark.parametrize("make", slow_after(MAKE.values()), ids=MAKE)
 def test_a_log_without_a_floor_is_as_it_was(make):
     for options in ({"alignment": "dirichlet", "prior": "contextual"}, {"alignment": "weibull"}, {}):
         expected = {"loss", "attention_kl"} if options.get("prior") else {"loss"}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from keras import layers
 from predictive_cases import D, X, predict
+from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import posterior_predictive as draw
@@ -148,7 +149,7 @@ def test_the_function_goes_with_the_model():
     assert gone() is None
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, keras.models.clone_model])
+@pytest.mark.parametrize("copied", slow_after([keras.models.clone_model, copy.deepcopy]))
 def test_a_copy_draws_for_itself(copied):
     model = model_of()
     first = draw(model, X, 4, seed=1)
@@ -171,6 +172,7 @@ def test_threads_share_the_function():
         np.testing.assert_array_equal(draws, draw(model, X, 4, seed=seed))
 
 
+@pytest.mark.slow
 def test_few_functions_are_kept(monkeypatch):
     monkeypatch.setattr(kept_functions, "MOST", 2)
     model = model_of()

@@ -149,6 +149,7 @@ def test_replica_threads_draw_for_the_thread_that_started_them(two_replicas):
     np.testing.assert_allclose(predict(model, x), mean, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_replica_threads_of_a_loop_of_ones_own(two_replicas):
     with two_replicas.scope():
         model = sequence_model(lambda x: GaussianLatent(2)(x))
@@ -220,6 +221,7 @@ def test_a_context_is_left_between_the_making_of_a_function_and_its_call():
     assert has_nothing_of_ours(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained_inside", [False, True])
 def test_a_compile_inside_holds_for_training_afterwards(trained_inside):
     """With a rate of 0 nothing is learned, whatever the optimiser of before would have done."""

@@ -135,9 +135,7 @@ def float64():
     keras.config.set_floatx(previous)
 
 
-@pytest.mark.parametrize(
-    "attention", slow_after(["weibull", "gaussian", "dirichlet", "lognormal", "gumbel_softmax"], 2)
-)
+@pytest.mark.parametrize("attention", slow_after(["weibull", "gaussian", "dirichlet", "lognormal", "gumbel_softmax"]))
 def test_fit_in_float64(attention, float64):
     x = X[:, None, :] + np.zeros((8, 4, 5), "float64")
     inputs = keras.Input((None, 5))

@@ -187,6 +187,7 @@ def test_query_and_value_have_one_batch_size():
         GaussianAttention()(QUERY[:1], VALUE)
 
 
+@pytest.mark.slow
 def test_fit_under_two_replicas_logs_what_one_replica_logs(two_replicas, monkeypatch):
     monkeypatch.setattr("keras_vattn.random.normal", lambda shape, seed: tf.zeros(shape))
 

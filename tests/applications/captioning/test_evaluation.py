@@ -174,6 +174,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert [axes.get_title() for axes in figure.axes[: len(words)]] == words
 
 
+@pytest.mark.slow
 def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeypatch):
     monkeypatch.setattr(application, "NUM_PICTURES", 1)
     run = made("categorical")

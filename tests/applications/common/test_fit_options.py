@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
+from tiers import slow_after
 
 from applications.common import training
 from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better
@@ -174,7 +175,7 @@ def test_gradients_of_several_batches_are_averaged():
     assert float(weight[0]) == pytest.approx(-0.2)
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
+@pytest.mark.parametrize("keep", slow_after(["best", "last"]))
 def test_the_weights_that_are_kept(toy, tmp_path, keep):
     """Training that gets worse: reported on is the best epoch, or the last one."""
     words = toy.train(tmp_path / "run", keep=keep, epochs=3, learning_rate=5.0, optimizer="sgd", export=False)

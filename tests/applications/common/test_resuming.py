@@ -122,6 +122,7 @@ def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, i
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, interrupted):
     """The state after the second stop counts the steps of the epoch, and not those of its own `fit`."""
     words = toy.train(tmp_path / "run", checkpoint_steps=1)
@@ -214,6 +215,7 @@ def test_stopped_between_the_last_step_of_an_epoch_and_its_end(toy, trained_toy,
     assert_same_run(tmp_path / "run", trained_toy)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_a_number_of_steps_has_cut_short_goes_on(toy, trained_toy, tmp_path, weights_only):
     toy.succeeds(*toy.train(tmp_path / "run", max_steps=7))
     record, _ = read_checkpoint(tmp_path / "run")

@@ -158,6 +158,7 @@ def test_training_on_spans(tmp_path):
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 @pytest.mark.parametrize("kind", slow_after(["classes", "score", "albert"]))
 def test_what_is_exported(tmp_path, kind):

@@ -86,6 +86,7 @@ def test_files_are_replaced_whole(tmp_path):
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
 def test_the_pieces_of_an_albert(tmp_path):
     """Of a sentencepiece model: the same in a graph, and after it was saved."""

@@ -22,7 +22,7 @@ from applications.graphs.tables import fan
 @pytest.mark.parametrize(
     ("model", "kinds"), slow_after([("wc", ["dropout", "attention", "both"]), ("gat", ["dropout"])])
 )
-def test_a_report(tmp_path, model, kinds):
+def test_a_report(tmp_path, model, kinds, eagerly):
     run = run_of(tmp_path, model=model, num_draws=7)
     part = run.data["test"]
     report, outputs = evaluate(run, part)
@@ -103,6 +103,7 @@ def test_statistics_of_the_attention(tmp_path):
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", slow_after(["rows", "columns", "none"]))
 def test_the_exported_model(tmp_path, scaling):
     run = run_of(tmp_path, model="wc", scale_features=scaling)

@@ -204,6 +204,7 @@ def test_sentences_by_hand(pairs):
     assert min(found[kind] for kind in ("particle", "ago", "passive")) >= 1, found
 
 
+@pytest.mark.slow
 def test_same_data_whatever_the_hash_seed(pairs):
     def digest_of(rows):
         plain = [(row.source, row.target, sorted(row.links.sure), sorted(row.links.possible)) for row in rows]

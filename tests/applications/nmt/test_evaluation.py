@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from program_cases import NMT_CASE, PAIRS
 from run_files import read_history, read_json
+from tiers import slow_after
 
 from applications.common import training
 from applications.common.bounds import bound_report
@@ -132,7 +133,7 @@ def test_no_picture_without_tensorboard(run, eagerly, monkeypatch, tmp_path):
     assert set(logs) == {"val_loss", "val_perplexity", "val_bleu"} and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("every, decoded", [(0, []), (1, [0, 1, 2, 3]), (2, [1, 3])])
+@pytest.mark.parametrize("every, decoded", slow_after([(0, []), (2, [1, 3]), (1, [0, 1, 2, 3])], 2))
 def test_validation_is_translated_as_often_as_asked(run, eagerly, monkeypatch, tmp_path, every, decoded):
     monkeypatch.setattr(run.options.fit, "tensorboard", False)
     monkeypatch.setattr(run.options.reports, "decode_every", every)

@@ -66,6 +66,7 @@ def test_questions_of_another_statement_do_not_fit(questions):
     assert metrics.bleu(others, lists).score < 25.0
 
 
+@pytest.mark.slow
 def test_same_data_whatever_the_hash_seed(pairs):
     program = (
         "import hashlib\nfrom applications.ved.embedded import embedded_pairs\n"

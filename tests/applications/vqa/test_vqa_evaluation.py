@@ -89,6 +89,7 @@ def test_what_draws(model, own, kinds, tmp_path):
     assert uncertainty(run, run.data["test"], 0) == ({}, {})
 
 
+@pytest.mark.slow
 def test_pavpu_counts_votes(run):
     """As the library's metric has it, of draws that are made alike."""
     part = run.data["test"]
