@@ -190,7 +190,8 @@ class Again(Kept):
     def result_of(self, entry, rows):
         @custom_gradient
         def known(rows, result):
-            return result, lambda upstream: (entry.of_rows(upstream), upstream)
+            # TensorFlow never lets go of a gradient that is that of two sources: here those of the terms of a sum.
+            return result, lambda upstream: (entry.of_rows(upstream), tf.identity(upstream))
 
         self.rows.append(rows)
         return known(rows, self._results.pop(0))

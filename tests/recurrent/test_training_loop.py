@@ -122,6 +122,27 @@ LAYERS = {
     ),
     "lstm": lambda: keras_vattn.LSTM(UNITS, return_sequences=True),
 }
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_graphs_of_a_training_step_can_be_freed(name):
+    """TensorFlow does not let go of a gradient that is that of two sources."""
+    layer, graphs = LAYERS[name](), []
+
+    @tf.function(autograph=False)
+    def gradients():
+        graphs.append(weakref.ref(tf.compat.v1.get_default_graph()))
+        with tf.GradientTape() as tape:
+            outputs = layer(INPUTS, MEMORY, training=True)["hidden"] if name != "lstm" else layer(INPUTS, training=True)
+            loss = tf.reduce_sum(outputs**2) + sum(layer.losses)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    gradients()
+    gradients = layer = None
+    gc.collect()
+    assert len(graphs) == 2 and [graph() for graph in graphs] == [None, None]
+
+
 # Keras's LSTM itself takes the first of the inputs, which XLA refuses where there is none.
 CALLS = [(name, jit_compile, True) for name in LAYERS for jit_compile in (False, True)][:-1]
 
