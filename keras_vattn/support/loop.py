@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import ops, tree
 
 from keras_vattn.support import keras_private
-from keras_vattn.support.gradients import custom_gradient
+from keras_vattn.support.gradients import apart, custom_gradient
 from keras_vattn.support.products import Again, Found, Kept, Plain, answering
 
 NO_SECOND_GRADIENT = (
@@ -228,6 +228,7 @@ class _Backward:
             sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
             with tf.GradientTape() as tape:
                 tape.watch(sources)
+                now, before = inputs.each(apart, now), state.each(apart, before)
                 taken = loop.take(answer, *loop.packed(now, before), loop.scope())
                 taken = [[tf.convert_to_tensor(x) for x in tree.flatten(structure)] for structure in taken]
             of_inputs, of_before, of_shared, of_results = tape.gradient(
@@ -290,6 +291,10 @@ class _Floats:
         excluded = [False] * len(tensors) if excluded is None else excluded
         self.flags = [x.dtype.is_floating and not out for x, out in zip(tensors, excluded, strict=True)]
         self.chosen = _chosen(tensors, self.flags)
+
+    def each(self, function, tensors):
+        """Return such tensors, those that have a gradient as a function makes them."""
+        return [function(x) if flag else x for x, flag in zip(tensors, self.flags, strict=True)]
 
 
 def _chosen(values, flags):

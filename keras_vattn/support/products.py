@@ -190,7 +190,7 @@ class Again(Kept):
     def result_of(self, entry, rows):
         @custom_gradient
         def known(rows, result):
-            # TensorFlow never lets go of a gradient that is that of two sources: here those of the terms of a sum.
+            # A tensor of its own, as `apart` has it.
             return result, lambda upstream: (entry.of_rows(upstream), tf.identity(upstream))
 
         self.rows.append(rows)

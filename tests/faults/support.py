@@ -304,11 +304,19 @@ FAULTS = [
         "gradients_of_rows",
     ),
     Fault(
-        "a gradient of two sources in the backward loop",
+        "one gradient for the terms of a sum of products",
         "support/products.py",
         "(entry.of_rows(upstream), tf.identity(upstream))",
         "(entry.of_rows(upstream), upstream)",
         ("tests/recurrent/test_training_loop.py",),
-        "can_be_freed and lstm",
+        "can_be_freed and products",
+    ),
+    Fault(
+        "one gradient for the sum of an input and a state",
+        "support/loop.py",
+        "now, before = inputs.each(apart, now), state.each(apart, before)",
+        "now, before = list(now), list(before)",
+        ("tests/recurrent/test_training_loop.py",),
+        "can_be_freed and sum",
     ),
 ]
