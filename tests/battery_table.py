@@ -1,8 +1,8 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
-A check that costs little has every row, in the default tier. A costly one has there the few rows that take every path
-between them, as `paths` has it, and an expensive one those that have every class and every turn, as `turns` has it; the
-rest is slow.
+A check that costs little has every row in the default tier. A costly one has there the few rows that take every path
+(`paths`), and all others in the slow one. An expensive one has in the default tier the fewer rows that have every trait
+(`traits`), and in the slow one those that have every option (`options`): a row beside these shows nothing more.
 """
 
 import collections
@@ -33,11 +33,30 @@ def paths(case):
     return {(type(layer).__name__, case.divergence), *_classes(layer.get_config()), *of_row}
 
 
-def turns(case):
-    """What a row has of the classes, wherever they stand in it, and whether it draws, has a KL, a loop and masks."""
+def traits(case):
+    """The classes of a row, wherever they stand in it, and whether it draws, has a KL, a loop and masks."""
     layer = _LAYERS[case.name]
     names = ("draws", "divergence", "has_loop", "query_mask", "key_mask")
     return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}
+
+
+def options(case):
+    """The paths of a row, and what is chosen in it: each option of its layer and of its parts."""
+    layer = _LAYERS[case.name]
+    return paths(case) | set(_choices(type(layer).__name__, layer.get_config()))
+
+
+def _choices(name, config):
+    for key, value in config.items():
+        if isinstance(value, dict) and "class_name" in value:
+            yield (name, key, value["class_name"])
+            yield from _choices(value["class_name"], value.get("config") or {})
+        elif value is None or isinstance(value, (bool, str)):
+            if key not in ("name", "dtype", "trainable"):
+                yield (name, key, value)
+        elif isinstance(value, (int, float)) and key != "seed":
+            # Whether there is one.
+            yield (name, key, value != 0)
 
 
 def _classes(config):
@@ -86,9 +105,8 @@ def _chosen(condition, costly, expensive):
     cases = [case for case in CASES if condition(case)]
     if not costly and not expensive:
         return [(case, True) for case in cases]
-    few, every = covering(cases, turns if expensive else paths), {case.name for case in cases}
-    # Of an expensive check the slow tier has the rows of a costly one.
-    some = covering(cases) | few if expensive else every
+    few = covering(cases, traits if expensive else paths)
+    some = covering(cases, options) | few if expensive else {case.name for case in cases}
     return [(case, case.name in few) for case in cases if case.name in some]
 
 
@@ -97,8 +115,8 @@ def _of_tier(case, fast, *more):
 
 
 every_row = rows()
-FEW = covering(CASES, turns)
-rows_of_each_turn = rows(lambda case: case.name in FEW)
+FEW = covering(CASES, traits)
+rows_of_each_trait = rows(lambda case: case.name in FEW)
 rows_with_key_mask = rows(lambda case: case.key_mask, costly=True)
 
 

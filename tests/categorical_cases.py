@@ -5,9 +5,17 @@ import pytest
 from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, arrays
 
 every_objective = pytest.mark.parametrize("objective", list(OBJECTIVES.values()), ids=list(OBJECTIVES))
-# Draws, an enumeration, a state, a relaxation and an importance-weighted bound; the others are slow.
-_FEW = ("elbo-sample", "elbo-enumerate", "elbo-moving-average", "elbo-gumbel", "importance-weighted")
-few_objectives = pytest.mark.parametrize(
+# Of these the default tier has one of each kind: draws, an enumeration, some keys, a state, a relaxation, two bounds.
+_FEW = (
+    "elbo-sample",
+    "elbo-enumerate",
+    "top_k",
+    "elbo-moving-average",
+    "elbo-gumbel",
+    "importance-weighted",
+    "wake-sleep",
+)
+objectives_by_kind = pytest.mark.parametrize(
     "objective",
     [pytest.param(x, marks=() if name in _FEW else pytest.mark.slow, id=name) for name, x in OBJECTIVES.items()],
 )

@@ -76,7 +76,6 @@ def test_back_to_deterministic(name):
     assert restored.get_config() == model.get_config()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_after(["functional", "bert", "gpt2"]))
 def test_export(name, tmp_path):
     make, inputs, _ = MODELS[name]
@@ -197,7 +196,7 @@ def test_a_cache_of_keys():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_after(["functional", "bert"]))
+@pytest.mark.parametrize("name", ["functional", "bert"])
 def test_draws_together_are_draws_alone(name):
     make, inputs, _ = MODELS[name]
     bayesian = to_bayesian(make())

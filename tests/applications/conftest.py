@@ -66,7 +66,7 @@ def run_of(tmp_path_factory):
                 path, output = json.loads(shared.read_text(encoding="utf-8"))
             else:
                 path = str(tmp_path_factory.mktemp(case.name) / "run")
-                # `exported_by` writes the SavedModel of another, half of the time of a run, where it is asked for.
+                # Without a SavedModel, half of the time of a run: `exported_by` writes one.
                 output = case.succeeds(*case.train(path, export=case.name == TOY))
                 write_json(shared, [path, output])
             known[case.name] = Trained(pathlib.Path(path), output)
@@ -76,14 +76,15 @@ def run_of(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def exported_by(run_of):
-    """Returns the folder of the SavedModel of a case's run."""
+def exported_by(run_of, tmp_path_factory):
+    """Returns the folder of a SavedModel of a case's run, written by this process."""
+    known = {}
 
     def exported_by(case):
-        path = run_of(case).path
-        if not (path / "saved_model").exists():
-            case.succeeds("export", "--run", path)
-        return path / "saved_model"
+        if case.name not in known:
+            known[case.name] = tmp_path_factory.mktemp(case.name) / "saved_model"
+            case.succeeds("export", "--run", run_of(case).path, "--out", known[case.name])
+        return known[case.name]
 
     return exported_by
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from battery_cases import STEPS
 from battery_checks import training_argument
 from battery_decoder import DecoderCase
-from battery_table import every_row, rows, rows_of_each_turn
+from battery_table import every_row, rows, rows_of_each_trait
 from keras import ops
 
 
@@ -16,7 +16,7 @@ def test_one_loss_per_call(case):
     check_one_loss(case, STEPS)
 
 
-@rows_of_each_turn
+@rows_of_each_trait
 @pytest.mark.parametrize("steps", [1, 7])
 def test_one_loss_per_call_of_any_length(case, steps):
     check_one_loss(case, steps)

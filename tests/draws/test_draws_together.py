@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from predictive_cases import X, self_attention, sequence_model
-from tiers import slow_after
+from tiers import slow_except
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder, DeterministicAttention, GaussianAttention, GaussianLatent
@@ -163,12 +163,14 @@ ALONE = {"own-alignment", "own-noise", "keras-attention", "lstm", "bidirectional
 ALONE |= {"overrides-a-claim", "mixed", "with-own-part", "draws-more", "decoder-of-own-alignment"}
 
 
-# The ways that draws go together, and one that goes alone; of many kinds of dropout one.
-_FEW = ["own-noise", *BOTH, "dropout", "multi-head", "inner-model"]
-_ALL = [*MODELS, *BOTH, *DROPOUTS]
-
-
-@pytest.mark.parametrize("name", slow_after(sorted(_ALL, key=lambda name: name not in _FEW), 12))
+@pytest.mark.parametrize(
+    "name",
+    slow_except(
+        [*MODELS, *BOTH, *DROPOUTS],
+        *("latent", "gaussian", "weibull", "own-alignment", "with-own-part", "mixed", "own-noise"),
+        *("decoder", "multi-head-weibull", "dropout", "multi-head", "inner-model"),
+    ),
+)
 def test_the_same_draws_however_many_go_together(name):
     recorder = RecordRows()
     model = sequence_model(lambda x: {**MODELS, **BOTH, **DROPOUTS}[name](recorder(x)))

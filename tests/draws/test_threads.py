@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from predictive_cases import X, latent_model, predict, sequence_model
-from tiers import slow_after
 
 from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws
 from keras_vattn import posterior_predictive as draw
@@ -176,7 +175,6 @@ def test_a_replica_thread_without_a_starter_raises(two_replicas, monkeypatch):
         two_replicas.run(latent, args=(tf.constant(X),))
 
 
-@pytest.mark.slow
 def test_compile_inside():
     model = latent_model()
     model.compile("sgd", "mse", metrics=["mse"])
@@ -296,7 +294,7 @@ def gated(gate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shared", slow_after(["model", "layers"]))
+@pytest.mark.parametrize("shared", ["model", "layers"])
 def test_two_calls_at_once_wait_for_each_other(shared):
     gate = Gate()
     model = gated(gate)

@@ -110,6 +110,7 @@ FAULTS = [
         "seed, step)",
         (VARIATIONAL,),
         "deviation",
+        slow_because="400 draws one by one",
     ),
     Fault(
         "a drawn KL at the mean",

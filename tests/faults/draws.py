@@ -183,6 +183,7 @@ FAULTS = [
         "",
         (THREADS,),
         "wait_for_each_other",
+        slow_because="two threads that trace a model each",
     ),
     Fault(
         "predictive: other threads get the patched methods",
@@ -191,6 +192,7 @@ FAULTS = [
         "method",
         (THREADS,),
         "plain_call",
+        slow_because="two threads that trace a model each",
     ),
     Fault(
         "predictive: without a seed the draws ignore set_random_seed",

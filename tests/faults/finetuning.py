@@ -178,6 +178,7 @@ FAULTS = [
         "        if False:\n            with",
         TOKENS,
         "pieces_of_an_albert",
+        slow_because="an ALBERT",
     ),
     Fault(
         "finetuning: quotation marks of GLUE mean something",

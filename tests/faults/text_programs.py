@@ -22,6 +22,7 @@ FAULTS = [
         "self.draw(self._encode(texts), num_samples, tf.constant(0), tf.constant(1.0))",
         (VED + "test_generation.py",),
         "from_two_loads",
+        slow_because="a SavedModel in another process",
     ),
     Fault(
         "ved: decoding attends to padding",

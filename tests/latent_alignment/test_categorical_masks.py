@@ -4,7 +4,7 @@ import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-from categorical_cases import INPUTS, MASKED, call, every_objective, few_objectives, valid_keys
+from categorical_cases import INPUTS, MASKED, call, every_objective, objectives_by_kind, valid_keys
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from keras import ops
@@ -34,7 +34,7 @@ def value_and_gradients(objective, inputs, seed=1, training=True):
     return bound.numpy(), float(loss), dict(zip(watched, gradients)), gradients[len(watched) :], latent
 
 
-@few_objectives
+@objectives_by_kind
 def test_masked_keys_and_queries_change_nothing(objective):
     """Whatever stands there, infinities and NaN too; rows without a valid key are finite."""
     bound, loss, by_input, by_weight, _ = value_and_gradients(objective, MASKED)
@@ -54,7 +54,7 @@ def test_masked_keys_and_queries_change_nothing(objective):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
-@few_objectives
+@objectives_by_kind
 def test_a_row_without_a_valid_key(objective):
     """Its candidates are zeros, its value the likelihood under the empty context, and it has no KL."""
     parts = layers(objective)
@@ -88,7 +88,7 @@ def test_extreme_logits(objective):
         assert np.isfinite(gradient).all()
 
 
-@few_objectives
+@objectives_by_kind
 def test_one_key(objective):
     inputs = arrays(source=1)
     bound, latent = run(layers(objective), inputs, training=True)

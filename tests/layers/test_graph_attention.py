@@ -283,7 +283,6 @@ def test_fit_learns_from_the_neighbours():
     assert f"{layer.name}_kl" in history and f"{layer.name}_kl_above_floor" in history
 
 
-@pytest.mark.slow
 def test_replicas_with_a_graph_each(two_replicas):
     """Losses of two halves of a union are the loss of the union, and replicas draw for themselves."""
     with two_replicas.scope():

@@ -157,6 +157,7 @@ def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
     assert not here and not (tmp_path / "out").exists()
 
 
+@every_case
 def test_data_are_read_once(case, asked, monkeypatch):
     """Not by every entry, unless its data are its own: an autoencoder reads the targets."""
     application, read = type(case.program.application()), []

@@ -222,10 +222,10 @@ def test_half_precision(toy, tmp_path, weights_only):
     assert run.models.training(np.zeros((1, 6, 4), "float32")).dtype == "float32"
 
 
-@pytest.mark.slow
-def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only):
-    """With XLA, in a graph: it is the step of a run without."""
-    toy.succeeds(*toy.train(tmp_path / "run", jit="on", epochs=1), eager=False)
+@pytest.mark.parametrize("jit", slow_after(["off", "on"]))
+def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only, jit):
+    """In a graph, without XLA and with it: it is the step of a run without."""
+    toy.succeeds(*toy.train(tmp_path / "run", jit=jit, epochs=1), eager=False)
     (row,), (expected, _) = (without_time(read_history(path)) for path in (tmp_path / "run", trained_toy))
     assert row == pytest.approx(expected, rel=1e-4)
 

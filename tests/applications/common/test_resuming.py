@@ -122,7 +122,6 @@ def test_stopped_within_an_epoch_of_whatever_kind(toy, tmp_path, weights_only, i
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
-@pytest.mark.slow
 def test_stopped_twice_in_one_epoch(toy, trained_toy, tmp_path, weights_only, interrupted):
     """The state after the second stop counts the steps of the epoch, and not those of its own `fit`."""
     words = toy.train(tmp_path / "run", checkpoint_steps=1)

@@ -160,7 +160,7 @@ def test_training_on_spans(tmp_path):
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
-@pytest.mark.parametrize("kind", slow_after(["classes", "score", "albert"]))
+@pytest.mark.parametrize("kind", ["classes", "score", "albert"])
 def test_what_is_exported(tmp_path, kind):
     pairs = kind == "score"
     weights = {"weights": write_albert(tmp_path / "albert")} if kind == "albert" else {}

@@ -103,7 +103,6 @@ def test_statistics_of_the_attention(tmp_path):
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scaling", slow_after(["rows", "columns", "none"]))
 def test_the_exported_model(tmp_path, scaling):
     run = run_of(tmp_path, model="wc", scale_features=scaling)

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from keras import tree
 from nmt_cases import arrays, translator_of
-from tiers import slow_after
 
 import keras_vattn
 from applications.nmt.ensemble import DrawnSteps
@@ -39,7 +38,7 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", slow_after(MODELS))
+@pytest.mark.parametrize("model", MODELS)
 def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
     """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""
     translator, run = translator_of(model, "sample:3")

@@ -1,6 +1,5 @@
 """One trained run for the tests of the program, and what its SavedModel says, in a process of its own."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -37,30 +36,23 @@ print("RESULT" + json.dumps(result))
 """
 
 
-@dataclasses.dataclass
-class Trained:
-    """A finished run of ved_vattn_mean."""
-
-    path: pathlib.Path
-    options: object
-
-
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
+    """The folder of a finished run of ved_vattn_mean."""
     options = small_options(tmp_path_factory.mktemp("ved"))
     options.run.export = False
     with execution(eager=True):
         train(APPLICATION, options)
-    return Trained(pathlib.Path(options.run.out), options)
+    return pathlib.Path(options.run.out)
 
 
 @pytest.fixture(scope="session")
 def served(trained):
     """What the SavedModel says in a process of its own."""
-    VED_CASE.succeeds("export", "--run", trained.path)
+    VED_CASE.succeeds("export", "--run", trained)
     result = subprocess.run(
-        [sys.executable, "-c", SERVED, str(trained.path / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
-        cwd=trained.path,
+        [sys.executable, "-c", SERVED, str(trained / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
+        cwd=trained,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
         capture_output=True,
         text=True,

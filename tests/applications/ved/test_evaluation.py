@@ -52,7 +52,7 @@ def test_decoding_in_batches_keeps_the_order():
 
 @pytest.fixture(scope="module")
 def loaded(trained):
-    run = load_run(APPLICATION, trained.path)
+    run = load_run(APPLICATION, trained)
     run.data = {
         name: APPLICATION.encode(run.options, run.codec, part) for name, part in APPLICATION.read(run.options).items()
     }

@@ -147,7 +147,7 @@ def test_a_deterministic_model_has_one_sentence(model, eagerly):
 
 @pytest.fixture(scope="module")
 def loaded(trained):
-    return load_run(APPLICATION, trained.path)
+    return load_run(APPLICATION, trained)
 
 
 @pytest.mark.slow
