@@ -227,6 +227,12 @@ def training_variables(model):
     return [*model.variables, *optimizer.variables]
 
 
+def steps_of(path, num_steps):
+    """Return the steps of training before a checkpoint, of which an epoch has that many."""
+    record, *_ = _read(path)
+    return record["epoch"] * num_steps + record["step"]
+
+
 def _read(path):
     """Return the record of a checkpoint, the arrays of its variables and of the metrics."""
     try:

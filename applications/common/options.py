@@ -58,7 +58,7 @@ class RunOptions:
     resume: bool = False
     """Go on with the run in the folder; its options need not be repeated."""
     overwrite: bool = False
-    """Delete the run that is in the folder, and begin anew."""
+    """Begin anew: the run that is in the folder is renamed, and deleted when the new one has finished."""
     start_from: str | None = None
     """Finished run whose weights this one starts from, as far as both models have them."""
     continue_training: bool = False
@@ -93,8 +93,8 @@ class FitOptions:
     """Stop after that many steps, in the middle of an epoch where that falls there; a run that goes on with more takes
     the rest of the epoch."""
     stop_after: Positive | None = None
-    """End after so many of the epochs, of max_steps after their share, with the schedules of all of them: another run
-    is to go on, see --continue-training."""
+    """End after so many of the epochs, of max_steps after their share, with the schedules of all of them: this run goes
+    on by --resume --stop-after none, another one by --continue-training."""
     optimizer: Literal["adam", "adamw", "adagrad", "rmsprop", "sgd"] = "adam"
     """Rule of the update; sgd has no momentum."""
     beta_2: Dropout = 0.999

@@ -133,11 +133,13 @@ class Program:
                 raise InputError(f"--continue-training: {start.path} has other options: {', '.join(differing)} differ.")
             if not (start.path / CHECKPOINT).exists():
                 raise InputError(f"--continue-training: {start.path} has no {CHECKPOINT}, the state of its training.")
-            if options.fit.epochs <= start.num_epochs():
-                raise InputError(
-                    f"--epochs: {start.path}, whose epochs count, has {start.num_epochs()} already. "
-                    f"Received: {options.fit.epochs}"
-                )
+            for name in ("epochs", "stop_after"):
+                value = getattr(options.fit, name)
+                if value is not None and value <= start.num_epochs():
+                    raise InputError(
+                        f"--{name.replace('_', '-')}: {start.path}, whose epochs count, has {start.num_epochs()} "
+                        f"already. Received: {value}"
+                    )
 
 
 def config_of(options):

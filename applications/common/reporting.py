@@ -35,7 +35,7 @@ def write_report(application, folder, record, lines, example, exported):
         *unused_latents(record["history"]),
         "",
         *lines,
-        *next_steps(application, folder, record["split"], example, exported),
+        *next_steps(application, folder, record, example, exported),
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
 
@@ -63,15 +63,18 @@ def unused_latents(row):
     return found
 
 
-def next_steps(application, folder, split, example, exported):
-    """Return the lines that say what to do with a trained run; its data have that split."""
+def next_steps(application, folder, record, example, exported):
+    """Return the lines that say what to do with a trained run."""
     program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
     steps = []
     if example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"
         given = f"echo {shlex.quote(example)} | " if example else ""
         steps.append(f"{given}{program} {command} {run}")
-    steps.append(f"{program} evaluate {run} --split {split}")
+    steps.append(f"{program} evaluate {run} --split {record['split']}")
+    if record["options"]["stop_after"] is not None and record["epochs"] < record["options"]["epochs"]:
+        out = shlex.quote(str(folder.path))
+        steps.append(f"{program} train --out {out} --resume --stop-after none  # the other epochs")
     if "export" in application.program.commands:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
     return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]

@@ -24,7 +24,7 @@ from applications.common.callbacks import (
     StopOnNaN,
     epochs_without_better,
 )
-from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
+from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, steps_of
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.program import config_of
@@ -66,7 +66,10 @@ def train(application, options):
         models = application.build(options, codec)
     run = Run(folder, options, encoded, codec, models)
     # What is wrong with its options is said before a folder is made.
-    _optimizer(application, run, *_steps(application, run)[:2])
+    num_batches, scheduled, total = _steps(application, run)
+    _optimizer(application, run, num_batches, scheduled)
+    if folder is None and options.run.continue_training:
+        _check_steps(options, steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches), total - 1)
     # A run that was killed before its first checkpoint starts again, and not from other weights.
     if folder is None or not (folder.path / CHECKPOINT).exists():
         application.initialize(run)
@@ -166,6 +169,11 @@ def _steps(application, run):
     return num_batches, steps, max(1, steps * (options.stop_after or options.epochs) // options.epochs)
 
 
+def _check_steps(options, done, most):
+    if done > most:
+        raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.fit.max_steps}")
+
+
 def _optimizer(application, run, num_batches, num_steps):
     return optimizer_of(run.options.fit, num_batches, num_steps, application.learning_rate(run.options))
 
@@ -199,8 +207,7 @@ def fit(application, run):
     done = checkpoint.epoch * num_batches + checkpoint.step
     if done:
         print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
-    if done + begins > total:
-        raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.max_steps}")
+    _check_steps(run.options, done, total)
     history.rows = list(checkpoint.rows)
     if done == total and checkpoint.unfinished:
         history.rows.append(checkpoint.unfinished)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import types
 
 import keras
@@ -307,11 +306,11 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
         ({"epochs": 2}, f"--epochs: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
         ({"start_from": None}, "--continue-training: name the run whose training goes on, --start-from."),
         ({"stop_after": 4}, "--stop-after: the run has 3 epochs. Received: 4"),
+        ({"stop_after": 2}, f"--stop-after: {copied_toy}, whose epochs count, has 2 already. Received: 2"),
         ({"max_steps": 10}, "--max-steps: the run has taken 10 steps already. Received: 10"),
     ):
         words = {"epochs": 3, "start_from": str(copied_toy), "continue_training": True, **changes}
         toy.fails(message, *toy.train(tmp_path / "run", **words))
-    shutil.rmtree(tmp_path / "run")
     words = toy.train(tmp_path / "run", epochs=3, start_from=str(copied_toy), continue_training=True)
     (path,) = tmp_path.glob("data.*")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
