@@ -30,8 +30,8 @@ class Perplexity(keras.metrics.Metric):
         kind: One of the kinds above. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
         ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`; a step of training
-            has draws and dropout, and is of no kind.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`; a step of
+            training has draws and dropout, and is of no kind.
         dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
 
     Call arguments:
