@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from image_cases import array_of, caption_table, colored_images, question_table
 from program_case import Case
+from tiers import slow_except
 
 from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.finetuning.options import PROGRAM as FINETUNING
@@ -299,3 +300,5 @@ CASES = {
 }
 TOY = "spotlight"
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
+# Of what the platform does alone: a program with a state of its own, one with pictures, one that is pretrained.
+few_cases = pytest.mark.parametrize("case", slow_except([TOY, "nmt", "captioning", "finetuning"], TOY), indirect=True)

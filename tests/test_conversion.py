@@ -89,8 +89,7 @@ def test_export(name, tmp_path):
     np.testing.assert_allclose(served, outputs_of(bayesian, inputs), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit", slow_after([False, True]))
-@pytest.mark.parametrize("name", slow_after(["functional", "albert", "subclassed"]))
+@pytest.mark.parametrize("name, jit", slow_after([("functional", False), ("albert", True), ("subclassed", False)]))
 def test_fit(name, jit):
     """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
     make, inputs, count = MODELS[name]

@@ -22,13 +22,11 @@ ONE_OF_EACH_PATH = (
 )
 
 
-def tier(name, policy):
-    """The paths of the default tier are in float32 and in half precision by turns."""
-    is_default = name in ONE_OF_EACH_PATH and ONE_OF_EACH_PATH.index(name) % 2 == (policy != "float32")
-    return () if is_default else pytest.mark.slow
+def tier(name):
+    return () if name in ONE_OF_EACH_PATH else pytest.mark.slow
 
 
-@pytest.mark.parametrize(("name", "policy"), [pytest.param(*run, marks=tier(*run)) for run in RUNS])
+@pytest.mark.parametrize(("name", "policy"), [pytest.param(*run, marks=tier(run[0])) for run in RUNS])
 def test_a_training_step_stays_on_the_gpu(name, policy):
     assert [x for x in operations(traced(name, policy), BATCH) if x.leaves] == []
 

@@ -170,8 +170,8 @@ FAULTS = [
     Fault(
         "backward loop: a product passes on the gradient of its result alone",
         "support/products.py",
-        "lambda upstream: (entry.of_rows(upstream), upstream)",
-        "lambda upstream: (tf.zeros_like(rows), upstream)",
+        "lambda upstream: (entry.of_rows(upstream), tf.identity(upstream))",
+        "lambda upstream: (tf.zeros_like(rows), tf.identity(upstream))",
         LOOP,
         "eager_steps",
     ),

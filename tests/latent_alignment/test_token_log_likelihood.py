@@ -80,9 +80,8 @@ def test_without_a_bias():
 
 @pytest.mark.usefixtures("rows_worth_transposing")
 @jit_compile
-@pytest.mark.parametrize("chunk_size", [pytest.param(None, marks=pytest.mark.slow), 7])
-def test_in_graph_with_unknown_axes(chunk_size, jit_compile):
-    layer = built(chunk_size=chunk_size, ignore_class=IGNORED)
+def test_in_graph_with_unknown_axes(jit_compile):
+    layer = built(chunk_size=7, ignore_class=IGNORED)
     signature = [
         tf.TensorSpec((None, None, None, WIDTH)),
         tf.TensorSpec((None, None), tf.int32),

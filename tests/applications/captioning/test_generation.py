@@ -7,7 +7,7 @@ from captioning_cases import EVERY_MODEL
 from captioning_cases import run_of as untrained
 from image_cases import colored_images
 from program_cases import CAPTIONING_CASE
-from tiers import slow_after
+from tiers import slow_after, slow_except
 
 from applications.captioning.application import APPLICATION
 from applications.captioning.generation import Captioner
@@ -92,7 +92,7 @@ def test_images_and_their_features(made, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
-@pytest.mark.parametrize("model", slow_after(["bam_wc", "hard", "categorical", "soft", "none"]))
+@pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "bam_wc"))
 def test_samples(made, model):
     """The same seed draws the same captions; no word is one that is none."""
     captioner = Captioner(made(model))

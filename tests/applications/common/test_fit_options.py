@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import yaml
+from program_cases import few_cases
 from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
 
@@ -247,6 +248,7 @@ def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
 # Weights of another run
 
 
+@few_cases
 def test_a_run_starts_from_another(case, trained, tmp_path, weights_only, monkeypatch):
     """What both models have is copied, and the codec is taken over; one that was killed before its first checkpoint
     starts from the same weights."""

@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 import yaml
+from program_cases import few_cases
 from run_files import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
 
@@ -29,6 +30,7 @@ def assert_same_run(one, other):
     assert without_time(read_history(one)) == without_time(read_history(other))
 
 
+@few_cases
 def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypatch, without_pictures):
     """An epoch, then one more, which is stopped in its third step, the state of its second saved: it goes on with the
     third, with the options that its folder has, and reports what an uninterrupted run reports."""
@@ -59,6 +61,7 @@ def contents_of(path):
     return {str(x.relative_to(path)): x.read_bytes() for x in files}
 
 
+@few_cases
 def test_a_finished_run_reports_again(case, copied, trained, without_pictures):
     """It trains no more, and what is missing of it is written."""
     for name in ("history.csv", "metrics.json", "report.txt", "model.keras"):
