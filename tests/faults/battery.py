@@ -74,7 +74,7 @@ FAULTS = [
         "        kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)\n"
         '        kernel = vars(self).setdefault("first_kernel", kernel)\n',
         FILES,
-        "export and latent",
+        "export and (latent or stochastic)",
     ),
     Fault(
         "symbolic: the context of a decoder is as wide as its units",

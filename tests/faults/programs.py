@@ -86,6 +86,7 @@ FAULTS = [
         "        reported = json.loads(_text(path)).get(",
         (COMMON + "test_comparison.py",),
         "intervals",
+        slow_because="a comparison of four runs in processes of their own",
     ),
     Fault(
         "programs: a sentence in another case is in training and validation",

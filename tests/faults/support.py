@@ -21,7 +21,7 @@ FAULTS = [
         "    return fold_in(seed, context.replica_id_in_sync_group)\n",
         "    return seed\n",
         (BATTERY,),
-        "replicas_draw_differently and gaussian-attention",
+        "replicas_draw_differently",
     ),
     Fault(
         "the Gaussian KL close to its prior in plain float32",

@@ -11,10 +11,10 @@ import keras_vattn
 from keras_vattn import LatentObjective
 
 TRAINED = {
-    "soft": OBJECTIVES["soft"],
-    "top_k": OBJECTIVES["top_k"],
-    "hard-moving-average": LatentObjective("hard", "sample", baseline="moving_average"),
     "elbo-moving-average": OBJECTIVES["elbo-moving-average"],
+    "top_k": OBJECTIVES["top_k"],
+    "soft": OBJECTIVES["soft"],
+    "hard-moving-average": LatentObjective("hard", "sample", baseline="moving_average"),
     "elbo-enumerate": OBJECTIVES["elbo-enumerate"],
     "wake-sleep": OBJECTIVES["wake-sleep"],
 }
