@@ -260,9 +260,9 @@ def test_two_threads_trace_at_once():
 
     def gradient_of(scale):
         def step(x, hidden):
-            both.wait(300)
+            both.wait(60)
             hidden = tf.tanh(scale * product(tf.concat([x, hidden], axis=-1), KERNEL))
-            both.wait(300)
+            both.wait(60)
             return hidden, hidden
 
         def gradient(inputs):
