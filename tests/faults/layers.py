@@ -201,8 +201,8 @@ FAULTS = [
         "alignments/weibull.py",
         "ops.minimum(keys.count(log_mean), 1.0)",
         "1.0",
-        ("tests/battery/test_masks.py",),
-        "row_without_a_valid_key and weibull",
+        ("tests/alignments/test_divergences.py",),
+        "row_without_a_key and weibull",
     ),
     Fault(
         "the sizes of the heads as NumPy gave them",
