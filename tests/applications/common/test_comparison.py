@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import yaml
 from program_case import written
-from program_cases import CASES, every_case
+from program_cases import CASES, every_case, few_cases
 from run_files import files_of, read_history, read_json, without_time
 
 from applications.common import compare as module
@@ -175,6 +175,7 @@ def test_data_are_read_once(case, asked, monkeypatch):
 # Training, and tables
 
 
+@few_cases
 def test_a_comparison(case, asked, tmp_path, here, without_pictures):
     """In this process; a second time it is read."""
     model = case.other_start

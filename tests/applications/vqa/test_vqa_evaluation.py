@@ -69,7 +69,6 @@ def test_noise_on_the_features_alone(run):
     [
         ("marginal", {}, {"dropout", "attention", "both"}),
         pytest.param("soft", {}, {"dropout"}, marks=pytest.mark.slow),
-        pytest.param("wc", MCAN, {"dropout", "attention", "both"}, marks=pytest.mark.slow),
         pytest.param("wc", {**MCAN, "dropout": 0.0}, {"attention"}, marks=pytest.mark.slow),
     ],
 )
