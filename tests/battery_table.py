@@ -41,7 +41,7 @@ def traits(case):
 
 
 def options(case):
-    """The paths of a row, and what is chosen in it: each option of its layer and of its parts."""
+    """The paths of a row, and the value of each option of its layer and of its parts."""
     layer = _LAYERS[case.name]
     return paths(case) | set(_choices(type(layer).__name__, layer.get_config()))
 

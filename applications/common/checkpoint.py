@@ -228,7 +228,7 @@ def training_variables(model):
 
 
 def steps_of(path, num_steps):
-    """Return the steps of training before a checkpoint, of which an epoch has that many."""
+    """Return how many steps of training a checkpoint follows; an epoch has `num_steps` steps."""
     record, *_ = _read(path)
     return record["epoch"] * num_steps + record["step"]
 

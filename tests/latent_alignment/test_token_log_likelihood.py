@@ -20,7 +20,6 @@ UPSTREAM = GENERATOR.normal(size=(BATCH, STEPS, CANDIDATES)).astype("float32")
 UPSTREAM[:, :, -1] = 0.0
 UPSTREAM[1, 2:] = 0.0
 POSSIBLE = np.arange(CANDIDATES) < np.array([2, 1, 1])[:, None, None] + np.zeros((BATCH, STEPS, 1))  # 16 of 60
-CHUNK_SIZES = (1, 7, 30, 60, 1000)
 
 
 def built(**options):
