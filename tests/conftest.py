@@ -4,6 +4,7 @@ KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 """
 
 import importlib
+import importlib.metadata
 import os
 
 import pytest
@@ -19,8 +20,12 @@ if os.environ["KERAS_BACKEND"] != "tensorflow":
         f"keras_vattn needs the TensorFlow backend. Received: KERAS_BACKEND={os.environ['KERAS_BACKEND']!r}"
     )
 
-# XLA's own passes stay; LLVM's would be a third of the time of a small function.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# XLA's own passes stay; what follows them, code for one core without LLVM's passes or MLIR's, is half of the time of a
+# small function. A flag that a version of XLA does not know ends the process.
+XLA_FLAGS = ["--xla_backend_optimization_level=0"]
+if importlib.metadata.version("tensorflow").startswith("2.21."):
+    XLA_FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
+os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
 
 def pytest_xdist_auto_num_workers(config):

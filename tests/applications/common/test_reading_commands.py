@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from program_case import written
-from program_cases import CASES
+from program_cases import CASES, few_cases
 from run_files import files_of, read_json
 
 from applications.common.runs import RunFolder
@@ -25,6 +25,7 @@ class Unread:
         raise AssertionError("standard input is read")
 
 
+@few_cases
 def test_evaluate_keeps_a_file_for_each_split(case, copied):
     """And of other files; the figures are printed as a table, and what the program writes beside them."""
     digests = {}
