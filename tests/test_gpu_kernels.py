@@ -3,23 +3,7 @@
 import pytest
 import tensorflow as tf
 from gpu_kernels import operations
-from training_steps import BATCH, RUNS, traced
-
-ONE_OF_EACH_PATH = (
-    "attention-bilinear-gaussian-mean-dropout",
-    "dirichlet-fixed",
-    "gumbel-straight-through-annealed",
-    "word-dropout",
-    "decoder-gru-additive-mean-previous-expected-stack",
-    "decoder-max-out-lstm-one-hot-previous-sampled",
-    "multi-head-weibull-per-head-gate-dropout",
-    "graph-gumbel-straight-through",
-    "categorical-elbo-two-draws",
-    "token-log-likelihood-chunks-ignore-class",
-    "token-log-likelihood-mixture",
-    "latent-log-likelihood-moving-average",
-    "words",
-)
+from training_steps import BATCH, ONE_OF_EACH_PATH, RUNS, traced
 
 
 def tier(name):

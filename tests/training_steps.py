@@ -9,12 +9,28 @@ import latent_cases
 import tensorflow as tf
 from battery_checks import training_argument, value_and_gradients, weight_gradients
 from battery_latent import CANDIDATES, TokenLogLikelihoodCase
-from battery_table import CASES, HALF_POLICIES
+from battery_table import CASES, HALF_POLICIES, covering, options
 
 from keras_vattn import FusedAdam, GumbelSoftmax, NegativeBound, Perplexity, SequenceCrossentropy, TokenLogLikelihood
 
 # More than there are axes, widths or keys: what has so many entries grows with the batch.
 BATCH, STEPS = 101, 11
+# The default tier has these.
+ONE_OF_EACH_PATH = (
+    "attention-bilinear-gaussian-mean-dropout",
+    "dirichlet-fixed",
+    "gumbel-straight-through-annealed",
+    "word-dropout",
+    "decoder-gru-additive-mean-previous-expected-stack",
+    "decoder-max-out-lstm-one-hot-previous-sampled",
+    "multi-head-weibull-per-head-gate-dropout",
+    "graph-gumbel-straight-through",
+    "categorical-elbo-two-draws",
+    "token-log-likelihood-chunks-ignore-class",
+    "token-log-likelihood-mixture",
+    "latent-log-likelihood-moving-average",
+    "words",
+)
 
 
 class MixtureCase(TokenLogLikelihoodCase):
@@ -58,7 +74,8 @@ def of_words(**options):
 
 
 def _rows():
-    yield from CASES
+    chosen = covering(CASES, options) | set(ONE_OF_EACH_PATH)
+    yield from (case for case in CASES if case.name in chosen)
     yield MixtureCase("token-log-likelihood-mixture", partial(TokenLogLikelihood, 9), {"inputs": 6, "log_weights": 5})
     graph = next(case for case in CASES if case.name == "graph-weibull-contextual")
     make = partial(graph.make, alignment=GumbelSoftmax(0.5, straight_through=True))

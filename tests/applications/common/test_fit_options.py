@@ -322,6 +322,7 @@ def test_a_training_that_does_not_go_on(toy, copied_toy, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@few_cases
 def test_a_run_that_none_starts_from(case, copied, tmp_path):
     """Another size, another codec, and a run that has not been trained to its end."""
     option, value = case.other_codec
