@@ -53,38 +53,50 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def run_of(tmp_path_factory):
-    """Returns the `Trained` of a case, which may be that of another process of this test session."""
+def of_session(tmp_path_factory):
+    """Returns what a function makes, JSON, once for the processes of this test session: two at once make it twice."""
     known = {}
 
-    def run_of(case):
-        if case.name not in known:
+    def of_session(name, make):
+        if name not in known:
             base = tmp_path_factory.getbasetemp()
             # Of the processes of one session only the folders above their own are the same.
-            shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{case.name}.json"
-            if shared.exists():
-                path, output = json.loads(shared.read_text(encoding="utf-8"))
-            else:
-                path = str(tmp_path_factory.mktemp(case.name) / "run")
-                # Without a SavedModel, half of the time of a run: `exported_by` writes one.
-                output = case.succeeds(*case.train(path, export=case.name == TOY))
-                write_json(shared, [path, output])
-            known[case.name] = Trained(pathlib.Path(path), output)
-        return known[case.name]
+            shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{name}.json"
+            if not shared.exists():
+                write_json(shared, make())
+            known[name] = json.loads(shared.read_text(encoding="utf-8"))
+        return known[name]
+
+    return of_session
+
+
+@pytest.fixture(scope="session")
+def run_of(of_session, tmp_path_factory):
+    """Returns the `Trained` of a case, which may be that of another process."""
+
+    def run_of(case):
+        def make():
+            path = str(tmp_path_factory.mktemp(case.name) / "run")
+            # Without a SavedModel, half of the time of a run: `exported_by` writes one.
+            return path, case.succeeds(*case.train(path, export=case.name == TOY))
+
+        path, output = of_session(case.name, make)
+        return Trained(pathlib.Path(path), output)
 
     return run_of
 
 
 @pytest.fixture(scope="session")
-def exported_by(run_of, tmp_path_factory):
-    """Returns the folder of a SavedModel of a case's run, written by this process."""
-    known = {}
+def exported_by(of_session, run_of, tmp_path_factory):
+    """Returns the folder of a SavedModel of a case's run, which may be that of another process."""
 
     def exported_by(case):
-        if case.name not in known:
-            known[case.name] = tmp_path_factory.mktemp(case.name) / "saved_model"
-            case.succeeds("export", "--run", run_of(case).path, "--out", known[case.name])
-        return known[case.name]
+        def make():
+            path = str(tmp_path_factory.mktemp(case.name) / "saved_model")
+            case.succeeds("export", "--run", run_of(case).path, "--out", path)
+            return path
+
+        return pathlib.Path(of_session(f"{case.name}-exported", make))
 
     return exported_by
 
