@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.alignments._masked_dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.priors import FixedPrior
+from keras_vattn.distributions.dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number
 

@@ -3,7 +3,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.contexts.context import Context
-from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal, gaussian_divergence, gaussian_sample
+from keras_vattn.distributions.normal import clip_log_scale, diagonal_normal, gaussian_divergence, gaussian_sample
 from keras_vattn.support.products import product
 from keras_vattn.support.validation import nonnegative_number, one_of, positive_integer
 

@@ -1,12 +1,12 @@
 import keras
 from keras import ops
 
-from keras_vattn.layers.gaussian_layer import GaussianLayer
-from keras_vattn.support.gaussian import (
+from keras_vattn.distributions.normal import (
     clip_log_scale,
     diagonal_normal,
     elementwise_gaussian_divergence,
 )
+from keras_vattn.layers.gaussian_layer import GaussianLayer
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
 

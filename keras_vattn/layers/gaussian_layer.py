@@ -4,8 +4,8 @@ from keras import ops
 from keras.initializers import Constant
 
 from keras_vattn import random
+from keras_vattn.distributions.normal import gaussian_sample
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.support.gaussian import gaussian_sample
 from keras_vattn.support.products import product
 
 

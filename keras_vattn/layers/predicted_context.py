@@ -3,8 +3,8 @@ import math
 import keras
 from keras import ops
 
+from keras_vattn.distributions.normal import clip_log_scale, diagonal_normal
 from keras_vattn.layers.gaussian_layer import GaussianLayer
-from keras_vattn.support.gaussian import clip_log_scale, diagonal_normal
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
 

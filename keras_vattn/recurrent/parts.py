@@ -4,8 +4,8 @@ from keras import ops, tree
 
 from keras_vattn import random
 from keras_vattn.alignments.variational_alignment import as_finite_float32
+from keras_vattn.distributions.normal import clip_log_scale
 from keras_vattn.recurrent.feeding import NoFeeding
-from keras_vattn.support.gaussian import clip_log_scale
 
 
 class Part:

@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
 
 from keras_vattn import DenseKeys, GaussianContext, contexts
-from keras_vattn.support import gaussian
+from keras_vattn.distributions import normal as gaussian
 
 GENERATOR = np.random.default_rng(1)
 WEIGHTS = GENERATOR.dirichlet(np.ones(5), size=(2, 3)).astype("float32")

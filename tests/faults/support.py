@@ -28,7 +28,7 @@ FAULTS = [
         "support/special.py",
         "ops.where(ops.abs(x) < 0.45, near, expm1 - x)",
         "expm1 - x",
-        ("tests/support/test_gaussian.py",),
+        ("tests/distributions/test_normal.py",),
         "nothing_cancels",
     ),
     Fault(
@@ -49,10 +49,10 @@ FAULTS = [
     ),
     Fault(
         "the log sigma of a Gaussian prior left out",
-        "support/gaussian.py",
+        "distributions/normal.py",
         "        distance = distance * ops.exp(-prior_log_scale)\n",
         "",
-        ("tests/support/test_gaussian.py", "tests/layers/test_gaussian_latent.py"),
+        ("tests/distributions/test_normal.py", "tests/layers/test_gaussian_latent.py"),
         "of_the_prior or ones_own",
     ),
     Fault(

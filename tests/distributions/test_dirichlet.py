@@ -7,7 +7,7 @@ from tensorflow_probability.python import distributions
 
 from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior
 from keras_vattn import random as noise_of
-from keras_vattn.alignments._masked_dirichlet import dirichlet_divergence
+from keras_vattn.distributions.dirichlet import dirichlet_divergence
 
 KEYS = DenseKeys()
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
 
-from keras_vattn.support.gaussian import MAX_LOG_SCALE, elementwise_gaussian_divergence, gaussian_divergence
+from keras_vattn.distributions.normal import MAX_LOG_SCALE, elementwise_gaussian_divergence, gaussian_divergence
 
 GENERATOR = np.random.default_rng(0)
 

@@ -1,0 +1,1 @@
+"""Distributions of the rows of an alignment, and their KLs."""
