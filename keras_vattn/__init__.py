@@ -4,7 +4,7 @@ from keras_vattn.support.backend import require_tensorflow
 
 require_tensorflow()
 
-from keras_vattn import decoding, metrics, plots, random, recurrent  # noqa: E402
+from keras_vattn import decoding, distributions, metrics, plots, random, recurrent  # noqa: E402
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
     Categorical,
@@ -118,6 +118,7 @@ __all__ = [
     "WeightedSum",
     "WordDropout",
     "decoding",
+    "distributions",
     "divergences",
     "metrics",
     "plots",

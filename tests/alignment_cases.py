@@ -2,10 +2,12 @@
 
 import numpy as np
 import tensorflow as tf
+from scipy.special import gamma
 from tensorflow_probability.python import distributions
 
 from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
 from keras_vattn import random as noise_of
+from keras_vattn.distributions.row_distribution import closed_divergence, divergence_at
 
 B, T, S = 3, 2, 6
 generator = np.random.default_rng(0)
@@ -32,10 +34,10 @@ PRIORS = {
 
 
 def parameters(alignment, prior, key=KEY, keys=KEYS, other=OTHER):
-    """p of `divergence`: from a prior, or the logits of a p of the same family where the prior is `None`."""
+    """p of `divergence_of`: a prior with its log Psi, or the logits of the same family where the prior is `None`."""
     if prior is None:
         return {"logits": tf.constant(other)}
-    return alignment.prior_parameters(prior, _log_psi(prior, key, keys))
+    return {"prior": prior, "log_psi": _log_psi(prior, key, keys)}
 
 
 def _log_psi(prior, key, keys):
@@ -44,11 +46,20 @@ def _log_psi(prior, key, keys):
     return prior.log_psi(tf.convert_to_tensor(key), keys)
 
 
-def divergence_of(alignment, logits, p, keys, noise=None):
-    """KL(q || p) for a p of `parameters`."""
+def pair_of(alignment, logits, p, keys):
+    """q, and p of `parameters`."""
+    q = alignment.posterior(logits, keys)
     if "logits" in p:
-        return alignment.divergence_from_logits(logits, p["logits"], keys, noise)
-    return alignment.divergence_from_prior(logits, p, keys, noise)
+        return q, alignment.posterior(p["logits"], keys)
+    return q, alignment.prior(p["prior"], p["log_psi"], logits, keys)
+
+
+def divergence_of(alignment, logits, p, keys, noise=None):
+    """KL(q || p) of each row for a p of `parameters`, at a draw where the alignment estimates it and there is noise."""
+    q, p = pair_of(alignment, logits, p, keys)
+    if noise is None or alignment.kl_estimator == "analytic":
+        return closed_divergence(q, p, keys)
+    return divergence_at(q, p, alignment.perturb(alignment.location(logits, keys), noise, keys), keys)
 
 
 def draw(alignment, logits, keys, num_samples, seed=0):
@@ -62,43 +73,46 @@ def draw(alignment, logits, keys, num_samples, seed=0):
 
 def reference_divergence(alignment, logits, p, mask=MASK):
     """KL of each row in float64 through TensorFlow Probability, row by row, over the valid keys alone."""
-
-    def phi_of(row, parameterization):
-        return row - np.logaddexp.reduce(row) if parameterization == "normalized" else row
-
     result = np.zeros(logits.shape[:-1])
+    prior = {name: np.broadcast_to(x, logits.shape) for name, x in _of_prior(alignment, p).items()}
     for index in np.ndindex(*result.shape):
         valid = mask[index]
-
-        def at(x, index=index, valid=valid):
-            full = np.broadcast_to(np.asarray(x, "float64"), logits.shape)
-            return full[index][valid]
-
-        result[index] = np.sum(_row_divergence(alignment, at(logits), {k: at(v) for k, v in p.items()}, phi_of))
+        at = {name: x[index][valid] for name, x in prior.items()}
+        result[index] = np.sum(_row_divergence(alignment, logits[index][valid].astype("float64"), at))
     return result
 
 
-def _row_divergence(alignment, row, p, phi_of):
-    kind = type(alignment).__name__
-    if kind == "Dirichlet":
+def _of_prior(alignment, p):
+    """The parameters of p, float64."""
+    if "logits" in p:
+        return {"logits": np.asarray(p["logits"], "float64")}
+    prior, log_psi = p["prior"], None if p["log_psi"] is None else p["log_psi"].numpy().astype("float64")
+    rate = prior.scale == "rate"
+    if isinstance(alignment, LogNormal):
+        mean = prior.mean if log_psi is None else log_psi if rate else np.exp(log_psi)
+        return {"mean": mean, "sigma": prior.sigma}
+    return {
+        "alpha": prior.alpha if log_psi is None else np.exp(log_psi) * (prior.beta if rate else 1.0),
+        "beta": prior.beta,
+    }
+
+
+def _row_divergence(alignment, row, p):
+    if isinstance(alignment, Dirichlet):
         if len(row) == 1:
             return 0.0  # a point
         clamp = lambda x: -10 + np.logaddexp(0, x + 10) - np.logaddexp(0, x - 10)  # noqa: E731
-        other = p["logits"] if "logits" in p else p["log_alpha"]
+        other = p["logits"] if "logits" in p else np.log(p["alpha"])
         q, p = (distributions.Dirichlet(np.exp(clamp(x))) for x in (row, other))
         return distributions.kl_divergence(q, p)
-    q_phi = phi_of(row, alignment.parameterization)
-    p_phi = phi_of(p["logits"], alignment.parameterization) if "logits" in p else None
-    if kind == "LogNormal":
-        shift = 0.5 * alignment.sigma**2
-        q = distributions.LogNormal(q_phi - shift, np.float64(alignment.sigma))
-        if p_phi is not None:
-            return distributions.kl_divergence(q, distributions.LogNormal(p_phi - shift, np.float64(alignment.sigma)))
-        return distributions.kl_divergence(q, distributions.LogNormal(p["mean"], p["sigma"]))
-    from scipy.special import gamma
-
-    scale = lambda phi: np.exp(phi) / gamma(1 + 1 / alignment.k)  # noqa: E731
-    q = distributions.Weibull(np.float64(alignment.k), scale(q_phi))
-    if p_phi is not None:
-        return distributions.kl_divergence(q, distributions.Weibull(np.float64(alignment.k), scale(p_phi)))
-    return distributions.kl_divergence(q, distributions.Gamma(np.exp(p["log_alpha"]), np.exp(p["log_beta"])))
+    normalized = alignment.parameterization == "normalized"
+    phi_of = lambda row: row - np.logaddexp.reduce(row) if normalized else row  # noqa: E731
+    if isinstance(alignment, LogNormal):
+        sigma = np.float64(alignment.sigma)
+        family = lambda row: distributions.LogNormal(phi_of(row) - 0.5 * sigma**2, sigma)  # noqa: E731
+        other = None if "logits" in p else distributions.LogNormal(p["mean"], p["sigma"])
+    else:
+        k = np.float64(alignment.k)
+        family = lambda row: distributions.Weibull(k, np.exp(phi_of(row)) / gamma(1 + 1 / k))  # noqa: E731
+        other = None if "logits" in p else distributions.Gamma(p["alpha"], p["beta"])
+    return distributions.kl_divergence(family(row), family(p["logits"]) if other is None else other)

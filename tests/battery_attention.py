@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from battery_cases import APART, KL_OPTIONS, SHARED, WITH_POSTERIOR, Case, scale_logits
 from log_laplace import LogLaplace
-from tensorflow_probability.python.distributions import Categorical, kl_divergence
+from twins import twin_divergence
 
 from keras_vattn import (
     Attention,
@@ -32,10 +32,7 @@ class AttentionCase(Case):
         valid = masks.pop("query_mask", True)
         posterior = layer.posterior_distribution(**arrays, **masks)
         prior = layer.prior_distribution(**arrays, **masks)
-        if isinstance(getattr(layer, "alignment", None), GumbelSoftmax):
-            # Its KL is that of the categoricals underneath.
-            posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
-        divergences = kl_divergence(posterior, prior).numpy()
+        divergences = twin_divergence(posterior, prior)
         if divergences.ndim == 3:
             valid_keys = np.asarray(masks.get("value_mask", np.ones(divergences.shape[::2], bool)))
             divergences = np.where(valid_keys[:, None], divergences, 0.0).sum(axis=-1)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from battery_cases import BATCH, KL_OPTIONS, Case
 from keras import ops
 from log_laplace import LogLaplace
-from tensorflow_probability.python.distributions import kl_divergence
+from twins import twin_divergence
 
 from keras_vattn import ContextualPrior, GraphAttention, Weibull
 
@@ -38,7 +38,7 @@ class GraphCase(Case):
             for distribution in (layer.posterior_distribution, layer.prior_distribution)
         )
         keys = layer.keys_of(**arrays, **dict(masks))
-        of_edges = kl_divergence(posterior, prior).numpy()
+        of_edges = twin_divergence(posterior, prior)
         valid = np.ones(of_edges.shape[-1], bool) if keys.valid is None else keys.valid.numpy()
         of_nodes = np.zeros(arrays["nodes"].shape[0])
         np.add.at(of_nodes, keys.row_ids.numpy()[valid], of_edges.sum(axis=0)[valid])

@@ -8,7 +8,7 @@ from battery_attention import AttentionCase
 from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS
 from keras import ops
 from log_laplace import LogLaplace
-from tensorflow_probability.python.distributions import Categorical, kl_divergence
+from twins import twin_divergence
 
 from keras_vattn import ContextualPrior, GumbelSoftmax, MultiHeadAttention, Weibull
 
@@ -35,10 +35,7 @@ class MultiHeadCase(AttentionCase):
         valid = np.asarray(masks.pop("query_mask", True))
         posterior = layer.posterior_distribution(**arrays, **masks)
         prior = layer.prior_distribution(**arrays, **masks)
-        if isinstance(layer.alignment, GumbelSoftmax):
-            # Its KL is that of the categoricals underneath.
-            posterior, prior = (Categorical(logits=x.logits) for x in (posterior, prior))
-        divergences = kl_divergence(posterior, prior).numpy()  # (B, H, T, S) or (B, H, T)
+        divergences = twin_divergence(posterior, prior)  # (B, H, T, S) or (B, H, T)
         valid_keys = np.asarray(masks.get("value_mask", np.ones((divergences.shape[0], SOURCE), bool)))
         if divergences.ndim == 4:
             divergences = np.where(valid_keys[:, None, None], divergences, 0.0).sum(axis=-1)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from battery_cases import BATCH, KL_OPTIONS, SOURCE, STEPS, VOCABULARY, Case, scale_logits
 from keras import ops
-from tensorflow_probability.python.distributions import kl_divergence
+from twins import twin_divergence
 
 from keras_vattn import (
     LSTM,
@@ -45,7 +45,7 @@ class LatentCase(Case):
     def expected_divergences(self, layer, arrays, masks=()):
         inputs = arrays["inputs"]
         valid = dict(masks).get("mask", True)
-        divergences = kl_divergence(layer.posterior_distribution(inputs), layer.prior_distribution(inputs))
+        divergences = twin_divergence(layer.posterior_distribution(inputs), layer.prior_distribution(inputs))
         return np.where(valid, divergences, 0.0)
 
     def expected_loss(self, layer, arrays, masks=()):
@@ -53,7 +53,7 @@ class LatentCase(Case):
             return super().expected_loss(layer, arrays, masks)
         inputs = arrays["inputs"]
         posterior, prior = layer.posterior_distribution(inputs), layer.prior_distribution(inputs)
-        by_dimension = kl_divergence(posterior.distribution, prior.distribution).numpy()
+        by_dimension = twin_divergence(posterior.distribution, prior.distribution)
         valid = np.broadcast_to(dict(masks).get("mask", True), by_dimension.shape[:-1])
         average = by_dimension[valid].mean(axis=0)
         return np.maximum(average, layer.free_bits).sum() * valid.sum() / valid.shape[0]

@@ -167,7 +167,7 @@ def test_the_divergence_of_scores_is_that_of_the_named_attention():
     layer = bayesian.get_layer("scores")
     np.testing.assert_allclose(layer.losses[0], ours.losses[0], rtol=1e-5)
     q = layer.posterior_distribution(inputs)
-    assert q.batch_shape == (3, 4, 5)
+    assert (q.batch_shape, q.event_shape) == ((3, 4), (5,))
     assert layer.alignment_statistics(inputs)["posterior_entropy"].shape == (3, 4)
 
 

@@ -186,13 +186,7 @@ def prior_draws(run, inputs, num_words, num_regions):
     """
     query, memory, mask = queries(run, inputs)
     p = run.models.decoder.attention.prior_distribution(query, memory, value_mask=mask)
-    generator, shape = np.random.default_rng(SEED), (num_words, num_regions)
-    if hasattr(p, "concentration"):
-        alpha = np.array(p.concentration, np.float64)[0, 0, :num_regions]
-        # Gamma(a) is Gamma(a + 1) u^(1/a).
-        draws = np.log(generator.gamma(alpha + 1.0, size=shape)) + np.log(generator.uniform(size=shape)) / alpha
-    else:
-        mean = np.broadcast_to(np.array(p.loc, np.float64), (*mask.shape[:1], 1, *mask.shape[1:]))
-        draws = generator.normal(mean[0, 0, :num_regions], float(p.scale), shape)
+    log_draws = p.log_sample((num_words, *p.like.shape), keras_vattn.random.as_seed(SEED))
+    draws = np.array(log_draws)[:, 0, 0, :num_regions]
     weights = np.exp(draws - draws.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)

@@ -1,6 +1,3 @@
-from keras import ops
-
-
 class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
@@ -9,12 +6,15 @@ class Alignment:
     sequences, (B, H, T, S) of heads, (E,) of edges. An alignment reduces and spreads through it and looks at no axis
     itself. Constants of a row are left out of the perturbed logits: the softmax drops them.
 
-    A subclass overrides what it needs; as it stands this class is the deterministic case. One that has a KL sets
-    `is_stochastic`, and defines `prior_parameters` and both divergences; or, where the family has no closed form, sets
-    `has_closed_form` to `False` and defines `log_draw`, `distribution` and `prior_distribution`: its KL is then
-    log q(S) - log p(S) at the draw of the call, and the mean over 16 fixed draws where a call does not draw. It is
-    serialised like every Keras object: `get_config` returns the constructor's arguments, and the class is registered
-    with `keras.saving.register_keras_serializable`.
+    A subclass overrides what it needs; as it stands this class is the deterministic case. One with noise sets
+    `is_stochastic`; one with a KL defines `posterior`, and `prior` where it takes one: two TensorFlow Probability
+    distributions of the weights S before normalisation. The KL of the loss is `tfd.kl_divergence` of the two where one
+    is registered for them, else log q(S) - log p(S) at the draw of the call, and the mean over 16 fixed draws where a
+    call does not draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments, and
+    the class is registered with `keras.saving.register_keras_serializable`.
+
+    Attributes:
+        kl_estimator: `"sampled"` for log q(S) - log p(S) at the draw where there is a closed form too.
 
     Example:
 
@@ -25,7 +25,7 @@ class Alignment:
     """
 
     is_stochastic = False
-    has_closed_form = True
+    kl_estimator = "analytic"
     # Whether q may be held to the scores by posterior logits, where it is stochastic.
     takes_posterior_logits = True
     # Whether `noise` is right with a stack of seeds (K, 2), each for a K-th part of the first axis: it is where
@@ -56,69 +56,38 @@ class Alignment:
         """Return the weights of perturbed logits, on the simplex over the valid keys."""
         return keys.softmax(perturbed)
 
-    def prior_arguments(self, prior):
-        """Return which of a prior's arguments `alpha`, `beta`, `mean`, `sigma` and `scale` are read by
-        `prior_parameters`: another one, unless it is at its default, is an error where the two meet. `None`, for an
-        alignment that does not say, lets any pass."""
-        return None
+    def location(self, logits, keys):
+        """Return the logits of which `perturb` makes log S itself, and not only up to a constant of each row. A KL that
+        is estimated at a draw needs it."""
+        return logits
 
-    def prior_parameters(self, prior, log_psi):
-        """Return the parameters of p from a `Prior` and its log Psi, of the entries or what broadcasts to them, or
-        `None` for a fixed prior.
+    def posterior(self, logits, keys):
+        """Return q, a TensorFlow Probability distribution of the weights S before normalisation: one event an entry, or
+        one a row, like those of `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
+        raise ValueError(f"The alignment {type(self).__name__} has no distribution.")
 
-        The result is a dictionary of scalars and tensors, `p` of `divergence_from_prior` and `prior_distribution`.
+    def prior(self, prior, log_psi, logits, keys):
+        """Return p, a distribution of what `posterior` is one of. What `at_step` returns comes as keyword arguments.
+
+        Args:
+            prior: A `Prior`.
+            log_psi: Its log Psi, of the entries or what broadcasts to them, or `None` for a fixed prior.
+            logits: Of the entries, those of q: they tell the shape.
+            keys: As everywhere.
         """
         raise ValueError(f"The alignment {type(self).__name__} takes no prior. Received: prior={prior!r}")
 
-    def divergence_from_prior(self, logits, p, keys, noise=None):
-        """Return KL(q || p) in nats of each row, float32, summed over its valid keys.
-
-        Args:
-            logits: Those of q.
-            p: Result of `prior_parameters`.
-            keys: As everywhere.
-            noise: The noise of the draw, for estimators that use it; `None` at the mean.
-        """
-        return self._drawn_divergence(logits, lambda: self.prior_distribution(p, logits, keys), keys, noise)
-
-    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
-        """Return KL(q || p) as `divergence_from_prior` does, for a p of this same family with logits of its own."""
-        return self._drawn_divergence(logits, lambda: self.distribution(prior_logits, keys), keys, noise)
-
-    def divergence_floor(self, p, keys, logits):
-        """Return what `divergence_from_prior` is never below, whatever q and the prior's network learn: one float32
-        value for each row, or `None` where that is 0. The log shows the KL above it too.
-
-        Args:
-            p: Result of `prior_parameters`.
-            keys: As everywhere.
-            logits: Of the entries; their values have no say.
-        """
+    def prior_arguments(self, prior):
+        """Return which of a prior's arguments `alpha`, `beta`, `mean`, `sigma` and `scale` are read by `prior`: another
+        one, unless it is at its default, is an error where the two meet. `None`, for an alignment that does not say,
+        lets any pass."""
         return None
 
-    def _drawn_divergence(self, logits, p, keys, noise):
-        if self.has_closed_form:
-            raise ValueError(
-                f"The alignment {type(self).__name__} has no KL to this p: define `divergence_from_prior` (a prior) or "
-                "`divergence_from_logits` (posterior logits), or set `has_closed_form = False` and define "
-                "`log_draw` and the distributions."
-            )
-        draw = ops.exp(self.log_draw(logits, noise, keys))
-        return keys.sum(self.distribution(logits, keys).log_prob(draw) - p().log_prob(draw))
-
-    def log_draw(self, logits, noise, keys):
-        """Return the logarithm of the drawn weights before normalisation, of which `distribution` is the distribution;
-        finite at masked keys. Needed where there is no closed form."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement `log_draw`.")
-
-    def distribution(self, logits, keys):
-        """Return the TensorFlow Probability distribution of the weights before normalisation."""
-        raise ValueError(f"The alignment {type(self).__name__} has no distribution.")
-
-    def prior_distribution(self, p, logits, keys):
-        """Return p, the TensorFlow Probability distribution of the weights before normalisation under the prior; the
-        logits, those of q, tell its shape."""
-        raise ValueError(f"The alignment {type(self).__name__} has no prior.")
+    def divergence_floor(self, prior, log_psi, logits, keys):
+        """Return what the KL to a prior is never below, whatever q and the prior's network learn: one float32 value for
+        each row, or `None` where that is 0. The log shows the KL above it too. Arguments as of `prior`; the values of
+        the logits have no say."""
+        return None
 
     def __repr__(self):
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_config().items())

@@ -39,6 +39,6 @@ class Categorical(Alignment):
     def normalize(self, perturbed, noise, keys):
         return keys.softmax(perturbed) if noise is None else ops.stop_gradient(keys.one_hot(perturbed))
 
-    def distribution(self, logits, keys):
+    def posterior(self, logits, keys):
         keys.require_dense()
         return tfp.OneHotCategorical(logits=keys.mask_out(logits), dtype="float32")

@@ -3,10 +3,9 @@ import math
 import keras
 from keras import ops
 
-from keras_vattn import random
+from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.priors import FixedPrior
-from keras_vattn.distributions.dirichlet import MaskedDirichlet, dirichlet_divergence
 from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number
 
@@ -69,27 +68,16 @@ class Dirichlet(Alignment):
         reads_beta = prior.scale == "rate" and not isinstance(prior, FixedPrior)
         return ("alpha", "scale", *(("beta",) if reads_beta else ()))
 
-    def prior_parameters(self, prior, log_psi):
-        if log_psi is None:
-            return {"log_alpha": math.log(prior.alpha)}
-        return {"log_alpha": log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi}
-
-    def divergence_from_prior(self, logits, p, keys, noise=None):
-        return self._divergence(logits, ops.convert_to_tensor(p["log_alpha"], "float32"), keys)
-
-    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
-        return self._divergence(logits, keys.zero_masked(prior_logits), keys)
-
-    def _divergence(self, logits, prior_logits, keys):
+    def posterior(self, logits, keys):
         # What is masked may be anything, NaN too, and is no part of the distribution.
-        concentration = self._concentration(keys.zero_masked(logits))
-        return dirichlet_divergence(concentration, self._concentration(prior_logits), keys)
+        return distributions.Dirichlet(self._concentration(keys.zero_masked(logits)), keys)
 
-    def distribution(self, logits, keys):
-        return MaskedDirichlet(self._concentration(logits), keys)
-
-    def prior_distribution(self, p, logits, keys):
-        return MaskedDirichlet(self._concentration(p["log_alpha"] + ops.zeros_like(logits)), keys)
+    def prior(self, prior, log_psi, logits, keys):
+        if log_psi is None:
+            log_alpha = keys.one_per_key(math.log(prior.alpha), logits)
+        else:
+            log_alpha = log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi
+        return distributions.Dirichlet(self._concentration(log_alpha), keys)
 
     def _concentration(self, logits):
         return ops.exp(self._clamp(logits))

@@ -1,9 +1,8 @@
 import keras
 from keras import ops
 
-from keras_vattn import random
+from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.support import tfp
 from keras_vattn.support.validation import boolean, positive_number
 
 
@@ -66,27 +65,11 @@ class GumbelSoftmax(Alignment):
     def prior_arguments(self, prior):
         return ()
 
-    def prior_parameters(self, prior, log_psi):
-        return {"log_psi": log_psi}
+    def posterior(self, logits, keys, tau=None):
+        return distributions.RelaxedCategorical(self.tau if tau is None else tau, logits, keys)
 
-    def divergence_from_prior(self, logits, p, keys, noise=None):
-        return self._divergence(keys.log_softmax(logits), self._log_p(p, keys, logits), keys)
-
-    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
-        return self._divergence(keys.log_softmax(logits), keys.log_softmax(prior_logits), keys)
-
-    def _divergence(self, log_q, log_p, keys):
-        return keys.sum(ops.exp(log_q) * (log_q - log_p))
-
-    def distribution(self, logits, keys, tau=None):
-        keys.require_dense()
-        return tfp.RelaxedOneHotCategorical(self.tau if tau is None else tau, logits=keys.mask_out(logits))
-
-    def prior_distribution(self, p, logits, keys, tau=None):
-        return self.distribution(self._log_p(p, keys, logits), keys, tau)
-
-    def _log_p(self, p, keys, like):
-        return keys.log_softmax(ops.zeros_like(like)) if p["log_psi"] is None else p["log_psi"]
+    def prior(self, prior, log_psi, logits, keys, tau=None):
+        return self.posterior(keys.one_per_key(0.0, logits) if log_psi is None else log_psi, keys, tau)
 
     def get_config(self):
         tau = keras.saving.serialize_keras_object(self.tau) if self.is_annealed else self.tau

@@ -3,11 +3,9 @@ import math
 import keras
 from keras import ops
 
-from keras_vattn import random
+from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.weibull import KL_ESTIMATORS, PARAMETERIZATIONS
-from keras_vattn.support import tfp
-from keras_vattn.support.special import bounded_square
 from keras_vattn.support.validation import one_of, positive_number
 
 
@@ -58,48 +56,31 @@ class LogNormal(Alignment):
     def prior_arguments(self, prior):
         return ("mean", "sigma", "scale")
 
-    def prior_parameters(self, prior, log_psi):
+    def location(self, logits, keys):
+        phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
+        return phi - 0.5 * self.sigma**2
+
+    def posterior(self, logits, keys):
+        return distributions.LogNormal(self.location(logits, keys), self.sigma, keys)
+
+    def prior(self, prior, log_psi, logits, keys):
         if log_psi is None:
-            return {"mean": prior.mean, "sigma": prior.sigma}
-        return {"mean": log_psi if prior.scale == "rate" else ops.exp(log_psi), "sigma": prior.sigma}
+            mean = keys.one_per_key(prior.mean, logits)
+        else:
+            mean = log_psi if prior.scale == "rate" else ops.exp(log_psi)
+        return distributions.LogNormal(mean, prior.sigma, keys)
 
-    def divergence_from_prior(self, logits, p, keys, noise=None):
-        return self._divergence(self._mean(logits, keys), p["mean"], p["sigma"], keys, noise)
-
-    def divergence_floor(self, p, keys, logits):
-        ratio = self.sigma / p["sigma"]
+    def divergence_floor(self, prior, log_psi, logits, keys):
+        ratio = self.sigma / prior.sigma
         floor = 0.5 * (ratio**2 - 1.0) - math.log(ratio)
         distance = 0.0
-        if self.parameterization == "normalized" and isinstance(p["mean"], float):
+        if self.parameterization == "normalized" and log_psi is None:
             # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
             count = ops.maximum(keys.count(logits), 1.0)
-            distance = ops.maximum(p["mean"] + 0.5 * self.sigma**2 + ops.log(count), 0.0) / p["sigma"]
+            distance = ops.maximum(prior.mean + 0.5 * self.sigma**2 + ops.log(count), 0.0) / prior.sigma
         elif ratio == 1.0:
             return None
         return keys.count(logits) * (floor + 0.5 * ops.square(distance))
-
-    def divergence_from_logits(self, logits, prior_logits, keys, noise=None):
-        return self._divergence(self._mean(logits, keys), self._mean(prior_logits, keys), self.sigma, keys, noise)
-
-    def _divergence(self, mean, prior_mean, prior_sigma, keys, noise):
-        log_ratio = math.log(prior_sigma / self.sigma)
-        # Logits up to 1e4 stay below the bound where the prior's sigma is not tiny.
-        square = bounded_square if prior_sigma < 1e-9 else ops.square
-        if self.kl_estimator == "sampled" and noise is not None:
-            distance = square((mean + self.sigma * noise - prior_mean) / prior_sigma)
-            return keys.sum(log_ratio + 0.5 * distance - 0.5 * ops.square(noise))
-        distance = square((mean - prior_mean) / prior_sigma) + (self.sigma / prior_sigma) ** 2 - 1.0
-        return keys.sum(log_ratio + 0.5 * distance)
-
-    def distribution(self, logits, keys):
-        return tfp.LogNormal(self._mean(logits, keys), self.sigma)
-
-    def prior_distribution(self, p, logits, keys):
-        return tfp.LogNormal(ops.convert_to_tensor(p["mean"], "float32"), p["sigma"])
-
-    def _mean(self, logits, keys):
-        phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
-        return phi - 0.5 * self.sigma**2
 
     def get_config(self):
         return {"sigma": self.sigma, "parameterization": self.parameterization, "kl_estimator": self.kl_estimator}

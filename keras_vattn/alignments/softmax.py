@@ -17,6 +17,6 @@ class Softmax(Alignment):
 
     takes_seed_stacks = True
 
-    def distribution(self, logits, keys):
+    def posterior(self, logits, keys):
         keys.require_dense()
         return tfp.VectorDeterministic(keys.softmax(logits))

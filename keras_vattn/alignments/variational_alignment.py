@@ -9,6 +9,7 @@ from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
+from keras_vattn.distributions.row_distribution import closed_divergence, divergence_at
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -27,7 +28,6 @@ class Scored(NamedTuple):
     Attributes:
         logits: Those of the scores, float32, an array of entries.
         keys: Which entries form a row, a `Keys`.
-        prior: Parameters of p that a prior gave, or `None`.
         log_psi: log Psi of a contextual prior, or `None`.
         posterior_logits: Of an inference network, of the shape of the logits, as `as_finite_float32` returns them, or
             `None`.
@@ -35,7 +35,6 @@ class Scored(NamedTuple):
 
     logits: object
     keys: Keys
-    prior: dict | None = None
     log_psi: object = None
     posterior_logits: object = None
 
@@ -67,14 +66,15 @@ class VariationalAlignment:
         options = {"num_heads": num_heads} if per_head_prior and _names_contextual(prior) else {}
         self.prior = get_prior(prior, dtype=dtype, name="prior", **options)
         self.warm_start = whole_number("warm_start", warm_start)
+        self.estimates_divergence = None
         if self.prior is not None and not self.is_stochastic:
             raise ValueError(
                 'A prior needs a stochastic alignment, for instance "weibull". '
                 f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
             )
-        if self.prior is not None and type(self.alignment).prior_parameters is Alignment.prior_parameters:
+        if self.prior is not None and type(self.alignment).prior is Alignment.prior:
             # It would say so at the first call that computes something, which a functional model has later.
-            self.alignment.prior_parameters(self.prior, None)
+            self.alignment.prior(self.prior, None, None, None)
         if self.prior is not None:
             _refuse_unread(self.alignment, self.prior)
         networks = None if self.prior is None else self.prior.num_heads
@@ -100,8 +100,8 @@ class VariationalAlignment:
         """Whether the weights are random variables."""
         return self.alignment.is_stochastic
 
-    def of_keys(self, key, keys, over=None):
-        """Return what depends on the keys alone, once per memory: a dictionary with `prior` and `log_psi` of `Scored`.
+    def log_psi(self, key, keys, over=None):
+        """Return what depends on the keys alone, once per memory: `log_psi` of `Scored`.
 
         Args:
             key: What a contextual prior reads, (..., S, Dk).
@@ -110,11 +110,11 @@ class VariationalAlignment:
                 Defaults to `None`.
         """
         if self.prior is None:
-            return {"prior": None, "log_psi": None}
+            return None
         log_psi = self.prior.log_psi(key, keys if over is None else over)
         if log_psi is not None and over is not None:
             log_psi = keys.per_entry(ops.squeeze(log_psi, -2))
-        return {"prior": self.alignment.prior_parameters(self.prior, log_psi), "log_psi": log_psi}
+        return log_psi
 
     def draw_noise(self, shape, seed, step, training=False):
         """Return the noise of a call that draws.
@@ -153,36 +153,38 @@ class VariationalAlignment:
     def _weights(self, logits, noise, keys):
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
-    def divergence(self, scored, noise):
+    def divergence(self, scored, noise, step):
         """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing."""
-        logits, keys, drawn = scored.logits, scored.keys, noise.get("alignment")
-        if scored.posterior_logits is None and scored.prior is None:
+        keys = scored.keys
+        if scored.posterior_logits is None and self.prior is None:
             return None
-        if logits.shape[-1] == 0:
+        if scored.logits.shape[-1] == 0:
             # No key, no KL; TensorFlow's rewriting of the gradient of a Weibull's would divide by its length.
-            return keys.sum(logits)
-        q = self.logits_of_q(scored, noise)
-        by_draws = drawn is None and not self.alignment.has_closed_form
-        if by_draws:
-            # Fixed draws, so that the KL of an evaluation is the same every time.
-            drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))
-            q = q[None]
-        if scored.posterior_logits is None:
-            divergence = self.alignment.divergence_from_prior(q, scored.prior, keys, drawn)
-        else:
-            divergence = self.alignment.divergence_from_logits(q, logits, keys, drawn)
-        return ops.mean(divergence, axis=0) if by_draws else divergence
+            return keys.sum(scored.logits)
+        q, p = self.posterior_distribution(scored, step, noise), self.prior_distribution(scored, step)
+        drawn, closed = noise.get("alignment"), None
+        if drawn is None or self.alignment.kl_estimator == "analytic":
+            closed = closed_divergence(q, p, keys)
+        self.estimates_divergence = closed is None
+        if closed is not None:
+            return closed
+        logits = self.alignment.location(self.logits_of_q(scored, noise), keys)
+        if drawn is not None:
+            return divergence_at(q, p, self.alignment.perturb(logits, drawn, keys), keys)
+        # Fixed draws, so that the KL of an evaluation is the same every time.
+        drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))
+        return ops.mean(divergence_at(q, p, self.alignment.perturb(logits[None], drawn, keys), keys), axis=0)
 
     def divergence_floor(self, scored):
         """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""
-        if scored.prior is None or scored.posterior_logits is not None:
+        if self.prior is None or scored.posterior_logits is not None:
             return None
-        return self.alignment.divergence_floor(scored.prior, scored.keys, scored.logits)
+        return self.alignment.divergence_floor(self.prior, scored.log_psi, scored.logits, scored.keys)
 
-    def posterior_distribution(self, scored, step):
+    def posterior_distribution(self, scored, step, noise=()):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation, after `step` training
         calls."""
-        return self.alignment.distribution(self.logits_of_q(scored, {}), scored.keys, **self.alignment.at_step(step))
+        return self.alignment.posterior(self.logits_of_q(scored, noise), scored.keys, **self.alignment.at_step(step))
 
     def prior_distribution(self, scored, step, others=""):
         """Return p, as `posterior_distribution` returns q.
@@ -195,15 +197,15 @@ class VariationalAlignment:
         Raises:
             ValueError: If there is no prior and no posterior logits: nothing is held to anything.
         """
+        at_step = self.alignment.at_step(step)
         if scored.posterior_logits is not None:
-            return self.alignment.distribution(scored.logits, scored.keys, **self.alignment.at_step(step))
-        if scored.prior is None:
+            return self.alignment.posterior(scored.logits, scored.keys, **at_step)
+        if self.prior is None:
             raise ValueError(
                 "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
                 f"{others}. Received: alignment={type(self.alignment).__name__}, prior=None"
             )
-        at_step = self.alignment.at_step(step)
-        return self.alignment.prior_distribution(scored.prior, scored.logits, scored.keys, **at_step)
+        return self.alignment.prior(self.prior, scored.log_psi, scored.logits, scored.keys, **at_step)
 
     def statistics(self, scored, step, num_samples, seed):
         """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.

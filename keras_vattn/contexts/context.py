@@ -1,5 +1,6 @@
 import keras
 
+from keras_vattn.support import tfp
 from keras_vattn.support.masks import first_mask
 from keras_vattn.support.products import product
 
@@ -45,8 +46,13 @@ class Context(keras.layers.Layer):
         """Return a draw (B, T, D) from mean, `posterior_parameters` and noise; `noise=None` asks for the mean."""
         return mean
 
-    def divergence(self, mean, parameters, prior_mean):
-        """Return KL(q || p) in nats of each query, float32 (B, T)."""
+    def distribution(self, mean, parameters):
+        """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,). A context with a
+        KL, which is that of `tfd.kl_divergence`, defines `prior_distribution` too."""
+        return tfp.VectorDeterministic(mean)
+
+    def prior_distribution(self, mean, prior_mean):
+        """Return p, of the batch and event shape of q."""
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):

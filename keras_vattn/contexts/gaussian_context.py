@@ -3,7 +3,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.contexts.context import Context
-from keras_vattn.distributions.normal import clip_log_scale, diagonal_normal, gaussian_divergence, gaussian_sample
+from keras_vattn.distributions.normal import clip_log_scale, diagonal_normal, gaussian_sample
 from keras_vattn.support.products import product
 from keras_vattn.support.validation import nonnegative_number, one_of, positive_integer
 
@@ -89,17 +89,12 @@ class GaussianContext(Context):
             return mean
         return ops.cast(gaussian_sample(mean, parameters["log_scale"], noise, temperature), mean.dtype)
 
-    def divergence(self, mean, parameters, prior_mean):
-        return gaussian_divergence(mean, parameters["log_scale"], prior_mean)
-
     def distribution(self, mean, parameters):
-        """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,)."""
         return diagonal_normal(mean, parameters["log_scale"])
 
     def prior_distribution(self, mean, prior_mean):
-        """Return p, of the batch and event shape of q."""
         loc = ops.zeros_like(ops.cast(mean, "float32"))
-        return diagonal_normal(loc if prior_mean is None else loc + prior_mean, ops.zeros_like(loc))
+        return diagonal_normal(loc if prior_mean is None else loc + prior_mean)
 
     def get_config(self):
         return {

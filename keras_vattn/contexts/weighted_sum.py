@@ -1,7 +1,6 @@
 import keras
 
 from keras_vattn.contexts.context import Context
-from keras_vattn.support import tfp
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -25,7 +24,3 @@ class WeightedSum(Context):
 
     def build(self, weights_shape, value_shape):
         pass
-
-    def distribution(self, mean, parameters):
-        """Return the point mass at the context."""
-        return tfp.VectorDeterministic(mean)

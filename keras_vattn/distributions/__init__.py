@@ -1,1 +1,20 @@
-"""Distributions of the rows of an alignment, and their KLs."""
+"""q and p: TensorFlow Probability distributions, parameters in log space, of the rows of an alignment; their KLs."""
+
+from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
+from keras_vattn.distributions.dirichlet import Dirichlet
+from keras_vattn.distributions.gamma import Gamma
+from keras_vattn.distributions.log_normal import LogNormal
+from keras_vattn.distributions.normal import Normal
+from keras_vattn.distributions.row_distribution import RowDistribution
+from keras_vattn.distributions.weibull import Weibull
+
+__all__ = [
+    "Categorical",
+    "Dirichlet",
+    "Gamma",
+    "LogNormal",
+    "Normal",
+    "RelaxedCategorical",
+    "RowDistribution",
+    "Weibull",
+]

@@ -2,6 +2,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn import random
+from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import (
@@ -88,63 +89,57 @@ def _total(concentration, keys):
     return ops.where(total > 0.0, total, ops.ones_like(total))
 
 
-class MaskedDirichlet(tfp.Distribution):
+class Dirichlet(RowDistribution):
     """Dirichlet over the valid keys of each row: a masked position is 0 in every draw and no part of the density.
 
+    Draws are made of Gamma draws in log space; the KL is that of `dirichlet_divergence`.
+
     Args:
-        concentration: (B, T, S), positive.
-        keys: `DenseKeys`.
+        concentration: (..., S), positive, or what broadcasts to it with an axis of keys.
+        keys: A `keras_vattn.Keys`: which entries are a row. Draws and densities need `keras_vattn.DenseKeys`.
+
+    Example:
+
+    >>> q = keras_vattn.distributions.Dirichlet(keras.ops.ones((3, 4)), keras_vattn.DenseKeys())
+    >>> q.mean()[0]
+    <tf.Tensor: shape=(4,), dtype=float32, numpy=array([0.25, 0.25, 0.25, 0.25], dtype=float32)>
     """
 
     def __init__(self, concentration, keys):
         parameters = dict(locals())
-        keys.require_dense()
-        self.concentration = tf.convert_to_tensor(concentration)
-        self.keys = keys
-        super().__init__(
-            dtype=self.concentration.dtype,
-            reparameterization_type=tfp.FULLY_REPARAMETERIZED,
-            validate_args=False,
-            allow_nan_stats=True,
-            parameters=parameters,
-            name="MaskedDirichlet",
-        )
+        super().__init__(concentration, keys, parameters)
+        self.concentration = self.like
 
-    def _batch_shape(self):
-        return self.concentration.shape[:-1]
-
-    def _batch_shape_tensor(self):
-        return tf.shape(self.concentration)[:-1]
-
-    def _event_shape(self):
-        return self.concentration.shape[-1:]
-
-    def _event_shape_tensor(self):
-        return tf.shape(self.concentration)[-1:]
-
-    def _sample_n(self, n, seed=None):
-        # Gamma(a) is Gamma(a + 1) times u^(1/a).
-        first, second = tfp.split_seed(seed)
-        shape = tf.concat([[n], tf.shape(self.concentration)], axis=0)
-        concentration = tf.broadcast_to(self.concentration, shape)
-        log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
-        return self.keys.softmax(log_gamma + tf.math.log(random.uniform(shape, second)) / concentration)
+    def log_mean(self):
+        return self.keys.log_softmax(ops.log(self.concentration))
 
     def _mean(self):
-        return self.keys.softmax(tf.math.log(self.concentration))
+        return self.keys.softmax(ops.log(self.concentration))
+
+    def relative_variance(self):
+        # (1 - m) / m over the sum and 1; a mean of 0 has none.
+        mean = self._mean()
+        total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
+        return ops.divide_no_nan(1.0 - mean, mean * total)
+
+    def _sample_n(self, n, seed=None):
+        self.keys.require_dense()
+        # Gamma(a) is Gamma(a + 1) times u^(1/a).
+        first, second = tfp.split_seed(seed)
+        shape = tf.concat([[n], self._shape_tensor()], axis=0)
+        concentration = tf.broadcast_to(self.concentration, shape)
+        log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
+        return self.keys.softmax(log_gamma + ops.log(random.uniform(shape, second)) / concentration)
 
     def _log_prob(self, value):
+        self.keys.require_dense()
         a = self.concentration
         # A masked position counts log 1.
-        log_value = tf.math.log(self.keys.where_valid(value, 1.0))
+        log_value = ops.log(self.keys.where_valid(value, 1.0))
         entries = (a - 1.0) * log_value - tf.math.lgamma(a)
         return self.keys.sum(entries) + tf.math.lgamma(_total(a, self.keys))
 
-    @classmethod
-    def _parameter_properties(cls, dtype, num_classes=None):
-        return {}
 
-
-@tfp.RegisterKL(MaskedDirichlet, MaskedDirichlet)
-def _kl_masked_dirichlets(q, p, name=None):
+@tfp.RegisterKL(Dirichlet, Dirichlet)
+def _to_dirichlet(q, p, name=None):
     return dirichlet_divergence(q.concentration, p.concentration, q.keys)

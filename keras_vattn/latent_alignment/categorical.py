@@ -32,13 +32,6 @@ def without_empty_rows(log_weights):
     return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
 
 
-def categorical_divergence(log_posterior, log_prior):
-    """Return KL(q || p) of each row in nats, (B, T), from log probabilities (B, T, S); never below 0."""
-    divergence = ops.sum(ops.exp(log_posterior) * (log_posterior - log_prior), axis=-1)
-    # Rounding takes it below 0 where q and p are close; the gradient there is still that of the KL.
-    return divergence + ops.stop_gradient(ops.maximum(-divergence, 0.0))
-
-
 def draw(log_probability, num_samples, seed):
     """Return independent draws, int64 (B, T, num_samples), of the categorical distributions (B, T, S) (Gumbel-max)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)

@@ -3,11 +3,11 @@ from keras import ops
 
 from keras_vattn import random, scores
 from keras_vattn.alignments import DenseKeys
+from keras_vattn.distributions import Categorical
 from keras_vattn.latent_alignment.candidates import make_candidates, prediction_log_weights
-from keras_vattn.latent_alignment.categorical import categorical_divergence, log_probabilities
+from keras_vattn.latent_alignment.categorical import log_probabilities
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.support import tfp
 from keras_vattn.support.masks import (
     both,
     check_mask,
@@ -227,11 +227,10 @@ class CategoricalAttention(StochasticLayer):
 
     def _add_alignment_divergence(self, alignment, query_mask, training):
         keys, log_prior = alignment["keys"], alignment["log_prior"]
-        divergence = categorical_divergence(
-            alignment["log_posterior"], ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior
-        )
+        q = Categorical(alignment["log_posterior"])
+        p = Categorical(ops.stop_gradient(log_prior) if self.objective.detach_prior else log_prior)
         valid = both(keys.any_valid(), query_mask)
-        self.add_divergence(divergence, valid, entries=keys.count(log_prior), training=training)
+        self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def _seed(self, training):
         seed = self.noise_seed(training)
@@ -241,13 +240,13 @@ class CategoricalAttention(StochasticLayer):
     def prior_distribution(self, *arguments, **options):
         """Return p(z), a TensorFlow Probability categorical distribution over the keys, of batch shape (B, T), for the
         arguments of a call; the layer must be built."""
-        return tfp.Categorical(logits=self._of_a_call(arguments, options)["log_prior"])
+        return Categorical(self._of_a_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
         """Return q(z), as `prior_distribution` does p(z); p(z) where no posterior logits are given."""
         alignment = self._of_a_call(arguments, options)
         log_posterior = alignment["log_posterior"]
-        return tfp.Categorical(logits=alignment["log_prior"] if log_posterior is None else log_posterior)
+        return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)
 
     def _of_a_call(self, arguments, options):
         self.require_built()

@@ -104,7 +104,8 @@ class AlignedHeads(AlignedLayer):
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
         noise = self.draw_noise(ops.shape(scored.logits), training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        self._account(scored, noise, None if query_mask is None else axes.fold_queries(query_mask), training)
+        query_mask = None if query_mask is None else axes.fold_queries(query_mask)
+        self.add_divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
         context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)
@@ -125,8 +126,8 @@ class AlignedHeads(AlignedLayer):
         query, key = axes.by_head(query), axes.by_head(key)
         keys = DenseKeys(axes.fold_mask(axes.expand_mask(mask), shape))
         logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
-        posterior_logits = self._by_head(posterior_logits, axes, shape)
-        return axes, Scored(logits, keys, posterior_logits=posterior_logits, **self.variational.of_keys(key, keys))
+        log_psi = self.variational.log_psi(key, keys)
+        return axes, Scored(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
         """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
@@ -179,23 +180,6 @@ class AlignedHeads(AlignedLayer):
         """
         seed = self.noise_seed(training)
         return {} if seed is None else self.draw_alignment(shape, seed, training)
-
-    def _account(self, scored, noise, query_mask, training):
-        """Add the KL, if there is one: each query's summed over the heads."""
-        divergence = self.variational.divergence(scored, noise)  # (..., H, T)
-        if divergence is None:
-            self.count_call(training)
-            return
-        entries = ops.sum(ops.broadcast_to(scored.keys.count(scored.logits), ops.shape(divergence)), axis=-2)
-        floor = self.variational.divergence_floor(scored)
-        if floor is not None:
-            floor = ops.sum(ops.broadcast_to(floor, ops.shape(divergence)), axis=-2)
-        any_valid, valid = scored.keys.any_valid(), query_mask
-        if any_valid is not None:
-            divergence = ops.where(any_valid, divergence, ops.zeros_like(divergence))
-            valid = both(ops.any(any_valid, axis=-2), query_mask)
-        divergence = ops.sum(divergence, axis=-2)
-        self.add_divergence(divergence, valid, entries=entries, training=training, floor=floor)
 
     def get_config(self):
         return {

@@ -2,6 +2,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.masks import both
 
 
 class AlignedLayer(StochasticLayer):
@@ -45,9 +46,51 @@ class AlignedLayer(StochasticLayer):
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
+    def add_divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, examples=None):
+        """Add the KL of a call, if it has one: of the weights, each query's summed over the heads, and of a context.
+
+        Args:
+            scored: What the alignment was asked about, `None` where q is held to nothing.
+            noise: The noise of the call.
+            keys: The `Keys` of the call.
+            query_mask: Boolean, one for each query, or `None`.
+            training: The call's `training`.
+            head_axis: The axis of the heads in a value for each row, `None` for a layer without heads.
+            context: KL of the context of each query, and its number of entries, or `None`.
+            examples: As in `add_divergence`.
+        """
+        divergence = None if scored is None else self.variational.divergence(scored, noise, self.current_step)
+        valid, entries, floor = keys.any_valid(), 0.0, None
+        if divergence is not None:
+            entries, floor = keys.count(scored.logits), self.variational.divergence_floor(scored)
+            if head_axis is not None:
+                shape = ops.shape(divergence)
+                if valid is not None and len(valid.shape) == len(shape):
+                    # A head without a key has no KL, whatever the family says; a query has one where a head has a key.
+                    divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
+                divergence, entries, floor = (
+                    None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=head_axis)
+                    for x in (divergence, entries, floor)
+                )
+        if context is not None:
+            divergence = context[0] if divergence is None else divergence + context[0]
+            entries += context[1]
+        if divergence is None:
+            self.count_call(training)
+            return
+        valid = both(valid, query_mask)
+        options = {"entries": entries, "training": training, "floor": floor, "examples": examples}
+        self.add_divergence(divergence, valid, **options)
+
+    @property
+    def estimates_divergence(self):
+        """Whether the KL of the weights in the last call was estimated at draws, as it is for a pair of distributions
+        without a registered KL or with `kl_estimator="sampled"`; `None` before a call with one."""
+        return self.variational.estimates_divergence
+
     def posterior_distribution(self, *arguments, **options):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation, for the arguments of a
-        call; the layer must be built. Its batch or event shape, whatever the family has, is that of the weights. What
+        call; the layer must be built. It is what the KL of the loss is computed from: an event is a row of keys. What
         an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the training calls so far: the next
         draw has it too."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)

@@ -2,7 +2,6 @@ from keras import ops
 
 from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
 from keras_vattn.layers.aligned_layer import AlignedLayer
-from keras_vattn.support.masks import both
 
 
 class AlignedScores(AlignedLayer):
@@ -30,13 +29,7 @@ class AlignedScores(AlignedLayer):
         seed = self.noise_seed(training)
         noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        divergence = self.variational.divergence(scored, noise)
-        if divergence is None:
-            self.count_call(training)
-        else:
-            floor, keys = self.variational.divergence_floor(scored), scored.keys
-            valid, entries = both(keys.any_valid(), query_mask), keys.count(scored.logits)
-            self.add_divergence(divergence, valid, entries=entries, training=training, floor=floor)
+        self.add_divergence_of(scored, noise, scored.keys, query_mask, training)
         output = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, inputs[1])
         if query_mask is not None:
             output = ops.where(query_mask[..., None], output, 0)
@@ -49,7 +42,7 @@ class AlignedScores(AlignedLayer):
         if valid is not None:
             valid = ops.cast(valid if len(valid.shape) == 3 else valid[:, None], "bool")
         keys = DenseKeys(valid)
-        return Scored(logits, keys, **self.variational.of_keys(key, keys))
+        return Scored(logits, keys, self.variational.log_psi(key, keys))
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)

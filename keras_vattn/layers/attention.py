@@ -6,7 +6,6 @@ from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.support.masks import (
-    both,
     check_mask,
     check_masks,
     check_sequences,
@@ -157,7 +156,7 @@ class Attention(AlignedLayer):
             "value": value,
             "keys": keys,
             "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
-            **self.variational.of_keys(key, keys),
+            "log_psi": self.variational.log_psi(key, keys),
         }
 
     def draw_noise(self, batch_size, num_queries, memory, training=False):
@@ -210,7 +209,7 @@ class Attention(AlignedLayer):
         return attended
 
     def _scored_with(self, memory, logits, posterior_logits):
-        return Scored(logits, memory["keys"], memory["prior"], memory["log_psi"], posterior_logits)
+        return Scored(logits, memory["keys"], memory["log_psi"], posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
         """Add the KL of all queries, if this attention has one: one `add_loss` a call.
@@ -223,22 +222,15 @@ class Attention(AlignedLayer):
             training: The call's `training`.
             posterior_logits: As in `attend`.
         """
-        keys, divergences, entries, floor = memory["keys"], [], 0.0, None
+        scored = context = None
         if self.context.has_divergence:
             mean = attended["mean"]
-            parameters = attended["parameters"] or self.context.posterior_parameters(mean)
-            divergences.append(self.context.divergence(mean, parameters, memory["prior_mean"]))  # (B, T)
-            entries += mean.shape[-1]
+            q = self.context.distribution(mean, attended["parameters"] or self.context.posterior_parameters(mean))
+            p = self.context.prior_distribution(mean, memory["prior_mean"])
+            context = q.kl_divergence(p), mean.shape[-1]
         if self.alignment_prior is not None or posterior_logits is not None:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
-            divergences.append(self.variational.divergence(scored, noise))
-            floor = self.variational.divergence_floor(scored)
-            entries += keys.count(scored.logits)
-        if not divergences:
-            self.count_call(training)
-            return
-        valid = both(keys.any_valid(), query_mask)
-        self.add_divergence(sum(divergences), valid, entries=entries, training=training, floor=floor)
+        self.add_divergence_of(scored, noise, memory["keys"], query_mask, training, context=context)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):

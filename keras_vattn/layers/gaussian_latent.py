@@ -1,11 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vattn.distributions.normal import (
-    clip_log_scale,
-    diagonal_normal,
-    elementwise_gaussian_divergence,
-)
+from keras_vattn.distributions.normal import Normal, clip_log_scale, diagonal_normal
 from keras_vattn.layers.gaussian_layer import GaussianLayer
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
@@ -96,8 +92,8 @@ class GaussianLatent(GaussianLayer):
             training: The call's `training`.
             prior: Parameters of p, as those of q, or `None` for N(0, I).
         """
-        prior = () if prior is None else (prior["mean"], prior["log_scale"])
-        by_dimension = elementwise_gaussian_divergence(parameters["mean"], parameters["log_scale"], *prior)
+        q = Normal(parameters["mean"], parameters["log_scale"])
+        by_dimension = q.kl_divergence(Normal(0.0) if prior is None else Normal(prior["mean"], prior["log_scale"]))
         divergence = ops.sum(by_dimension, axis=-1)
         penalised = None
         if self.free_bits:
@@ -117,12 +113,11 @@ class GaussianLatent(GaussianLayer):
     def posterior_distribution(self, inputs):
         """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
         self.require_built()
-        return diagonal_normal(**self.parameters(inputs))
+        return diagonal_normal(*self.parameters(inputs).values())
 
     def prior_distribution(self, inputs):
         """Return p(z) = N(0, I), of the batch and event shape of q."""
-        zeros = ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32")
-        return diagonal_normal(zeros, zeros)
+        return diagonal_normal(ops.zeros((*ops.shape(inputs)[:-1], self.units), "float32"))
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)

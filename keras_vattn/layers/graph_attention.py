@@ -176,7 +176,8 @@ class GraphAttention(AlignedLayer):
         value = self._project(nodes, nodes_mask, noise)
         scored = self._score(value, keys, nodes_mask)
         weights = self.variational.weights(scored, noise)
-        self._account(scored, noise, nodes_mask, training)
+        examples = None if nodes_mask is None else ops.sum(ops.cast(nodes_mask, "float32"))
+        self.add_divergence_of(scored, noise, keys, None, training, head_axis=0, examples=examples)
         kept = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
         context = weighted_segment_sum(
             value, ops.transpose(kept), keys.key_ids, keys.row_ids, keys.num_rows
@@ -246,28 +247,7 @@ class GraphAttention(AlignedLayer):
             over = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
         else:
             over = None
-        return Scored(logits, keys, **self.variational.of_keys(key, keys, over))
-
-    def _account(self, scored, noise, nodes_mask, training):
-        """Add the KL, if there is one: each node's summed over the heads."""
-        divergence = self.variational.divergence(scored, noise)  # (H, N)
-        if divergence is None:
-            self.count_call(training)
-            return
-        shape = ops.shape(divergence)
-        entries = ops.sum(ops.broadcast_to(scored.keys.count(scored.logits), shape), axis=0)
-        floor = self.variational.divergence_floor(scored)
-        if floor is not None:
-            floor = ops.sum(ops.broadcast_to(floor, shape), axis=0)
-        examples = None if nodes_mask is None else ops.sum(ops.cast(nodes_mask, "float32"))
-        self.add_divergence(
-            ops.sum(divergence, axis=0),
-            scored.keys.any_valid(),
-            entries=entries,
-            training=training,
-            floor=floor,
-            examples=examples,
-        )
+        return Scored(logits, keys, self.variational.log_psi(key, keys, over))
 
     def _check(self, nodes, edges, nodes_mask, edges_mask):
         _check_shapes(nodes.shape, edges.shape)

@@ -1,5 +1,3 @@
-import math
-
 import keras
 from keras import ops
 
@@ -113,10 +111,9 @@ class PredictedContext(GaussianLayer):
                 f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
                 f"units={self.units}"
             )
-        log_scale = parameters["log_scale"]
-        distance = ops.cast(ops.stop_gradient(target), "float32") - ops.cast(parameters["mean"], "float32")
-        nats = 0.5 * ops.square(distance * ops.exp(-log_scale)) + log_scale + 0.5 * math.log(2.0 * math.pi)
-        self.add_divergence(ops.sum(nats, axis=-1), mask, training=training)
+        p = diagonal_normal(parameters["mean"], parameters["log_scale"])
+        nats = -p.log_prob(ops.cast(ops.stop_gradient(target), "float32"))
+        self.add_divergence(nats, mask, training=training)
 
     def _current_kl_weight(self, training):
         return super()._current_kl_weight(training) if training else 0.0
@@ -133,7 +130,7 @@ class PredictedContext(GaussianLayer):
     def distribution(self, inputs):
         """Return p(c~ | z), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
         self.require_built()
-        return diagonal_normal(**self.parameters(inputs))
+        return diagonal_normal(*self.parameters(inputs).values())
 
     def compute_output_shape(self, inputs_shape, target_shape=None):
         return (*inputs_shape[:-1], self.units)

@@ -3,31 +3,30 @@
 from tensorflow_probability.python.distributions import (
     Categorical,
     Distribution,
-    Gamma,
     Independent,
-    LogNormal,
     Normal,
     OneHotCategorical,
     RegisterKL,
     RelaxedOneHotCategorical,
     VectorDeterministic,
-    Weibull,
+    kl_divergence,
 )
+from tensorflow_probability.python.internal.parameter_properties import ParameterProperties
 from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
-from tensorflow_probability.python.internal.samplers import split_seed
+from tensorflow_probability.python.internal.samplers import sanitize_seed, split_seed
 
 __all__ = [
     "FULLY_REPARAMETERIZED",
     "Categorical",
     "Distribution",
-    "Gamma",
     "Independent",
-    "LogNormal",
     "Normal",
     "OneHotCategorical",
+    "ParameterProperties",
     "RegisterKL",
     "RelaxedOneHotCategorical",
     "VectorDeterministic",
-    "Weibull",
+    "kl_divergence",
+    "sanitize_seed",
     "split_seed",
 ]

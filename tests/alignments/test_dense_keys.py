@@ -60,9 +60,9 @@ def test_any_mask_and_any_logits(logits, mask):
 
 def test_softmax_is_a_point_mass():
     keys = DenseKeys(tf.constant(MASK))
-    np.testing.assert_array_equal(Softmax().distribution(LOGITS, keys).mean(), keys.softmax(LOGITS))
+    np.testing.assert_array_equal(Softmax().posterior(LOGITS, keys).mean(), keys.softmax(LOGITS))
     with pytest.raises(ValueError, match="Alignment has no distribution"):
-        Alignment().distribution(LOGITS, keys)
+        Alignment().posterior(LOGITS, keys)
 
 
 def test_names_classes_configs_and_instances():

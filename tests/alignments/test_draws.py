@@ -61,7 +61,7 @@ def test_the_unnormalised_mean_is_exp_phi(name):
     draws = np.exp(phi + noise - shift)
     error = draws.std(0) / np.sqrt(len(draws))
     assert (np.abs(draws.mean(0) - np.exp(phi)) < 4 * error).all()
-    sampled = alignment.distribution(tf.constant(phi[None, None], tf.float32), keys)
+    sampled = alignment.posterior(tf.constant(phi[None, None], tf.float32), keys)
     np.testing.assert_allclose(sampled.mean()[0, 0], np.exp(phi), rtol=1e-5)
 
 
@@ -115,7 +115,7 @@ def test_categorical_draws_are_one_hot_without_a_gradient():
         tape.watch(logits)
         weights = alignment.normalize(alignment.perturb(logits, noise, KEYS), noise, KEYS)
     assert tape.gradient(weights, logits) is None
-    np.testing.assert_allclose(alignment.distribution(logits, KEYS).mean(), PROBABILITIES, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(alignment.posterior(logits, KEYS).mean(), PROBABILITIES, rtol=1e-5, atol=1e-7)
 
 
 def test_straight_through_is_one_hot_with_the_relaxed_gradient():

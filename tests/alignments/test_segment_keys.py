@@ -117,16 +117,16 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
     mask = tf.constant(GENERATOR.random(len(ROW_IDS)) < 0.7)
     logits = entries(inputs(False)[0])
     alignment, keys = REPARAMETERISED["weibull"], segments(mask)
-    p = alignment.prior_parameters(PRIORS["fixed"](), None)
+    p = {"prior": PRIORS["fixed"](), "log_psi": None}
     poisoned = tf.where(mask, logits, np.nan)
     with tf.GradientTape() as tape:
         tape.watch(poisoned)
-        total = tf.reduce_sum(alignment.divergence_from_prior(poisoned, p, keys))
+        total = tf.reduce_sum(divergence_of(alignment, poisoned, p, keys))
     assert (tape.gradient(total, poisoned).numpy()[~mask.numpy()] == 0).all()
     short = SegmentKeys(ROW_IDS[mask], ROWS, KEY_IDS[mask])
     np.testing.assert_allclose(
-        alignment.divergence_from_prior(poisoned, p, keys),
-        alignment.divergence_from_prior(logits[mask], p, short),
+        divergence_of(alignment, poisoned, p, keys),
+        divergence_of(alignment, logits[mask], p, short),
         rtol=1e-5,
     )
     np.testing.assert_allclose(keys.softmax(poisoned).numpy()[mask], short.softmax(logits[mask]), rtol=1e-6)
@@ -147,7 +147,7 @@ def test_in_a_graph_with_an_unknown_number_of_entries(jit_compile):
 
     def divergence(logits, key, row_ids, key_ids):
         keys = SegmentKeys(row_ids, ROWS, key_ids)
-        return alignment.divergence_from_prior(logits, parameters(alignment, prior, key, keys), keys)
+        return divergence_of(alignment, logits, parameters(alignment, prior, key, keys), keys)
 
     expected = divergence(entries(logits), tf.constant(key), ROW_IDS, KEY_IDS)
     unknown = [tf.TensorSpec((HEADS, None)), tf.TensorSpec(key.shape), *[tf.TensorSpec((None,), tf.int64)] * 2]
@@ -169,4 +169,4 @@ def test_errors():
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
     for alignment in (Softmax(), Categorical(), REPARAMETERISED["dirichlet"], REPARAMETERISED["gumbel"]):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
-            alignment.distribution(tf.zeros(len(ROW_IDS)), segments())
+            alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=1)

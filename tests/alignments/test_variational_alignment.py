@@ -106,6 +106,7 @@ class TestAFamilyWithoutAClosedForm:
         estimates = np.array([estimate() for _ in range(2000)])
         assert np.abs(estimates.mean() - closed.losses[0]) < 4 * estimates.std() / np.sqrt(2000)
         assert estimates.std() > 0
+        assert drawn.estimates_divergence and not closed.estimates_divergence
 
     def test_evaluation_averages_sixteen_fixed_draws(self):
         layer, losses = Attention(alignment=DrawnLogNormal(0.7), prior="contextual"), []
@@ -127,17 +128,14 @@ class TestAFamilyWithoutAClosedForm:
         assert np.isfinite(gradient).all()
         assert (gradient.numpy()[~MASK] == 0).all()
 
-    def test_without_saying_so_it_is_an_error(self):
+    def test_without_a_distribution_it_is_an_error(self):
         class Silent(keras_vattn.Alignment):
             is_stochastic = True
 
-            def prior_parameters(self, prior, log_psi):
-                return {}
-
-            def prior_distribution(self, p, logits, keys):
+            def prior(self, prior, log_psi, logits, keys):
                 return None
 
-        with pytest.raises(ValueError, match="The alignment Silent has no KL"):
+        with pytest.raises(ValueError, match="The alignment Silent has no distribution"):
             Attention(alignment=Silent(), prior="fixed")(QUERY, VALUE)
 
 

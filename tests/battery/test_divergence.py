@@ -9,6 +9,7 @@ from battery_checks import training_argument
 from battery_decoder import DecoderCase
 from battery_table import every_row, rows, rows_of_each_trait
 from keras import ops
+from tensorflow_probability.python.distributions import kl_divergence
 
 
 @every_row
@@ -34,6 +35,26 @@ def check_one_loss(case, steps):
             assert float(loss) >= 0.0
     if case.divergence:
         np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-5)
+
+
+def has_both(case):
+    """Whether the loss is the KL of what the layer returns, and free bits do not raise it."""
+    return hasattr(layer := case.make(), "prior_distribution") and not getattr(layer, "free_bits", 0.0)
+
+
+@rows(lambda case: case.divergence and has_both(case))
+def test_the_distributions_have_the_loss_to_the_last_digit(case):
+    """The KL of what `posterior_distribution` and `prior_distribution` return, reduced as the loss is."""
+    layer, arrays = case.built(), case.arrays()
+    layer(**arrays)
+    q, p = layer.posterior_distribution(**arrays), layer.prior_distribution(**arrays)
+    divergence = kl_divergence(q, p)
+    if not q.event_shape.rank and hasattr(layer, "alignment"):
+        divergence = layer._scored((), arrays).keys.sum(divergence)
+    if hasattr(layer, "num_heads"):
+        divergence = ops.sum(divergence, axis=-2)
+    batch_size = ops.cast(ops.shape(divergence)[0], "float32")
+    assert float(layer.losses[0]) == float(ops.sum(divergence) / batch_size)
 
 
 # Dropout on the weights would move the posterior.

@@ -99,15 +99,14 @@ def test_a_prior_narrower_than_the_logits(prior):
     log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if isinstance(prior, ContextualPrior) else None
     with tf.GradientTape() as tape:
         tape.watch([logits, *([] if log_psi is None else [log_psi])])
-        p = alignment.prior_parameters(prior, log_psi)
-        divergence = alignment.divergence_from_prior(logits, p, KEYS)
+        q, p = alignment.posterior(logits, KEYS), alignment.prior(prior, log_psi, logits, KEYS)
+        divergence = q.kl_divergence(p)
     source = logits if log_psi is None else log_psi
     gradient = tape.gradient(divergence, source)
     with tf.GradientTape() as tape:
         tape.watch(source)
-        p = alignment.prior_parameters(prior, log_psi)
-        repeated = {"log_alpha": p["log_alpha"] + tf.zeros_like(logits)}
-        expected = alignment.divergence_from_prior(logits, repeated, KEYS)
+        q, p = alignment.posterior(logits, KEYS), alignment.prior(prior, log_psi, logits, KEYS)
+        expected = dirichlet_divergence(q.concentration, p.concentration + tf.zeros_like(logits), KEYS)
     np.testing.assert_allclose(divergence, expected, rtol=1e-6)
     np.testing.assert_allclose(gradient, tape.gradient(expected, source), rtol=1e-5, atol=1e-7)
 
@@ -146,7 +145,8 @@ def test_a_step_has_no_costly_operation():
             tape.watch(logits)
             noise = alignment.noise(logits.shape, noise_of.as_seed(1))
             weights = KEYS.softmax(alignment.perturb(logits, noise, KEYS))
-            divergence = alignment.divergence_from_prior(logits, alignment.prior_parameters(FixedPrior(), None), KEYS)
+            p = alignment.prior(FixedPrior(), None, logits, KEYS)
+            divergence = alignment.posterior(logits, KEYS).kl_divergence(p)
             loss = tf.reduce_sum(weights**2) + tf.reduce_sum(divergence)
         return tape.gradient(loss, logits)
 

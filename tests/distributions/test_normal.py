@@ -5,9 +5,13 @@ import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions as tfd
 
-from keras_vattn.distributions.normal import MAX_LOG_SCALE, elementwise_gaussian_divergence, gaussian_divergence
+from keras_vattn.distributions.normal import MAX_LOG_SCALE, Normal, diagonal_normal
 
 GENERATOR = np.random.default_rng(0)
+
+
+def divergence_of(mean, log_scale, prior_mean=0.0, prior_log_scale=None):
+    return Normal(mean, log_scale).kl_divergence(Normal(prior_mean, prior_log_scale))
 
 
 def reference(mean, log_scale, prior_mean, prior_log_scale):
@@ -17,14 +21,14 @@ def reference(mean, log_scale, prior_mean, prior_log_scale):
 
 def test_with_a_mean_and_a_log_scale_of_the_prior():
     parameters = [GENERATOR.normal(size=(7, 5)).astype("float32") for _ in range(4)]
-    by_dimension = elementwise_gaussian_divergence(*parameters)
-    np.testing.assert_allclose(by_dimension, reference(*parameters), rtol=1e-5)
-    np.testing.assert_allclose(gaussian_divergence(*parameters), reference(*parameters).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(divergence_of(*parameters), reference(*parameters), rtol=1e-5)
+    q, p = diagonal_normal(*parameters[:2]), diagonal_normal(*parameters[2:])
+    np.testing.assert_allclose(q.kl_divergence(p), reference(*parameters).sum(-1), rtol=1e-5)
     mean, log_scale, prior_mean, prior_log_scale = parameters
     zeros = np.zeros_like(mean)
-    for prior in ((None, None), (prior_mean, None), (None, prior_log_scale)):
+    for prior in ((0.0, None), (prior_mean, None), (0.0, prior_log_scale)):
         given = [zeros if x is None else x for x in prior]
-        by_dimension = elementwise_gaussian_divergence(mean, log_scale, *prior)
+        by_dimension = divergence_of(mean, log_scale, *prior)
         np.testing.assert_allclose(by_dimension, reference(mean, log_scale, *given), rtol=1e-5)
 
 
@@ -37,8 +41,8 @@ def test_close_to_the_prior_nothing_cancels(distance):
     # exp(x) - 1 - x, term by term.
     gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
     mean = np.zeros_like(prior)
-    np.testing.assert_allclose(elementwise_gaussian_divergence(mean, log_scale, mean, prior), 0.5 * gap, rtol=1e-5)
-    standard = elementwise_gaussian_divergence(mean, np.full_like(prior, distance))
+    np.testing.assert_allclose(divergence_of(mean, log_scale, mean, prior), 0.5 * gap, rtol=1e-5)
+    standard = divergence_of(mean, np.full_like(prior, distance))
     apart = 2.0 * np.float64(np.float32(distance))
     expected = 0.5 * sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 12))
     np.testing.assert_allclose(standard, np.full(50, expected), rtol=1e-5)
@@ -49,7 +53,7 @@ def test_at_every_distance_from_the_prior():
     log_scale = np.linspace(-0.6, 0.6, 2401).astype("float32")
     apart = 2.0 * np.float64(log_scale)
     gap = sum(apart**n / np.prod(np.arange(1.0, n + 1)) for n in range(2, 25))
-    divergence = elementwise_gaussian_divergence(np.zeros_like(log_scale), log_scale)
+    divergence = divergence_of(np.zeros_like(log_scale), log_scale)
     np.testing.assert_allclose(divergence, 0.5 * gap, rtol=1e-6)
 
 
@@ -59,10 +63,17 @@ def test_finite_up_to_the_limits_of_log_sigma():
     grid = [tf.constant(x) for x in np.meshgrid(means, limits, means, limits)]
     with tf.GradientTape() as tape:
         tape.watch(grid)
-        divergence = elementwise_gaussian_divergence(*grid)
+        divergence = divergence_of(*grid)
     np.testing.assert_allclose(divergence, reference(*(x.numpy() for x in grid)), rtol=1e-5, atol=1e-30)
     assert (divergence.numpy() >= 0).all()
     assert all(np.isfinite(gradient).all() for gradient in tape.gradient(divergence, grid))
+
+
+def test_densities():
+    x, mean, log_scale = (GENERATOR.normal(size=20).astype("float32") for _ in range(3))
+    for given in (None, log_scale):
+        expected = tfd.Normal(np.float64(mean), 1.0 if given is None else np.exp(np.float64(log_scale))).log_prob(x)
+        np.testing.assert_allclose(Normal(mean, given).log_prob(x), expected, rtol=1e-5)
 
 
 def test_gradients():
@@ -72,7 +83,7 @@ def test_gradients():
     given = [tf.constant(x) for x in (mean, log_scale, prior_mean, prior_log_scale)]
     with tf.GradientTape() as tape:
         tape.watch(given)
-        divergence = elementwise_gaussian_divergence(*given)
+        divergence = divergence_of(*given)
     mean, log_scale, prior_mean, prior_log_scale = (
         np.float64(x) for x in (mean, log_scale, prior_mean, prior_log_scale)
     )

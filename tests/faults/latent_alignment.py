@@ -72,9 +72,9 @@ FAULTS = [
     ),
     Fault(
         "latent: KL(p || q)",
-        "latent_alignment/categorical.py",
-        "ops.exp(log_posterior) * (log_posterior - log_prior)",
-        "ops.exp(log_prior) * (log_prior - log_posterior)",
+        "distributions/categorical.py",
+        "total(ops.exp(log_q) * (log_q - log_p))",
+        "total(ops.exp(log_p) * (log_p - log_q))",
         ("tests/latent_alignment/test_categorical_divergence.py",),
         "divergence",
     ),

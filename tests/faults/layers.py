@@ -6,9 +6,7 @@ LOG = "tests/layers/test_divergence_in_the_log.py"
 GRAPH = "tests/layers/test_graph_attention.py"
 FLOOR = "tests/alignments/test_divergence_floor.py"
 FILES = "tests/layers/test_training_calls.py"
-ADD_DIVERGENCE = """\
-        self.add_divergence(sum(divergences), valid, entries=entries, training=training, floor=floor)
-"""
+ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, **options)\n"
 
 FAULTS = [
     Fault(
@@ -45,7 +43,7 @@ FAULTS = [
     ),
     Fault(
         "KL counted twice",
-        "layers/attention.py",
+        "layers/aligned_layer.py",
         ADD_DIVERGENCE,
         2 * ADD_DIVERGENCE,
         (BATTERY,),
@@ -53,12 +51,28 @@ FAULTS = [
     ),
     Fault(
         "KL of the last step only",
-        "layers/attention.py",
+        "layers/aligned_layer.py",
         ADD_DIVERGENCE,
         "        valid = None if valid is None else valid[:, -1:]\n"
-        + ADD_DIVERGENCE.replace("(divergences), valid, entries=entries", "(divergences)[:, -1:], valid"),
+        "        self.add_divergence(divergence[:, -1:], valid, training=training)\n",
         (BATTERY,),
         "one_loss_per_call",
+    ),
+    Fault(
+        "KL of a head that sees no key",
+        "layers/aligned_layer.py",
+        "divergence, valid = ops.where(valid, divergence, 0.0), ops.any(",
+        "divergence, valid = divergence, ops.any(",
+        ("tests/layers/test_multi_head_divergence.py",),
+        "without_a_valid_key",
+    ),
+    Fault(
+        "the posterior that is looked at is that of other logits",
+        "layers/aligned_layer.py",
+        "self._scored(arguments, options), self.current_step)",
+        "self._scored(arguments, options)._replace(posterior_logits=None), self.current_step)",
+        ("tests/battery/test_divergence.py",),
+        "to_the_last_digit",
     ),
     Fault(
         "`training` ignored",
@@ -119,8 +133,8 @@ FAULTS = [
     Fault(
         "alignment: q and p exchanged in the KL",
         "alignments/variational_alignment.py",
-        "self.alignment.divergence_from_logits(q, logits, keys, drawn)",
-        "self.alignment.divergence_from_logits(logits, q, keys, drawn)",
+        "closed = closed_divergence(q, p, keys)",
+        "closed = closed_divergence(p, q, keys)",
         (STOCHASTIC,),
         "posterior_logits",
     ),
@@ -158,9 +172,9 @@ FAULTS = [
     ),
     Fault(
         "log: the floor of one head for all",
-        "layers/aligned_heads.py",
-        "floor = ops.sum(ops.broadcast_to(floor, ops.shape(divergence)), axis=-2)",
-        "floor = ops.broadcast_to(floor, ops.shape(divergence))[..., 0, :]",
+        "layers/aligned_layer.py",
+        "self.variational.divergence_floor(scored)\n",
+        "self.variational.divergence_floor(scored) / getattr(self, 'num_heads', 1)\n",
         (FLOOR,),
         "the_log_shows",
     ),
@@ -198,7 +212,7 @@ FAULTS = [
     ),
     Fault(
         "a KL without a key",
-        "alignments/weibull.py",
+        "distributions/gamma.py",
         "ops.minimum(keys.count(log_mean), 1.0)",
         "1.0",
         ("tests/alignments/test_divergences.py",),

@@ -28,7 +28,7 @@ FAULTS = [
         "support/special.py",
         "ops.where(ops.abs(x) < 0.45, near, expm1 - x)",
         "expm1 - x",
-        ("tests/distributions/test_normal.py",),
+        ("tests/support/test_gaussian.py",),
         "nothing_cancels",
     ),
     Fault(
@@ -50,7 +50,7 @@ FAULTS = [
     Fault(
         "the log sigma of a Gaussian prior left out",
         "distributions/normal.py",
-        "        distance = distance * ops.exp(-prior_log_scale)\n",
+        "        distance = distance * ops.exp(-p.log_scale)\n",
         "",
         ("tests/distributions/test_normal.py", "tests/layers/test_gaussian_latent.py"),
         "of_the_prior or ones_own",

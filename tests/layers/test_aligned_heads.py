@@ -66,7 +66,7 @@ def test_a_causal_call_and_what_can_be_asked_of_it():
     np.testing.assert_allclose(causal[1].numpy() * ~CAUSAL, 0.0)
     q = bayesian.posterior_distribution(X, X, attention_mask=CAUSAL)
     np.testing.assert_allclose(np.where(CAUSAL[:, None], q.mean(), 0.0), masked[1], rtol=1e-5)
-    assert bayesian.prior_distribution(X, X).batch_shape == (2, 2, 1, 4)
+    assert bayesian.prior_distribution(X, X).batch_shape == (2, 2, 1)
     assert bayesian.alignment_statistics(X, X, attention_mask=CAUSAL)["weights_sd"].shape == (2, 2, 4)
 
 

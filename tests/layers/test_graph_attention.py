@@ -89,7 +89,7 @@ def test_a_node_without_an_edge_gets_the_activation_of_the_bias():
 
 def _sum_of_divergences(layer):
     scored = layer._scored((X, EDGES), {})
-    return float(ops.sum(ops.where(scored.keys.any_valid(), layer.variational.divergence(scored, {}), 0.0)))
+    return float(ops.sum(ops.where(scored.keys.any_valid(), layer.variational.divergence(scored, {}, 0), 0.0)))
 
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
@@ -105,8 +105,9 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     psi = softmax(psi_logits, np.ones_like(mask) if prior_over == "nodes" else mask)
     keys = DenseKeys(tf.constant(mask[None]))
     log_psi = keys.zero_masked(np.log(np.where(mask, psi, 1.0)))
-    p = layer.alignment.prior_parameters(prior, log_psi)
-    expected = layer.alignment.divergence_from_prior(tf.constant(logits, tf.float32), p, keys).numpy()  # (H, N)
+    logits = tf.constant(logits, tf.float32)
+    q = layer.alignment.posterior(logits, keys)
+    expected = q.kl_divergence(layer.alignment.prior(prior, log_psi, logits, keys)).numpy()  # (H, N)
     layer(X, EDGES)
     assert_close(layer.losses[0], expected[:, mask.any(axis=1)].sum() / NODES, rtol=1e-4)
     # That of Psi among the neighbours, whatever it sums to one over.

@@ -22,7 +22,7 @@ from multi_head_cases import (
 from scipy.special import log_softmax
 from tensorflow_probability.python import distributions as tfd
 
-from keras_vattn import Alignment, ContextualPrior, LinearAnnealing, MultiHeadAttention, Weibull
+from keras_vattn import Alignment, ContextualPrior, LinearAnnealing, MultiHeadAttention, Weibull, distributions
 
 
 @pytest.mark.parametrize("reduction", ["sum", "query_mean", "mean"])
@@ -70,16 +70,26 @@ def test_reductions_count_queries_and_entries_of_all_heads(masks, num_keys):
     assert losses["mean"] == pytest.approx(3 * losses["sum"] / (HEADS * 4 * num_keys), rel=1e-5)
 
 
-class OneNat(Alignment):
+class Rows(distributions.RowDistribution):
     """Its KL is 1 everywhere, also in a row that has no key."""
 
+    def __init__(self, logits, keys):
+        super().__init__(logits, keys, {})
+
+
+@tfd.RegisterKL(Rows, Rows)
+def one_nat(q, p, name=None):
+    return ops.ones_like(q.like[..., 0])
+
+
+class OneNat(Alignment):
     is_stochastic = True
 
-    def prior_parameters(self, prior, log_psi):
-        return {}
+    def posterior(self, logits, keys):
+        return Rows(logits, keys)
 
-    def divergence_from_prior(self, logits, p, keys, noise=None):
-        return ops.ones_like(logits[..., 0])
+    def prior(self, prior, log_psi, logits, keys):
+        return Rows(logits, keys)
 
 
 def test_a_head_without_a_valid_key_adds_no_divergence():

@@ -1,0 +1,74 @@
+import math
+
+from keras import ops
+
+from keras_vattn import random
+from keras_vattn.distributions.row_distribution import RowDistribution
+from keras_vattn.support import tfp
+from keras_vattn.support.special import bounded_exponential_gap
+
+EULER = 0.5772156649015329
+
+
+class Weibull(RowDistribution):
+    """Weibull draws S of each row, E[S] = exp(log_mean): lambda = E[S] / Gamma(1 + 1/k).
+
+    The KL to another `Weibull` is log(k / k') + k' d - g (1 - k' / k) + Gamma(1 + k' / k) exp(-k' d) - 1, with d =
+    log lambda' - log lambda and Euler's constant g; that to a `Gamma` stands there.
+
+    Args:
+        k: Shape, a positive number.
+        log_mean: (..., S), or (..., E) of `SegmentKeys`.
+        keys: A `keras_vattn.Keys`: which entries are a row.
+        sums_to_one: Whether E[S] sums to one over the valid keys, which makes the KL to a Gamma cheaper. Defaults to
+            `False`.
+
+    Example:
+
+    >>> q = keras_vattn.distributions.Weibull(2.0, keras.ops.zeros((3, 4)), keras_vattn.DenseKeys())
+    >>> q.sample(seed=1).shape, q.log_prob(keras.ops.ones((3, 4))).shape
+    (TensorShape([3, 4]), TensorShape([3]))
+    """
+
+    def __init__(self, k, log_mean, keys, sums_to_one=False):
+        parameters = dict(locals())
+        self.k, self.sums_to_one = k, sums_to_one
+        super().__init__(log_mean, keys, parameters)
+
+    @property
+    def log_gamma(self):
+        """log Gamma(1 + 1/k), by which log lambda stays below log E[S]."""
+        return math.lgamma(1.0 + 1.0 / self.k)
+
+    @property
+    def log_scale(self):
+        """log lambda of each entry."""
+        return self.like - self.log_gamma
+
+    def log_mean(self):
+        return self.like
+
+    def relative_variance(self):
+        return math.exp(math.lgamma(1.0 + 2.0 / self.k) - 2.0 * self.log_gamma) - 1.0
+
+    def log_density(self, log_value):
+        log_draw = self.k * (log_value - self.log_scale)
+        return math.log(self.k) + log_draw - ops.exp(log_draw)
+
+    def log_sample(self, shape, seed):
+        return self.log_scale + log_exponential(random.uniform(shape, seed)) / self.k
+
+
+def log_exponential(uniform):
+    """Return log(-log(1 - u)), finite for every u in [0, 1]."""
+    return ops.log(-ops.log1p(-ops.clip(uniform, random.SMALLEST, random.LARGEST)))
+
+
+@tfp.RegisterKL(Weibull, Weibull)
+def _to_weibull(q, p, name=None):
+    # With log Gamma(1 + k' / k) beside the distance what is left is exp(x) - 1 - x, at least 0.
+    ratio = p.k / q.k
+    log_gamma = math.lgamma(1.0 + ratio)
+    constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)
+    distance = p.k * (q.log_scale - p.log_scale) + log_gamma
+    return q.keys.sum(bounded_exponential_gap(distance) + constant)

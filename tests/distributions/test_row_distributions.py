@@ -1,0 +1,168 @@
+"""Distributions of rows: densities, draws and KLs against plain ones of TensorFlow Probability in float64."""
+
+import unittest
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_probability.python import distributions as tfd
+from twins import twin, twin_divergence
+
+from keras_vattn import DenseKeys, SegmentKeys, distributions
+from keras_vattn.distributions.row_distribution import divergence_at
+
+GENERATOR = np.random.default_rng(0)
+B, T, S = 3, 2, 5
+X, Y = GENERATOR.normal(size=(2, B, T, S)).astype("float32")
+MASK = np.broadcast_to((np.arange(S) < np.array([5, 3, 1])[:, None])[:, None], (B, T, S))
+KEYS = DenseKeys(tf.constant(MASK))
+MAKE = {
+    "weibull": lambda x, keys=KEYS: distributions.Weibull(2.5, x, keys),
+    "gamma": lambda x, keys=KEYS: distributions.Gamma(x, 0.7, keys),
+    "lognormal": lambda x, keys=KEYS: distributions.LogNormal(x, 0.6, keys),
+    "dirichlet": lambda x, keys=KEYS: distributions.Dirichlet(tf.exp(x), keys),
+    "relaxed": lambda x, keys=KEYS: distributions.RelaxedCategorical(0.5, x, keys),
+}
+ENTRIES = ["weibull", "gamma", "lognormal"]
+every_family = pytest.mark.parametrize("name", MAKE)
+
+
+def rows(x):
+    return np.where(MASK, x, 0.0).sum(axis=-1)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_density_is_that_of_the_valid_entries(name):
+    q, value = MAKE[name](X), np.exp(Y)
+    value[~MASK] = np.nan
+    np.testing.assert_allclose(q.log_prob(value), rows(twin(q).log_prob(np.exp(Y))), rtol=1e-5, atol=1e-5)
+
+
+def test_the_density_of_a_dirichlet_is_that_of_its_valid_keys():
+    q, full = MAKE["dirichlet"](X), MAKE["dirichlet"](X, DenseKeys())
+    value = GENERATOR.dirichlet(np.ones(S), size=(B, T)).astype("float32")
+    np.testing.assert_allclose(full.log_prob(value), twin(full).log_prob(value), rtol=1e-4, atol=1e-4)
+    three = value[1, :, :3] / value[1, :, :3].sum(axis=-1, keepdims=True)
+    expected = tfd.Dirichlet(np.exp(X[1, :, :3])).log_prob(three)
+    padded = np.concatenate([three, np.full((T, 2), 0.3)], axis=-1).astype("float32")
+    np.testing.assert_allclose(q.log_prob(np.stack([value[0], padded, value[2]]))[1], expected, rtol=1e-4, atol=1e-4)
+
+
+@every_family
+def test_shapes_and_masked_entries(name):
+    q = MAKE[name](X)
+    assert (q.batch_shape, q.event_shape) == ((B, T), (S,))
+    assert q.batch_shape_tensor().numpy().tolist() == [B, T]
+    draws = q.sample(4, seed=1)
+    assert draws.shape == (4, B, T, S) and draws.dtype == tf.float32
+    assert (draws.numpy()[:, ~MASK] == 0.0).all() and (q.mean().numpy()[~MASK] == 0.0).all()
+    assert np.any(draws[0] != draws[1])
+    np.testing.assert_array_equal(q.sample(4, seed=tf.constant([1, 2])), q.sample(4, seed=tf.constant([1, 2])))
+
+
+@every_family
+def test_parameters_that_rows_share(name):
+    """As a prior has them; its draws are of the shape of what the mask tells apart."""
+    q, p = MAKE[name](X), MAKE[name](Y[:, :1])
+    expected = rows(twin_divergence(q, p)) if name in ENTRIES and name != "gamma" else None
+    assert (p.batch_shape, p.sample(seed=1).shape) == ((B, T), (B, T, S))
+    if expected is not None:
+        np.testing.assert_allclose(q.kl_divergence(p), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_draws(name):
+    """Means and standard deviations of log S within 5 standard errors of 20,000 draws."""
+    q, count = MAKE[name](X[:1], DenseKeys()), 20_000
+    draws = np.log(q.sample(count, seed=3).numpy())
+    expected = np.log(twin(q).sample(count, seed=4).numpy())
+    error = np.sqrt((draws.var(0) + expected.var(0)) / count)
+    assert (np.abs(draws.mean(0) - expected.mean(0)) < 5 * error).all()
+    np.testing.assert_allclose(draws.std(0), expected.std(0), rtol=0.05)
+    np.testing.assert_allclose(q.mean(), twin(q).mean(), rtol=1e-5)
+    np.testing.assert_allclose(q.stddev(), twin(q).stddev(), rtol=1e-4)
+
+
+def test_a_draw_has_a_gradient():
+    for name in (*ENTRIES, "dirichlet"):
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(MAKE[name](x).sample(seed=1) ** 2)
+        gradient = tape.gradient(total, x).numpy()
+        assert np.isfinite(gradient).all() and (gradient[~MASK] == 0.0).all()
+        # Of the one key of a row a Dirichlet is a point.
+        assert (gradient[0] != 0.0).all()
+
+
+@pytest.mark.parametrize("other", [0.4, 2.5, 7.0])
+def test_weibulls_of_any_two_shapes(other):
+    q, p = MAKE["weibull"](X), distributions.Weibull(other, tf.constant(Y), KEYS)
+    np.testing.assert_allclose(q.kl_divergence(p), rows(twin_divergence(q, p)), rtol=1e-5)
+    assert (q.kl_divergence(q).numpy() == 0.0).all()
+
+
+@pytest.mark.parametrize("log_rate", [-14.0, 0.0, 6.0, 12.0])
+def test_a_weibull_and_a_gamma(log_rate):
+    """By products where the mean sums to one and the rate is no larger than 1,000."""
+    log_mean = KEYS.log_softmax(X)
+    p = distributions.Gamma(tf.constant(Y), log_rate, KEYS)
+    for sums_to_one in (False, True):
+        q = distributions.Weibull(2.5, log_mean, KEYS, sums_to_one)
+        np.testing.assert_allclose(q.kl_divergence(p), rows(twin_divergence(q, p)), rtol=1e-4)
+
+
+def test_of_edges_there_is_one_value_for_each_row():
+    rows_of, columns = np.nonzero(MASK[:, 0])
+    keys = SegmentKeys(rows_of, num_rows=B)
+    for name in MAKE:
+        dense, listed = (MAKE[name](*x) for x in ((X[:, 0], DenseKeys(MASK[:, 0])), (X[rows_of, 0, columns], keys)))
+        other = (MAKE[name](*x) for x in ((Y[:, 0], DenseKeys(MASK[:, 0])), (Y[rows_of, 0, columns], keys)))
+        if name != "gamma":
+            expected, found = (q.kl_divergence(p) for q, p in zip((dense, listed), other, strict=True))
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        if name in ENTRIES:
+            value = np.exp(Y[:, 0])
+            np.testing.assert_allclose(listed.log_prob(value[rows_of, columns]), dense.log_prob(value), rtol=1e-5)
+            assert listed.sample(7, seed=1).shape == (7, len(rows_of))
+        elif name in ("dirichlet", "relaxed"):
+            with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
+                listed.sample(seed=1)
+
+
+def test_a_draw_is_looked_at_under_any_pair():
+    """Ours of rows, and TensorFlow Probability's of entries; each against the sum of the plain densities."""
+    log_draw = tf.constant(Y)
+    plain = tfd.LogNormal(X, 0.8)
+    for q, p in ((MAKE["weibull"](X), MAKE["gamma"](Y)), (plain, MAKE["gamma"](X)), (plain, tfd.Gamma(np.exp(X), 2.0))):
+        expected = rows(twin(q).log_prob(np.exp(Y)).numpy() - twin(p).log_prob(np.exp(Y)).numpy())
+        np.testing.assert_allclose(divergence_at(q, p, log_draw, KEYS), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_subclass_says_what_it_lacks():
+    class Nothing(distributions.RowDistribution):
+        def __init__(self):
+            super().__init__(tf.constant(X), KEYS, {})
+
+    for ask in (lambda q: q.log_prob(np.exp(X)), lambda q: q.mean(), lambda q: q.sample(seed=1)):
+        with pytest.raises(NotImplementedError, match="Nothing does not implement `log_"):
+            ask(Nothing())
+
+
+def test_copies_and_parts():
+    q = distributions.Normal(tf.constant(X), tf.constant(Y))
+    np.testing.assert_allclose(q[0].stddev(), np.exp(Y[0]), rtol=1e-6)
+    np.testing.assert_array_equal(q.copy(loc=tf.constant(Y)).loc, Y)
+    assert distributions.Normal(tf.constant(X))[0].batch_shape == (T, S)
+    z = distributions.Categorical(tf.nn.log_softmax(X))
+    np.testing.assert_array_equal(z[0].logits, z.logits[0])
+    assert MAKE["weibull"](X).copy(k=3.0).k == 3.0
+    with pytest.raises(NotImplementedError, match="A Weibull is one of all rows"):
+        MAKE["weibull"](X)[0]
+
+
+def test_tensorflow_probability_has_nothing_to_say():
+    """It logs a page for each distribution made of a class that lacks what it looks for."""
+    with unittest.TestCase().assertNoLogs("absl"):
+        for make in (*MAKE.values(), distributions.Normal, distributions.Categorical):
+            make(tf.nn.log_softmax(X))

@@ -1,0 +1,39 @@
+"""What the library's distributions are beside plain ones of TensorFlow Probability, in float64."""
+
+import numpy as np
+from tensorflow_probability.python import distributions as tfd
+
+from keras_vattn import distributions
+
+
+def twin(distribution):
+    """Return the distribution of the entries, or of the rows, that has the same parameters."""
+    if isinstance(distribution, tfd.Independent):
+        return tfd.Independent(twin(distribution.distribution), 1)
+    if isinstance(distribution, distributions.Normal):
+        scale = 1.0 if distribution.log_scale is None else np.exp(_float64(distribution.log_scale))
+        return tfd.Normal(_float64(distribution.loc), np.float64(scale))
+    if isinstance(distribution, distributions.Categorical):
+        return tfd.Categorical(logits=_float64(distribution.logits))
+    if isinstance(distribution, distributions.RelaxedCategorical):
+        # Its KL is that of the categoricals underneath.
+        return tfd.Categorical(logits=_float64(distribution.keys.mask_out(distribution.logits)))
+    if isinstance(distribution, distributions.Dirichlet):
+        # So small a concentration is none.
+        return tfd.Dirichlet(_float64(distribution.keys.where_valid(distribution.concentration, 1e-30)))
+    if isinstance(distribution, distributions.Weibull):
+        return tfd.Weibull(np.float64(distribution.k), np.exp(_float64(distribution.log_scale)))
+    if isinstance(distribution, distributions.Gamma):
+        return tfd.Gamma(np.exp(_float64(distribution.log_concentration)), np.exp(np.float64(distribution.log_rate)))
+    if isinstance(distribution, distributions.LogNormal):
+        return tfd.LogNormal(_float64(distribution.loc), np.float64(distribution.scale))
+    return distribution
+
+
+def twin_divergence(q, p):
+    """KL(q || p) of the entries or rows, float64."""
+    return tfd.kl_divergence(twin(q), twin(p)).numpy()
+
+
+def _float64(x):
+    return np.asarray(x, "float64")
