@@ -6,9 +6,6 @@ than outside it, and the bits are the same in both. The conversion never yields 
 of one minus the draw, is finite.
 
 Bits are uint32 because most of TensorFlow's GPU kernels keep int32 tensors in host memory.
-
-A *stack* of seeds, (K, 2), draws each K-th part of the first axis from a seed of its own, as K calls would: that is how
-`keras_vattn.posterior_predictive` puts several draws into one call of a model.
 """
 
 import math
@@ -76,10 +73,10 @@ def fold_in_replica(seed):
     """Return the seed with the id of this replica folded in, unchanged where there is one replica.
 
     Args:
-        seed: int32 tensor of shape (2,), or a stack (K, 2).
+        seed: int32 tensor of shape (2,).
 
     Returns:
-        An int32 tensor of the shape of `seed`.
+        An int32 tensor of shape (2,).
 
     Example:
 
@@ -97,11 +94,11 @@ def fold_in(seed, number):
     """Return a new int32 seed of shape (2,) from a seed and an integer; different integers give unrelated seeds.
 
     Args:
-        seed: int32 tensor of shape (2,), or a stack (K, 2).
+        seed: int32 tensor of shape (2,).
         number: Integer or integer scalar tensor.
 
     Returns:
-        An int32 tensor of the shape of `seed`.
+        An int32 tensor of shape (2,).
 
     Example:
 
@@ -110,14 +107,8 @@ def fold_in(seed, number):
     False
     """
     seed = tf.cast(seed, tf.int32)
-    if _is_stack(seed):
-        return tf.map_fn(lambda one: fold_in(one, number), seed)
     number = int(number) % 2**64 if isinstance(number, numbers.Integral) else tf.cast(number, tf.uint64)
     return _philox((2,), seed, (number, _FOLDED), tf.int32)
-
-
-def _is_stack(seed):
-    return len(seed.shape) == 2
 
 
 def _philox(shape, seed, counter, dtype):
@@ -170,7 +161,7 @@ def uniform(shape, seed):
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
-        seed: int32 tensor of shape (2,), or a stack (K, 2), whose K divides `shape[0]`.
+        seed: int32 tensor of shape (2,).
 
     Returns:
         A float32 tensor of the given shape, the same with and without XLA.
@@ -182,9 +173,6 @@ def uniform(shape, seed):
     True
     """
     seed = tf.cast(seed, tf.int32)
-    if _is_stack(seed):
-        return _of_each_seed(uniform, shape, seed)
-
     high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
     return (tf.cast(high_bits, tf.float32) + 0.5) * 2.0**-23
 
@@ -220,11 +208,6 @@ def _entries(bits, size, shape):
     """Return (n, 2) bits of pairs as the entries of a shape."""
     bits = tf.reshape(bits, (-1,))
     return tf.reshape(bits if isinstance(size, int) and size % 2 == 0 else bits[:size], shape)
-
-
-def _of_each_seed(draw, shape, seeds):
-    part = (shape[0] // tf.shape(seeds)[0], *shape[1:])
-    return tf.reshape(tf.map_fn(lambda seed: draw(part, seed), seeds, fn_output_signature=tf.float32), shape)
 
 
 def _size(shape):
@@ -272,7 +255,7 @@ def normal(shape, seed):
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
-        seed: int32 tensor of shape (2,), or a stack (K, 2), whose K divides `shape[0]`.
+        seed: int32 tensor of shape (2,).
 
     Returns:
         A float32 tensor of the given shape with |value| below 6.6.
@@ -284,9 +267,6 @@ def normal(shape, seed):
     True
     """
     seed = tf.cast(seed, tf.int32)
-    if _is_stack(seed):
-        return _of_each_seed(normal, shape, seed)
-
     size = _size(shape)
     words = _bits((2, (size + 1) // 2), seed)
     # An odd word is not 0; its sign and its size are independent.
@@ -312,7 +292,7 @@ def gumbel(shape, seed):
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
-        seed: int32 tensor of shape (2,), or a stack (K, 2), whose K divides `shape[0]`.
+        seed: int32 tensor of shape (2,).
 
     Returns:
         A float32 tensor of the given shape with values between -2.9 and 16.7.
@@ -331,7 +311,7 @@ def gamma_noise(shape, seed):
 
     Args:
         shape: Shape of the Gamma draws.
-        seed: int32 tensor of shape (2,), or a stack (K, 2), whose K divides `shape[0]`.
+        seed: int32 tensor of shape (2,).
 
     Returns:
         A tuple of three float32 tensors of the given shape: normals, and logarithms of two uniforms.

@@ -162,14 +162,6 @@ def test_gamma_draws_in_a_loop_of_unknown_batch():
         np.testing.assert_allclose(draw(start, True), draw(start, False), rtol=1e-4, atol=1e-5)
 
 
-def test_a_stack_of_seeds_draws_the_gamma_noise_of_each_seed():
-    stack = tf.stack([random.fold_in(SEED, number) for number in range(3)])
-    together = random.gamma_noise((6, 5), stack)
-    for part, *alone in zip(together, *(random.gamma_noise((2, 5), seed) for seed in stack), strict=True):
-        # A logarithm of TensorFlow depends in its last bit on where the number stands.
-        np.testing.assert_allclose(part, np.concatenate(alone), rtol=1e-6)
-
-
 def test_a_seed_is_a_draw():
     np.testing.assert_array_equal(random.normal((5,), SEED), random.normal((5,), SEED))
     assert np.any(random.normal((5,), SEED) != random.normal((5,), tf.constant([3, 5])))
@@ -217,16 +209,6 @@ def test_seeds_of_other_types(seed):
 def test_a_number_that_is_none(number):
     with pytest.raises((ValueError, TypeError, tf.errors.UnimplementedError)):
         random.fold_in(SEED, number)
-
-
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize("draw", [random.uniform, random.normal])
-def test_a_stack_of_seeds_draws_what_each_seed_draws(draw, in_graph):
-    stack = tf.stack([random.fold_in(SEED, number) for number in range(3)])
-    function = tf.function(lambda seeds: draw((tf.shape(seeds)[0] * 2, 2, 5), seeds))
-    drawn = function(stack) if in_graph else draw((6, 2, 5), stack)
-    np.testing.assert_array_equal(drawn, np.concatenate([draw((2, 2, 5), seed) for seed in stack]))
-    np.testing.assert_array_equal(random.fold_in(stack, 7), [random.fold_in(seed, 7) for seed in stack])
 
 
 @pytest.mark.parametrize("seed", [SEED, tf.zeros(2, tf.int32)])

@@ -28,10 +28,6 @@ class Alignment:
     kl_estimator = "analytic"
     # Whether q may be held to the scores by posterior logits, where it is stochastic.
     takes_posterior_logits = True
-    # Whether `noise` is right with a stack of seeds (K, 2), each for a K-th part of the first axis: it is where
-    # `keras_vattn.random.uniform` and `normal` make it. `keras_vattn.posterior_predictive` then puts several draws into
-    # one call. It speaks for the class that sets it: a subclass that overrides one of its methods sets it again.
-    takes_seed_stacks = False
 
     def noise(self, shape, seed):
         """Return the noise of all steps, drawn before any loop: a tensor, or a dictionary of tensors, whose first axes

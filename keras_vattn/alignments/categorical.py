@@ -26,7 +26,6 @@ class Categorical(Alignment):
     """
 
     is_stochastic = True
-    takes_seed_stacks = True
     # What a draw does to the KLs of later steps no gradient of theirs would tell.
     takes_posterior_logits = False
 

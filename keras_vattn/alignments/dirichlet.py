@@ -39,7 +39,6 @@ class Dirichlet(Alignment):
     """
 
     is_stochastic = True
-    takes_seed_stacks = True
 
     def __init__(self, min_log_concentration=-10.0, max_log_concentration=10.0):
         self.min_log_concentration = number("min_log_concentration", min_log_concentration)

@@ -36,7 +36,6 @@ class GumbelSoftmax(Alignment):
     """
 
     is_stochastic = True
-    takes_seed_stacks = True
 
     def __init__(self, tau=1.0, straight_through=False):
         if isinstance(tau, dict):

@@ -40,7 +40,6 @@ class LogNormal(Alignment):
     """
 
     is_stochastic = True
-    takes_seed_stacks = True
 
     def __init__(self, sigma=0.5, parameterization="normalized", kl_estimator="analytic"):
         self.sigma = positive_number("sigma", sigma)

@@ -15,8 +15,6 @@ class Softmax(Alignment):
     >>> layer = keras_vattn.Attention(alignment=keras_vattn.Softmax())
     """
 
-    takes_seed_stacks = True
-
     def posterior(self, logits, keys):
         keys.require_dense()
         return tfp.VectorDeterministic(keys.softmax(logits))

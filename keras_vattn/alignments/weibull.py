@@ -57,7 +57,6 @@ class Weibull(Alignment):
     """
 
     is_stochastic = True
-    takes_seed_stacks = True
 
     def __init__(self, k=10.0, parameterization="normalized", kl_estimator="analytic"):
         self.k = positive_number("k", k)

@@ -26,8 +26,6 @@ class Context(keras.layers.Layer):
     """
 
     has_divergence = False
-    # Whether draws are right with a stack of seeds, as in `Alignment`.
-    takes_seed_stacks = False
     temperature = 1.0
 
     def noise(self, shape, seed):

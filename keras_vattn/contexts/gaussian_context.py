@@ -47,7 +47,6 @@ class GaussianContext(Context):
     TensorShape([2, 3, 4])
     """
 
-    takes_seed_stacks = True
     has_divergence = True
 
     def __init__(

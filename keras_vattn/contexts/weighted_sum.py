@@ -20,7 +20,5 @@ class WeightedSum(Context):
     <tf.Tensor: shape=(), dtype=float32, numpy=1.0>
     """
 
-    takes_seed_stacks = True
-
     def build(self, weights_shape, value_shape):
         pass

@@ -12,7 +12,7 @@ from keras import ops
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
-from keras_vattn.conversion.copies import KNOWN_PACKAGES, copy_state, copy_weights, made_again, serialized
+from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, serialized
 from keras_vattn.conversion.understood import is_understood, is_unknown, mixin_of
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.aligned_layer import AlignedLayer
@@ -323,9 +323,6 @@ def _class_of(original, mixin=None):
         mixins, original = (_ConvertedHeads,), MultiHeadAttention
     name = original.__name__
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
-    if mixin is not None:
-        # In classes of one's own there may be draws that know nothing of stacks.
-        namespace["takes_seed_stacks"] = original.__module__.split(".")[0] in KNOWN_PACKAGES
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
 
 

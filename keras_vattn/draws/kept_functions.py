@@ -1,9 +1,9 @@
 """Compiled functions that a model keeps until it is no longer the model that they were made of."""
 
+from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.draws.compiled_functions import NAMES
 from keras_vattn.draws.marks import sees_marks
 from keras_vattn.draws.model_noise import PATCHING
-from keras_vattn.draws.seed_stacks import parts
 from keras_vattn.support import keras_private
 
 # The functions of a model that are kept: of several shapes of input, for instance.
@@ -45,7 +45,7 @@ def _settings(model):
     """Return what a trace of a model takes from its layers and their parts, beside the values of variables: public
     attributes, dtype policies and the marks of `posterior_draws`."""
     layers = keras_private.flatten_layers(model)
-    owners = [*layers, *(part for layer in layers for part in parts(layer))]
+    owners = [*layers, *(x for layer in layers for x in _alignments(layer))]
     settings = [
         (x, name, value)
         for x in owners
@@ -54,6 +54,11 @@ def _settings(model):
     ]
     settings += [(layer, "dtype_policy", layer.dtype_policy) for layer in layers]
     return settings + [(layer, "draws", layer.draws) for layer in layers if sees_marks(layer)]
+
+
+def _alignments(layer):
+    held = (*vars(layer).values(), getattr(layer, "alignment", None))
+    return [x for x in held if isinstance(x, Alignment)]
 
 
 def _are_the_same(before, settings):

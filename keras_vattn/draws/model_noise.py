@@ -1,4 +1,4 @@
-"""All the noise of a model as a function of one seed, or of a stack of seeds with one for each part of the batch."""
+"""All the noise of a model as a function of one seed."""
 
 import contextlib
 import functools
@@ -13,7 +13,6 @@ from keras import layers
 
 from keras_vattn import random
 from keras_vattn.draws.posterior_draws import posterior_draws
-from keras_vattn.draws.seed_stacks import KERAS_DROPOUTS, is_of_keras, takes_stacks
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
@@ -47,18 +46,16 @@ class ModelNoise:
             )
 
     @property
-    def takes_stacks(self):
-        """Whether a stack of seeds gives every part of the batch the very noise that its seed alone would give."""
-        return all(takes_stacks(layer, layer in self.dropping) for layer in self.layers)
+    def examples_are_apart(self):
+        """Whether every example has noise of its own, so that a batch may be repeated to draw several times."""
+        shapes = [getattr(layer, "noise_shape", None) for layer in self.dropping]
+        shares = any(shape and shape[0] == 1 for shape in shapes)
+        return not shares and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
 
     @contextlib.contextmanager
-    def drawn_from(self, seeds):
-        """Make every call of the model in this thread draw from these seeds, and change none of its variables. Another
-        thread that asks for it, of whatever model, waits for the end.
-
-        Args:
-            seeds: int32 tensor of shape (2,), or a stack (K, 2) for a batch whose K-th parts are K draws.
-        """
+    def drawn_from(self, seed):
+        """Make every call of the model in this thread draw from a seed, an int32 tensor of shape (2,), and change none
+        of its variables. Another thread that asks for it, of whatever model, waits for the end."""
         with contextlib.ExitStack() as stack:
             # Two at once would each take the other's methods for the layers' own.
             stack.enter_context(PATCHING)
@@ -66,18 +63,14 @@ class ModelNoise:
             if self.is_stochastic:
                 # Without a seed of its own every layer asks its generator.
                 stack.enter_context(posterior_draws(self.model))
-            stacked, count = len(seeds.shape) == 2, itertools.count()
+            next_seed = seed_sequence(seed)
             for layer in self.layers:
-                # Keras makes the masks of a recurrent layer at inference too, and leaves them unused.
-                idle = stacked and is_of_keras(layer) and layer not in self.dropping
-                next_seed = seed_sequence(seeds[0] if idle else seeds, count)
                 for generator in keras_private.seed_generators(layer):
                     stack.enter_context(replaced(generator, "next", next_seed))
-            for layer in self.layers:
                 if isinstance(layer, layers.BatchNormalization):
                     stack.enter_context(replaced(layer, "call", with_training(layer.call, False)))
             for layer in self.dropping:
-                stack.enter_context(replaced(layer, *dropping_method(layer, stacked)))
+                stack.enter_context(replaced(layer, *dropping_method(layer)))
             yield
 
 
@@ -91,23 +84,21 @@ def has_dropout(layer):
     return any(isinstance(rate, numbers.Real) and rate > 0 for rate in rates)
 
 
-def seed_sequence(seeds, count):
-    """Return what `SeedGenerator.next` does, with new seeds of `seeds` at every call."""
+def seed_sequence(seed):
+    """Return what `SeedGenerator.next` does, with another seed made of `seed` at every call."""
+    count = itertools.count()
 
     def next_seed(ordered=True):
-        return tf.bitcast(random.fold_in(seeds, next(count)), tf.uint32)
+        return tf.bitcast(random.fold_in(seed, next(count)), tf.uint32)
 
     return next_seed
 
 
-def dropping_method(layer, stacked):
+def dropping_method(layer):
     """Return the name of the method of a layer that decides on dropout, and one that drops."""
     if hasattr(layer, "draw_noise"):
         return "draw_noise", with_dropout_noise(layer.draw_noise)
-    dropping = with_training(layer.call, True)
-    if stacked and isinstance(layer, KERAS_DROPOUTS):
-        return "call", part_by_part(dropping, layer.seed_generator)
-    return "call", dropping
+    return "call", with_training(layer.call, True)
 
 
 def with_training(call, training):
@@ -146,29 +137,6 @@ def with_masks(noise, in_training):
         elif name == "dropout" or name.endswith("_dropout"):
             together[name] = entry
     return together
-
-
-def part_by_part(call, generator):
-    """Return the call of a Keras dropout layer that takes a stack of seeds: one call for each part of the batch."""
-
-    @functools.wraps(call)
-    def split(inputs, *args, **kwargs):
-        seeds = tf.bitcast(generator.next(), tf.int32)
-        shape = tf.shape(inputs)
-        count = tf.shape(seeds)[0]
-        parts = tf.reshape(inputs, tf.concat([[count, shape[0] // count], shape[1:]], axis=0))
-        parts.set_shape([None, None, *inputs.shape[1:]])
-
-        def one(part_and_seed):
-            part, seed = part_and_seed
-            with replaced(generator, "next", lambda ordered=True: tf.bitcast(seed, tf.uint32)):
-                return call(part, *args, **kwargs)
-
-        return tf.ensure_shape(
-            tf.reshape(tf.map_fn(one, (parts, seeds), fn_output_signature=inputs.dtype), shape), inputs.shape
-        )
-
-    return split
 
 
 @contextlib.contextmanager

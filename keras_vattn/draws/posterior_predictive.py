@@ -32,14 +32,10 @@ def posterior_predictive(
     of the model changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and
     seed generators are left as they were.
 
-    The noise of a draw depends on the seed, the number of its batch and its own number; `max_rows` does not change it
-    (the outputs up to the rounding of another batch size), `batch_size` does. Several draws of a batch go through the
-    model together, repeated on the first axis, as far as `max_rows` allows. One draw at a time goes through a model
-    with categorical attention and, with `dropout=True`, a Keras layer with a dropout inside, such as
-    LSTM(dropout=0.2). So it does with an alignment, a context or a layer with a seed generator of your own, unless
-    its class says `takes_seed_stacks = True`: that its draws come from `keras_vattn.random.uniform` and `normal`,
-    with the batch on the first axis. The claim is one about the code of the class that makes it: a subclass that
-    overrides more than how it is made, described and saved makes it again.
+    Several draws of a batch go through the model together, repeated on the first axis, as far as `max_rows` allows: the
+    noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One draw at a time goes through a model whose examples share
+    noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose `noise_shape` begins
+    with 1.
 
     The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
     the number of examples, starts at once. Weights and counts of training calls are read in every call. A new value of
@@ -97,12 +93,12 @@ def posterior_predictive(
     draw, results = None, []
     for index, batch in enumerate(batches):
         if draw is None:
-            stacked = noise.takes_stacks and _draws_together(batch, num_samples, max_rows) > 1
-            options = (bool(dropout), bool(posterior), stacked, repr(spec))
-            draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, stacked))  # noqa: B023
-        together = _draws_together(batch, num_samples, max_rows) if stacked else 1
-        numbers = [np.arange(num_samples, dtype="int32")[i : i + together] for i in range(0, num_samples, together)]
-        draws = [draw(batch, seed, index, some) for some in numbers]
+            repeats = noise.examples_are_apart and _draws_together(batch, num_samples, max_rows) > 1
+            options = (bool(dropout), bool(posterior), repeats, repr(spec))
+            draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, repeats))  # noqa: B023
+        together = _draws_together(batch, num_samples, max_rows) if repeats else 1
+        of_batch, starts = random.fold_in(seed, index), range(0, num_samples, together)
+        draws = [draw(batch, random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts]
         results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
@@ -169,33 +165,24 @@ def _draws_together(batch, num_samples, max_rows):
     return max(1, together)
 
 
-def _draw_function(model, noise, spec, stacked):
-    """Return the function of a batch, the seed, the number of the batch and those of the draws, that draws."""
+def _draw_function(model, noise, spec, repeats):
+    """Return the function of a batch, a seed and a number of draws, 1 unless it repeats the batch, that draws."""
 
-    def draw(inputs, seed, index, numbers):
-        seed = random.fold_in(seed, index)
-        count = tf.shape(numbers)[0]
-        if stacked:
-            seeds = tf.map_fn(lambda number: random.fold_in(seed, number), numbers)
-            rows = tf.shape(tree.flatten(inputs)[0])[0]
+    def draw(inputs, seed, count):
+        if repeats:
             inputs = tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
-        else:
-            seeds, rows = random.fold_in(seed, numbers[0]), None
-        with noise.drawn_from(seeds):
+        with noise.drawn_from(seed):
             outputs = model(inputs, training=False)
-        return tree.map_structure(lambda x: _by_draw(x, count, rows), outputs)
+        return tree.map_structure(lambda x: _by_draw(x, count), outputs)
 
-    scalar = tf.TensorSpec((), tf.int32)
-    return tf.function(
-        draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), scalar, tf.TensorSpec((None,), tf.int32)]
-    )
+    return tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
 
 
-def _by_draw(x, count, rows):
-    """Return (K, B, ...) from (K * B, ...), or (1, B, ...) from (B, ...) where the number of rows is `None`."""
+def _by_draw(x, count):
+    """Return (K, B, ...) from (K * B, ...)."""
     if not len(x.shape):
         raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
-    return x[None] if rows is None else tf.reshape(x, tf.concat([[count, rows], tf.shape(x)[1:]], axis=0))
+    return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
 def _join(*batches):

@@ -86,7 +86,6 @@ class Attention(AlignedLayer):
     # The arguments that a named form has decided, and neither takes nor returns, and those that it has of its own.
     decided = ()
     own_arguments = ()
-    takes_seed_stacks = True
 
     def __init__(
         self,

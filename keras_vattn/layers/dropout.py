@@ -35,7 +35,6 @@ class Dropout(keras.layers.Dropout):
     """
 
     # `keras_vattn.posterior_predictive` calls it for each part of the batch, as it does with that of Keras.
-    takes_seed_stacks = True
 
     def call(self, inputs, training=False):
         if not training or not 0 < self.rate < 1:

@@ -49,8 +49,6 @@ class GaussianLatent(GaussianLayer):
     TensorShape([2, 4])
     """
 
-    takes_seed_stacks = True
-
     def __init__(
         self,
         units,

@@ -95,6 +95,8 @@ class GraphAttention(AlignedLayer):
     ['gat_kl', 'gat_kl_above_floor', 'loss']
     """
 
+    mixes_examples = True
+
     def __init__(
         self,
         units,

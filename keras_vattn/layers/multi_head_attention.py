@@ -74,8 +74,6 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
     (TensorShape([3, 5, 8]), TensorShape([3, 2, 5, 7]), 1)
     """
 
-    takes_seed_stacks = True
-
     def __init__(
         self,
         num_heads,

@@ -49,7 +49,6 @@ class PredictedContext(GaussianLayer):
     (TensorShape([2, 4, 6]), 1)
     """
 
-    takes_seed_stacks = True
     noise_name = "prediction"
     # First value of b_s, the softplus of 0 above the floor; means begin as large as the initializer has them.
     initial_log_scale = 0.0

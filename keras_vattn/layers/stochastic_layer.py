@@ -67,6 +67,8 @@ class StochasticLayer(keras.layers.Layer):
     # What `keras_vattn.posterior_draws` asks of this layer, in this thread.
     draws = InnermostDraws()
     logged_as = "kl"
+    # Whether the first axis is none of examples, each by itself: the nodes of a graph are not.
+    mixes_examples = False
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
         super().__init__(**kwargs)

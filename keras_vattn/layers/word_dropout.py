@@ -35,8 +35,6 @@ class WordDropout(keras.layers.Layer):
     <tf.Tensor: shape=(1, 4), dtype=int32, numpy=array([[2, 1, 1, 0]], dtype=int32)>
     """
 
-    takes_seed_stacks = True
-
     def __init__(self, rate, replacement_id, protected_ids, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate = number("rate", rate, minimum=0, maximum=1)

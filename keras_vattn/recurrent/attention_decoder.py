@@ -80,8 +80,6 @@ class AttentionDecoder(RecurrentDecoder):
     (TensorShape([2, 4, 16]), TensorShape([2, 4, 6]), 1)
     """
 
-    takes_seed_stacks = True
-
     def __init__(
         self,
         units,

@@ -76,7 +76,6 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    takes_seed_stacks = True
     # Keras puts masks on outputs in the order of their names: no more of them than there are without a memory.
     gives = ("hidden", "latent", "predicted_context")
 

@@ -1,4 +1,4 @@
-"""Several draws in one call of the model: the same as one at a time, and no more rows than asked for."""
+"""Several draws in one call of the model: each with noise of its own, and no more rows than asked for."""
 
 import keras
 import numpy as np
@@ -51,71 +51,6 @@ class OwnAlignment(keras_vattn.Weibull):
         return tf.random.stateless_uniform(shape, seed)
 
 
-class Claims(OwnAlignment):
-    """Draws from a stack of seeds too."""
-
-    takes_seed_stacks = True
-
-    def noise(self, shape, seed):
-        return keras_vattn.random.uniform(shape, seed) ** 2
-
-
-class OverridesAClaim(Claims):
-    """What the class above says of its own `noise` does not speak for this one."""
-
-    def noise(self, shape, seed):
-        return tf.random.stateless_uniform(shape, seed)
-
-
-class OnlyMadeOtherwise(Claims):
-    """Draws as the class above."""
-
-    def __init__(self):
-        super().__init__(3.0)
-
-    def get_config(self):
-        return {}
-
-
-class Noisy:
-    """A mixin that comes before a class with the claim."""
-
-    def noise(self, shape, seed):
-        return tf.random.stateless_uniform(shape, seed)
-
-
-class Mixed(Noisy, keras_vattn.Weibull):
-    pass
-
-
-class ClaimingNoise(layers.Layer):
-    """A layer from elsewhere, with a rate of its own, that draws through the library."""
-
-    takes_seed_stacks = True
-
-    def __init__(self):
-        super().__init__()
-        self.rate = 0.5
-        self.seed_generator = keras.random.SeedGenerator(1)
-
-    def call(self, x):
-        seed = keras_vattn.random.draw_seed(self.seed_generator)
-        return x + keras_vattn.random.normal(keras.ops.shape(x), seed)
-
-
-class WithOwnPart(ClaimingNoise):
-    """Holds an alignment that makes no claim."""
-
-    def __init__(self):
-        super().__init__()
-        self.own = OwnAlignment()
-
-
-class DrawsMore(ClaimingNoise):
-    def call(self, x):
-        return super().call(x) + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
-
-
 MODELS = {
     "latent": lambda x: GaussianLatent(2)(x),
     "gaussian": self_attention(GaussianAttention, dropout=0.4),
@@ -124,17 +59,9 @@ MODELS = {
     "gumbel": self_attention(Attention, alignment="gumbel_softmax"),
     "dirichlet": self_attention(Attention, alignment="dirichlet"),
     "own-alignment": lambda x: Attention(alignment=OwnAlignment())(x, x),
-    "claims": lambda x: Attention(alignment=Claims())(x, x),
-    "only-made-otherwise": lambda x: Attention(alignment=OnlyMadeOtherwise())(x, x),
-    "overrides-a-claim": lambda x: Attention(alignment=OverridesAClaim())(x, x),
-    "mixed": lambda x: Attention(alignment=Mixed())(x, x),
-    "claiming-noise": lambda x: ClaimingNoise()(GaussianLatent(2)(x)),
-    "with-own-part": lambda x: WithOwnPart()(GaussianLatent(2)(x)),
-    "draws-more": lambda x: DrawsMore()(GaussianLatent(2)(x)),
-    "decoder-of-own-alignment": lambda x: AttentionDecoder(2, Attention(score="bilinear", alignment=OwnAlignment()))(
-        x, x
-    ),
-    "latent-after-lstm": lambda x: GaussianLatent(2)(layers.LSTM(2, dropout=0.4)(x)),
+    "categorical": lambda x: keras_vattn.CategoricalAttention(objective="importance_weighted/sample")(x, x)[
+        "candidates"
+    ],
     "own-noise": lambda x: OwnNoise()(GaussianLatent(2)(x)),
 }
 BOTH = {
@@ -148,6 +75,7 @@ BOTH = {
 DROPOUTS = {
     "dropout": lambda x: layers.Dropout(0.4)(x),
     "noise-shape": lambda x: layers.Dropout(0.4, noise_shape=(None, 1, None))(x),
+    "shared": lambda x: layers.Dropout(0.4, noise_shape=(1, None, None))(x),
     "spatial": lambda x: layers.SpatialDropout1D(0.4)(x),
     "gaussian-dropout": lambda x: layers.GaussianDropout(0.4)(x),
     "alpha": lambda x: layers.AlphaDropout(0.4)(x),
@@ -158,33 +86,46 @@ DROPOUTS = {
     "bidirectional": lambda x: layers.Bidirectional(layers.GRU(2, recurrent_dropout=0.4))(x),
     "inner-model": lambda x: keras.Sequential([layers.Dense(2), layers.Dropout(0.4)])(x),
 }
-# One draw at a time.
-ALONE = {"own-alignment", "own-noise", "keras-attention", "lstm", "bidirectional"}
-ALONE |= {"overrides-a-claim", "mixed", "with-own-part", "draws-more", "decoder-of-own-alignment"}
 
 
 @pytest.mark.parametrize(
     "name",
     slow_except(
         [*MODELS, *BOTH, *DROPOUTS],
-        *("latent", "gaussian", "weibull", "own-alignment", "with-own-part", "mixed", "own-noise"),
-        *("decoder", "multi-head-weibull", "dropout", "multi-head", "inner-model"),
+        *("latent", "gaussian", "weibull", "own-alignment", "categorical", "own-noise", "decoder"),
+        *("multi-head-weibull", "dropout", "shared", "multi-head", "lstm", "inner-model"),
     ),
 )
-def test_the_same_draws_however_many_go_together(name):
+def test_every_draw_of_every_example_has_noise_of_its_own(name):
+    """However many go together: two equal examples, and the draws of one, all differ."""
     recorder = RecordRows()
     model = sequence_model(lambda x: {**MODELS, **BOTH, **DROPOUTS}[name](recorder(x)))
+    alike = np.repeat(X[:1], 5, axis=0)
     options = {"seed": 1, "dropout": name not in MODELS, "batch_size": 3}
-    alone = draw(model, X, 5, max_rows=1, **options)
+    alone = draw(model, alike, 5, max_rows=1, **options)
     assert recorder.rows == [3] * 5 + [2] * 5
     recorder.rows.clear()
-    together = draw(model, X, 5, max_rows=7, **options)
-    assert recorder.rows == ([3] * 5 + [2] * 5 if name in ALONE else [6, 6, 3, 6, 4])
-    keras.tree.map_structure(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), alone, together)
-    for x in keras.tree.flatten(alone):
-        flat = x.reshape(5, -1)
-        assert len(np.unique(flat, axis=0)) == 5
-        assert np.any(x[:, :2] != x[:, 3:])
+    together = draw(model, alike, 5, max_rows=7, **options)
+    # One mask for a whole batch is one for all its draws.
+    assert recorder.rows == ([3] * 5 + [2] * 5 if name == "shared" else [6, 6, 3, 6, 4])
+    for draws in (alone, together):
+        for found in keras.tree.flatten(draws):
+            # Of a mask that all examples of a batch share those of another batch differ.
+            apart = found[:, ::3] if name == "shared" else found
+            for first in (apart, np.swapaxes(apart, 0, 1)):
+                assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first)
+    again = draw(model, alike, 5, max_rows=7, **options)
+    keras.tree.map_structure(np.testing.assert_array_equal, together, again)
+
+
+def test_the_nodes_of_a_graph_are_no_examples():
+    """As many edges as nodes: nothing in the arrays says that they may not be repeated."""
+    inputs = keras.Input((4,)), keras.Input((2,), dtype="int32")
+    model = keras.Model(inputs, keras_vattn.GraphAttention(3, alignment="weibull", seed=1)(*inputs))
+    nodes, edges = np.ones((3, 4), "float32"), np.array([[0, 1], [1, 2], [2, 0]], "int32")
+    draws = draw(model, [nodes, edges], 4, seed=1)
+    assert draws.shape == (4, 3, 3)
+    np.testing.assert_array_equal(draws, draw(model, [nodes, edges], 4, seed=1, max_rows=1))
 
 
 def test_max_rows_bounds_the_rows_of_every_call():
@@ -207,5 +148,4 @@ def test_word_dropout_and_a_dropout_layer_together():
     model = keras.Model(inputs, layers.Dropout(0.5)(layers.Embedding(9, 2, embeddings_initializer="ones")(dropped)))
     ids = np.full((4, 6), 5)
     draws = draw(model, ids, 6, dropout=True, seed=1)
-    np.testing.assert_array_equal(draw(model, ids, 6, dropout=True, seed=1, max_rows=1), draws)
     assert len(np.unique(draws.reshape(6, -1), axis=0)) == 6

@@ -73,7 +73,6 @@ def test_seeds():
     first = draw(model, X, 4, seed=3)
     for same in (3, tf.constant(3), tf.constant([3, 0])):
         np.testing.assert_array_equal(draw(model, X, 4, seed=same), first)
-    np.testing.assert_array_equal(draw(model, X, 2, seed=3), first[:2])
     assert (draw(model, X, 4, seed=4) != first).all()
 
 

@@ -75,11 +75,11 @@ FAULTS = [
     ),
     Fault(
         "captioning: draws of a prior of small shapes are those of large ones",
-        "applications/captioning/evaluation.py",
-        "np.log(generator.gamma(alpha + 1.0, size=shape)) + np.log(generator.uniform(size=shape)) / alpha",
-        "np.log(generator.gamma(alpha + 1.0, size=shape))",
-        (EVALUATION,),
-        "draws_of_the_prior",
+        "distributions/gamma.py",
+        "log_gamma + ops.log(random.uniform(shape, second)) / concentration - self.log_rate",
+        "log_gamma - self.log_rate",
+        (EVALUATION, "tests/distributions"),
+        "draws_of_the_prior or test_draws",
     ),
     Fault(
         "captioning: a beam looks at another image",

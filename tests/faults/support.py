@@ -28,7 +28,7 @@ FAULTS = [
         "support/special.py",
         "ops.where(ops.abs(x) < 0.45, near, expm1 - x)",
         "expm1 - x",
-        ("tests/support/test_gaussian.py",),
+        ("tests/distributions/test_normal.py",),
         "nothing_cancels",
     ),
     Fault(
@@ -54,14 +54,6 @@ FAULTS = [
         "",
         ("tests/distributions/test_normal.py", "tests/layers/test_gaussian_latent.py"),
         "of_the_prior or ones_own",
-    ),
-    Fault(
-        "predictive: all draws of a stack from one seed",
-        "random.py",
-        "lambda seed: draw(part, seed), seeds,",
-        "lambda seed: draw(part, seeds[0]), seeds,",
-        (PREDICTIVE, "tests/test_random.py"),
-        "stack or however_many",
     ),
     Fault(
         "normals: the radius without its sign, so that half of the circle is never drawn",
