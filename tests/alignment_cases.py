@@ -1,5 +1,7 @@
 """What the tests of the alignments share: logits, masks and every alignment beside every prior."""
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 from scipy.special import gamma
@@ -7,7 +9,7 @@ from tensorflow_probability.python import distributions
 
 from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
 from keras_vattn import random as noise_of
-from keras_vattn.distributions.row_distribution import closed_divergence, divergence_at
+from keras_vattn.alignments import Scored, VariationalAlignment
 
 B, T, S = 3, 2, 6
 generator = np.random.default_rng(0)
@@ -46,20 +48,13 @@ def _log_psi(prior, key, keys):
     return prior.log_psi(tf.convert_to_tensor(key), keys)
 
 
-def pair_of(alignment, logits, p, keys):
-    """q, and p of `parameters`."""
-    q = alignment.posterior(logits, keys)
-    if "logits" in p:
-        return q, alignment.posterior(p["logits"], keys)
-    return q, alignment.prior(p["prior"], p["log_psi"], logits, keys)
-
-
 def divergence_of(alignment, logits, p, keys, noise=None):
-    """KL(q || p) of each row for a p of `parameters`, at a draw where the alignment estimates it and there is noise."""
-    q, p = pair_of(alignment, logits, p, keys)
-    if noise is None or alignment.kl_estimator == "analytic":
-        return closed_divergence(q, p, keys)
-    return divergence_at(q, p, alignment.perturb(alignment.location(logits, keys), noise, keys), keys)
+    """KL(q || p) of each row for a p of `parameters`, as a layer has it."""
+    variational = VariationalAlignment(alignment)
+    variational.prior = p.get("prior")
+    scored = Scored(p.get("logits", logits), keys, p.get("log_psi"), logits if "logits" in p else None)
+    seed = partial(noise_of.as_seed, 1)
+    return variational.divergence(scored, {} if noise is None else {"alignment": noise}, 0, seed)
 
 
 def draw(alignment, logits, keys, num_samples, seed=0):

@@ -28,13 +28,16 @@ class Opaque(tfd.Distribution):
     def _log_prob(self, value):
         return self.plain.log_prob(value)
 
+    def _sample_n(self, n, seed=None):
+        return self.plain.sample(n, seed=seed)
+
 
 @keras.saving.register_keras_serializable(package="tests")
 class DrawnLogNormal(LogNormal):
     """LogNormal whose KL is estimated at one draw."""
 
     def posterior(self, logits, keys):
-        return Opaque(self.location(logits, keys), self.sigma)
+        return Opaque(super().posterior(logits, keys).loc, self.sigma)
 
     def prior(self, prior, log_psi, logits, keys):
         return Opaque(ops.convert_to_tensor(prior.mean if log_psi is None else log_psi, "float32"), prior.sigma)

@@ -17,7 +17,7 @@ def twin(distribution):
         return tfd.Categorical(logits=_float64(distribution.logits))
     if isinstance(distribution, distributions.RelaxedCategorical):
         # Its KL is that of the categoricals underneath.
-        return tfd.Categorical(logits=_float64(distribution.keys.mask_out(distribution.logits)))
+        return tfd.Categorical(logits=_float64(distribution.keys.mask_out(distribution.log_probabilities)))
     if isinstance(distribution, distributions.Dirichlet):
         # So small a concentration is none.
         return tfd.Dirichlet(_float64(distribution.keys.where_valid(distribution.concentration, 1e-30)))

@@ -1,3 +1,7 @@
+# What an alignment defined before its q and p were distributions.
+GONE = ("distribution", "divergence_from_logits", "divergence_from_prior", "prior_distribution", "prior_parameters")
+
+
 class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
@@ -9,12 +13,12 @@ class Alignment:
     A subclass overrides what it needs; as it stands this class is the deterministic case. One with noise sets
     `is_stochastic`; one with a KL defines `posterior`, and `prior` where it takes one: two TensorFlow Probability
     distributions of the weights S before normalisation. The KL of the loss is `tfd.kl_divergence` of the two where one
-    is registered for them, else log q(S) - log p(S) at the draw of the call, and the mean over 16 fixed draws where a
-    call does not draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments, and
+    is registered for them, else log q(S) - log p(S) at a draw of q, and the mean over 16 fixed draws where a call does
+    not draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments, and
     the class is registered with `keras.saving.register_keras_serializable`.
 
     Attributes:
-        kl_estimator: `"sampled"` for log q(S) - log p(S) at the draw where there is a closed form too.
+        kl_estimator: `"sampled"` for log q(S) - log p(S) at a draw where there is a closed form too.
 
     Example:
 
@@ -52,11 +56,6 @@ class Alignment:
         """Return the weights of perturbed logits, on the simplex over the valid keys."""
         return keys.softmax(perturbed)
 
-    def location(self, logits, keys):
-        """Return the logits of which `perturb` makes log S itself, and not only up to a constant of each row. A KL that
-        is estimated at a draw needs it."""
-        return logits
-
     def posterior(self, logits, keys):
         """Return q, a TensorFlow Probability distribution of the weights S before normalisation: one event an entry, or
         one a row, like those of `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
@@ -84,6 +83,12 @@ class Alignment:
         each row, or `None` where that is 0. The log shows the KL above it too. Arguments as of `prior`; the values of
         the logits have no say."""
         return None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        gone = [name for name in GONE if name in vars(cls)]
+        if gone:
+            raise TypeError(f"An alignment defines `posterior` and `prior`. Received: {cls.__name__} with {gone}")
 
     def __repr__(self):
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_config().items())

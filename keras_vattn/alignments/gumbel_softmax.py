@@ -65,10 +65,14 @@ class GumbelSoftmax(Alignment):
         return ()
 
     def posterior(self, logits, keys, tau=None):
-        return distributions.RelaxedCategorical(self.tau if tau is None else tau, logits, keys)
+        return self._relaxed(keys.log_softmax(logits), keys, tau)
 
     def prior(self, prior, log_psi, logits, keys, tau=None):
-        return self.posterior(keys.one_per_key(0.0, logits) if log_psi is None else log_psi, keys, tau)
+        # One over all nodes of a graph keeps what it gives to those that a row does not see.
+        return self._relaxed(keys.log_softmax(ops.zeros_like(logits)) if log_psi is None else log_psi, keys, tau)
+
+    def _relaxed(self, log_probabilities, keys, tau):
+        return distributions.RelaxedCategorical(self.tau if tau is None else tau, log_probabilities, keys)
 
     def get_config(self):
         tau = keras.saving.serialize_keras_object(self.tau) if self.is_annealed else self.tau

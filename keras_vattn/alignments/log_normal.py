@@ -55,12 +55,9 @@ class LogNormal(Alignment):
     def prior_arguments(self, prior):
         return ("mean", "sigma", "scale")
 
-    def location(self, logits, keys):
-        phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
-        return phi - 0.5 * self.sigma**2
-
     def posterior(self, logits, keys):
-        return distributions.LogNormal(self.location(logits, keys), self.sigma, keys)
+        phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
+        return distributions.LogNormal(phi - 0.5 * self.sigma**2, self.sigma, keys)
 
     def prior(self, prior, log_psi, logits, keys):
         if log_psi is None:

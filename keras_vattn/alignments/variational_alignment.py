@@ -9,7 +9,7 @@ from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
-from keras_vattn.distributions.row_distribution import closed_divergence, divergence_at
+from keras_vattn.distributions.row_distribution import closed_divergence, drawn_divergence
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -153,8 +153,15 @@ class VariationalAlignment:
     def _weights(self, logits, noise, keys):
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
-    def divergence(self, scored, noise, step):
-        """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing."""
+    def divergence(self, scored, noise, step, seed):
+        """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing.
+
+        Args:
+            scored: A `Scored`.
+            noise: That of the call.
+            step: Number of training calls so far.
+            seed: A function that returns a seed (2,), for a draw of a family that does not say how its noise makes it.
+        """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
             return None
@@ -168,12 +175,11 @@ class VariationalAlignment:
         self.estimates_divergence = closed is None
         if closed is not None:
             return closed
-        logits = self.alignment.location(self.logits_of_q(scored, noise), keys)
         if drawn is not None:
-            return divergence_at(q, p, self.alignment.perturb(logits, drawn, keys), keys)
+            at_the_draw = hasattr(q, "log_draw") and hasattr(p, "log_density")
+            return drawn_divergence(q, p, keys, None if at_the_draw else seed(), drawn if at_the_draw else None)
         # Fixed draws, so that the KL of an evaluation is the same every time.
-        drawn = self.alignment.noise((EVALUATION_DRAWS, *ops.shape(logits)), random.as_seed(0))
-        return ops.mean(divergence_at(q, p, self.alignment.perturb(logits[None], drawn, keys), keys), axis=0)
+        return ops.mean(drawn_divergence(q, p, keys, random.as_seed(0), num_draws=EVALUATION_DRAWS), axis=0)
 
     def divergence_floor(self, scored):
         """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""

@@ -72,9 +72,6 @@ class Weibull(Alignment):
     def prior_arguments(self, prior):
         return ("alpha", "beta", "scale")
 
-    def location(self, logits, keys):
-        return self.posterior(logits, keys).log_scale
-
     def posterior(self, logits, keys):
         if self.parameterization == "normalized":
             return distributions.Weibull(self.k, keys.log_softmax(logits), keys, sums_to_one=True)
@@ -94,8 +91,7 @@ class Weibull(Alignment):
         p = self.prior(prior, log_psi, logits, keys)
         keys_of_row = keys.count(logits)
         count = ops.maximum(keys_of_row, 1.0)
-        prior_mean = ops.exp(keys.one_per_key(p.log_mean(), logits))
-        log_total = ops.log(ops.maximum(keys.sum(prior_mean), 1e-37))
+        log_total = ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37))
         floor = count * at_the_mean(self.k, log_total + p.log_rate - ops.log(count))
         if self.parameterization == "normalized":
             floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)

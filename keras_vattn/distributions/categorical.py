@@ -1,21 +1,22 @@
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn import random
 from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.support import tfp
 
 
 class Categorical(tfp.Categorical):
-    """Distribution over the keys of each row, from logarithms of probabilities, -1e30 and not -inf at a masked key.
+    """Distribution over the keys of each row, from logarithms of probabilities.
 
     The KL is never below 0, and its gradient is that of the formula where rounding would take it there.
 
     Args:
-        log_probabilities: (B, T, S), whose exp sums to 1.
+        log_probabilities: (B, T, S), -1e30 and not -inf at a masked key. Their exp sums to 1, or the KL is wrong.
 
     Example:
 
-    >>> q = keras_vattn.distributions.Categorical(keras.ops.log([[0.5, 0.5, 1e-30]]))
+    >>> q = keras_vattn.distributions.Categorical(keras.ops.convert_to_tensor([[-0.6931472, -0.6931472, -1e30]]))
     >>> q.entropy()
     <tf.Tensor: shape=(1,), dtype=float32, numpy=array([0.6931472], dtype=float32)>
     """
@@ -39,44 +40,41 @@ class RelaxedCategorical(RowDistribution):
     """Gumbel-softmax draws of each row, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
     The relaxed distribution has no KL in closed form. What stands for it is the KL of the underlying categoricals, a
-    surrogate that is 0 where they are equal.
+    surrogate that is 0 where they are equal, whatever the temperatures are. Its mean is not known.
 
     Args:
         temperature: tau, positive: a number or scalar tensor.
-        logits: (..., S), or what broadcasts to it with an axis of keys.
-        keys: A `keras_vattn.Keys`: which entries are a row. Draws and densities need `keras_vattn.DenseKeys`.
+        log_probabilities: (..., S), or what broadcasts to it with an axis of keys; their exp sums to 1.
+        keys: A `keras_vattn.Keys`: which entries are a row.
 
     Example:
 
-    >>> q = keras_vattn.distributions.RelaxedCategorical(0.5, keras.ops.zeros((3, 4)), keras_vattn.DenseKeys())
-    >>> q.sample(seed=1).shape
+    >>> log_p = keras.ops.log_softmax(keras.ops.zeros((3, 4)))
+    >>> keras_vattn.distributions.RelaxedCategorical(0.5, log_p, keras_vattn.DenseKeys()).sample(seed=1).shape
     TensorShape([3, 4])
     """
 
-    def __init__(self, temperature, logits, keys):
+    def __init__(self, temperature, log_probabilities, keys):
         parameters = dict(locals())
-        super().__init__(logits, keys, parameters)
-        self.temperature, self.logits = temperature, self.like
+        super().__init__(log_probabilities, keys, parameters)
+        self.temperature, self.log_probabilities = temperature, self.like
 
-    def log_mean(self):
-        """log softmax(logits), the mean of the weights for tau to 0."""
-        return self.keys.log_softmax(self.logits)
+    def log_density(self, log_value):
+        # Of log w: (n - 1)! tau^(n - 1) prod_s x_s / (sum_s x_s)^n, x = p w^-tau, given out to the n entries.
+        x = self.keys.log_softmax(self.log_probabilities - self.temperature * log_value)
+        count = self.keys.count(log_value)
+        of_row = tf.math.lgamma(count) + (count - 1.0) * ops.log(ops.cast(self.temperature, "float32"))
+        return x + self.keys.spread(of_row / count)
 
     def _sample_n(self, n, seed=None):
-        return self._plain().sample(n, seed=seed)
-
-    def _log_prob(self, value):
-        return self._plain().log_prob(value)
-
-    def _plain(self):
-        self.keys.require_dense()
-        logits = tf.broadcast_to(self.keys.mask_out(self.logits), self._shape_tensor())
-        return tfp.RelaxedOneHotCategorical(self.temperature, logits=logits)
+        shape = tf.concat([[n], self._shape_tensor()], axis=0)
+        logits = self.log_probabilities + random.gumbel(shape, tfp.sanitize_seed(seed))
+        return self.keys.softmax(logits / self.temperature)
 
 
 @tfp.RegisterKL(RelaxedCategorical, RelaxedCategorical)
 def _to_relaxed_categorical(q, p, name=None):
-    return _divergence(q.log_mean(), p.log_mean(), q.keys.sum)
+    return _divergence(q.log_probabilities, p.log_probabilities, q.keys.sum)
 
 
 def _divergence(log_q, log_p, total):

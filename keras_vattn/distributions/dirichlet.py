@@ -1,7 +1,7 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn import random
+from keras_vattn.distributions.gamma import Gamma
 from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
@@ -113,9 +113,6 @@ class Dirichlet(RowDistribution):
     def log_mean(self):
         return self.keys.log_softmax(ops.log(self.concentration))
 
-    def _mean(self):
-        return self.keys.softmax(ops.log(self.concentration))
-
     def relative_variance(self):
         # (1 - m) / m over the sum and 1; a mean of 0 has none.
         mean = self._mean()
@@ -124,12 +121,8 @@ class Dirichlet(RowDistribution):
 
     def _sample_n(self, n, seed=None):
         self.keys.require_dense()
-        # Gamma(a) is Gamma(a + 1) times u^(1/a).
-        first, second = tfp.split_seed(seed)
         shape = tf.concat([[n], self._shape_tensor()], axis=0)
-        concentration = tf.broadcast_to(self.concentration, shape)
-        log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
-        return self.keys.softmax(log_gamma + ops.log(random.uniform(shape, second)) / concentration)
+        return self.keys.softmax(Gamma(ops.log(self.concentration), 0.0, self.keys).log_sample(shape, seed))
 
     def _log_prob(self, value):
         self.keys.require_dense()

@@ -41,8 +41,12 @@ class LogNormal(RowDistribution):
         distance = _square(self.scale)((log_value - self.loc) / self.scale)
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
+    def log_draw(self, normal):
+        """Return log S of a standard normal for each entry."""
+        return self.loc + self.scale * normal
+
     def log_sample(self, shape, seed):
-        return self.loc + self.scale * random.normal(shape, seed)
+        return self.log_draw(random.normal(shape, seed))
 
 
 @tfp.RegisterKL(LogNormal, LogNormal)

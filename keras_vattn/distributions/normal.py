@@ -53,9 +53,9 @@ def gaussian_sample(mean, log_scale, noise, temperature=1.0):
     return ops.cast(mean, "float32") + temperature * ops.exp(log_scale) * noise
 
 
-def diagonal_normal(loc, log_scale=None):
-    """Return N(loc, diag(exp(2 log_scale))) over the last axis, a TensorFlow Probability distribution."""
-    return tfp.Independent(Normal(loc, log_scale), 1)
+def diagonal_normal(mean, log_scale=None):
+    """Return N(mean, diag(exp(2 log_scale))) over the last axis, a TensorFlow Probability distribution."""
+    return tfp.Independent(Normal(mean, log_scale), 1)
 
 
 @tfp.RegisterKL(Normal, Normal)

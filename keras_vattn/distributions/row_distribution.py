@@ -3,15 +3,20 @@ from keras import ops
 
 from keras_vattn.support import tfp
 
+# In place of a draw that is no float32.
+SMALLEST = 1.2e-38
+
 
 class RowDistribution(tfp.Distribution):
     """Base class: the distribution of the positive entries S of each row of an alignment, before they are normalised.
 
     A row is one event: `log_prob` and the KL are one value for each row, in nats, float32, over its valid keys alone,
     and a masked position is 0 in every draw. (Of `SegmentKeys` all entries (E,) are the event, and the values are
-    those of the N rows.) Parameters are in log space, so that no draw and no density leaves float32.
+    those of the N rows.) Parameters are in log space: `log_sample` and `log_density` stay in float32 where S does not.
 
-    A subclass defines `log_density`, `log_mean` and `log_sample`, whose arrays are those of the entries.
+    A subclass defines `log_density(log_value)`, the logarithm of the density of log S at each entry. Where it has them,
+    `log_mean()` and `relative_variance()`, log E[S] and Var[S] / E[S]^2 of each entry, give the moments, and
+    `log_sample(shape, seed)`, log S of a shape that ends in that of the entries, the draws.
 
     Args:
         like: A tensor of the shape of the entries, or one that broadcasts to it.
@@ -42,23 +47,10 @@ class RowDistribution(tfp.Distribution):
         )
 
     def log_density(self, log_value):
-        """Return the logarithm of the density of log S at each entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
 
-    def log_mean(self):
-        """Return log E[S] of each entry."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement `log_mean`.")
-
-    def relative_variance(self):
-        """Return Var[S] / E[S]^2 of each entry."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement `relative_variance`.")
-
-    def log_sample(self, shape, seed):
-        """Return log S of draws, of a shape that ends in that of the entries."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement `log_sample`.")
-
     def _log_prob(self, value):
-        log_value = self.keys.zero_masked(ops.log(self.keys.where_valid(value, 1.0)))
+        log_value = ops.log(ops.maximum(self.keys.where_valid(value, 1.0), SMALLEST))
         return self.keys.sum(self.log_density(log_value) - log_value)
 
     def _mean(self):
@@ -101,17 +93,41 @@ class RowDistribution(tfp.Distribution):
 
 def closed_divergence(q, p, keys):
     """Return the KL(q || p) of each row that is registered for these two, or `None` where none is."""
+    if tfp.registered_kl(type(q), type(p)) is None:
+        return None
     try:
         return _of_rows(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError:
+        # What TensorFlow Probability says of two transformed distributions whose transformations differ.
+        if isinstance(q, RowDistribution):
+            raise
         return None
 
 
-def divergence_at(q, p, log_draw, keys):
-    """Return log q(S) - log p(S) of each row at a draw, given its logarithm, finite at masked keys too."""
+def drawn_divergence(q, p, keys, seed, noise=None, num_draws=None):
+    """Return log q(S) - log p(S) of each row at draws of q.
+
+    Args:
+        q: Distribution of the rows, or of the entries.
+        p: Likewise.
+        keys: A `keras_vattn.Keys`.
+        seed: int32 tensor of shape (2,), for new draws.
+        noise: That of a draw that there is, for a q with a `log_draw`; `None` for new ones. Defaults to `None`.
+        num_draws: Number of new draws, along a first axis of the result, or `None` for one. Defaults to `None`.
+
+    Raises:
+        ValueError: If q has no gradient through its draws.
+    """
+    leading = () if num_draws is None else (num_draws,)
     if isinstance(q, RowDistribution) and isinstance(p, RowDistribution):
+        log_draw = q.log_sample((*leading, *ops.shape(q.like)), seed) if noise is None else q.log_draw(noise)
         return keys.sum(q.log_density(log_draw) - p.log_density(log_draw))
-    draw = ops.exp(log_draw)
+    if q.reparameterization_type != tfp.FULLY_REPARAMETERIZED:
+        raise ValueError(
+            "A KL that is not registered is estimated at draws, which need a gradient: take a fully reparameterized "
+            f"distribution, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
+        )
+    draw = q.sample(leading, seed=seed)
     log_q, log_p = q.log_prob(draw), p.log_prob(draw)
     if q.event_shape.rank == p.event_shape.rank:
         return _of_rows(log_q - log_p, q, keys)

@@ -5,7 +5,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.support import tfp
-from keras_vattn.support.special import bounded_exponential_gap
+from keras_vattn.support.special import bounded_exp, bounded_exponential_gap
 
 EULER = 0.5772156649015329
 
@@ -20,8 +20,8 @@ class Weibull(RowDistribution):
         k: Shape, a positive number.
         log_mean: (..., S), or (..., E) of `SegmentKeys`.
         keys: A `keras_vattn.Keys`: which entries are a row.
-        sums_to_one: Whether E[S] sums to one over the valid keys, which makes the KL to a Gamma cheaper. Defaults to
-            `False`.
+        sums_to_one: Whether E[S] sums to one over the valid keys, which makes the KL to a Gamma cheaper, and wrong
+            where it does not. Defaults to `False`.
 
     Example:
 
@@ -53,10 +53,14 @@ class Weibull(RowDistribution):
 
     def log_density(self, log_value):
         log_draw = self.k * (log_value - self.log_scale)
-        return math.log(self.k) + log_draw - ops.exp(log_draw)
+        return math.log(self.k) + log_draw - bounded_exp(log_draw)
+
+    def log_draw(self, uniform):
+        """Return log S of a uniform draw for each entry."""
+        return self.log_scale + log_exponential(uniform) / self.k
 
     def log_sample(self, shape, seed):
-        return self.log_scale + log_exponential(random.uniform(shape, seed)) / self.k
+        return self.log_draw(random.uniform(shape, seed))
 
 
 def log_exponential(uniform):

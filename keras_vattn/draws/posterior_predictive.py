@@ -33,9 +33,9 @@ def posterior_predictive(
     seed generators are left as they were.
 
     Several draws of a batch go through the model together, repeated on the first axis, as far as `max_rows` allows: the
-    noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One draw at a time goes through a model whose examples share
-    noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose `noise_shape` begins
-    with 1.
+    noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One draw at a time goes through a model whose
+    examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
+    `noise_shape` begins with 1.
 
     The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
     the number of examples, starts at once. Weights and counts of training calls are read in every call. A new value of

@@ -59,8 +59,14 @@ class AlignedLayer(StochasticLayer):
             context: KL of the context of each query, and its number of entries, or `None`.
             examples: As in `add_divergence`.
         """
-        divergence = None if scored is None else self.variational.divergence(scored, noise, self.current_step)
-        valid, entries, floor = keys.any_valid(), 0.0, None
+        divergence, entries, floor = None, 0.0, None
+        if scored is not None:
+            seed = lambda: random.fold_in(self.noise_seed(training), 4)  # noqa: E731
+            divergence = self.variational.divergence(scored, noise, self.current_step, seed)
+        if divergence is None and context is None:
+            self.count_call(training)
+            return
+        valid = keys.any_valid()
         if divergence is not None:
             entries, floor = keys.count(scored.logits), self.variational.divergence_floor(scored)
             if head_axis is not None:
@@ -75,22 +81,19 @@ class AlignedLayer(StochasticLayer):
         if context is not None:
             divergence = context[0] if divergence is None else divergence + context[0]
             entries += context[1]
-        if divergence is None:
-            self.count_call(training)
-            return
         valid = both(valid, query_mask)
         options = {"entries": entries, "training": training, "floor": floor, "examples": examples}
         self.add_divergence(divergence, valid, **options)
 
     @property
     def estimates_divergence(self):
-        """Whether the KL of the weights in the last call was estimated at draws, as it is for a pair of distributions
-        without a registered KL or with `kl_estimator="sampled"`; `None` before a call with one."""
+        """Whether the KL of the weights is estimated at draws, as that of two distributions without a registered KL is,
+        or with `kl_estimator="sampled"` in training: in the call, or trace, that was made last; `None` before one."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
         """Return q, the TensorFlow Probability distribution of the weights before normalisation, for the arguments of a
-        call; the layer must be built. It is what the KL of the loss is computed from: an event is a row of keys. What
+        call; the layer must be built. It is what the KL of the loss is computed from. What
         an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the training calls so far: the next
         draw has it too."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)

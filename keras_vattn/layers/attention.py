@@ -283,8 +283,9 @@ class Attention(AlignedLayer):
         """Return q, a TensorFlow Probability distribution, for the arguments of a call; the layer must be built.
 
         Of a Gaussian context it is q(context | query, value), of batch shape (B, T) and event shape (D,), given the
-        expected weights; of another stochastic alignment that of the weights before normalisation, (B, T, S) as batch
-        or event shape, whatever the family has; and of deterministic attention the point mass at the context.
+        expected weights, and the KL of the weights, where they have one too, is not that of it; of another stochastic
+        alignment that of the weights before normalisation, (B, T, S); and of deterministic attention the point mass at
+        the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)

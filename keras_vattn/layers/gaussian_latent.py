@@ -111,7 +111,7 @@ class GaussianLatent(GaussianLayer):
     def posterior_distribution(self, inputs):
         """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
         self.require_built()
-        return diagonal_normal(*self.parameters(inputs).values())
+        return diagonal_normal(**self.parameters(inputs))
 
     def prior_distribution(self, inputs):
         """Return p(z) = N(0, I), of the batch and event shape of q."""

@@ -110,7 +110,7 @@ class PredictedContext(GaussianLayer):
                 f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
                 f"units={self.units}"
             )
-        p = diagonal_normal(parameters["mean"], parameters["log_scale"])
+        p = diagonal_normal(**parameters)
         nats = -p.log_prob(ops.cast(ops.stop_gradient(target), "float32"))
         self.add_divergence(nats, mask, training=training)
 
@@ -129,7 +129,7 @@ class PredictedContext(GaussianLayer):
     def distribution(self, inputs):
         """Return p(c~ | z), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
         self.require_built()
-        return diagonal_normal(*self.parameters(inputs).values())
+        return diagonal_normal(**self.parameters(inputs))
 
     def compute_output_shape(self, inputs_shape, target_shape=None):
         return (*inputs_shape[:-1], self.units)

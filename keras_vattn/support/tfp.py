@@ -7,10 +7,10 @@ from tensorflow_probability.python.distributions import (
     Normal,
     OneHotCategorical,
     RegisterKL,
-    RelaxedOneHotCategorical,
     VectorDeterministic,
     kl_divergence,
 )
+from tensorflow_probability.python.distributions.kullback_leibler import _registered_kl as registered_kl
 from tensorflow_probability.python.internal.parameter_properties import ParameterProperties
 from tensorflow_probability.python.internal.reparameterization import FULLY_REPARAMETERIZED
 from tensorflow_probability.python.internal.samplers import sanitize_seed, split_seed
@@ -24,9 +24,9 @@ __all__ = [
     "OneHotCategorical",
     "ParameterProperties",
     "RegisterKL",
-    "RelaxedOneHotCategorical",
     "VectorDeterministic",
     "kl_divergence",
+    "registered_kl",
     "sanitize_seed",
     "split_seed",
 ]

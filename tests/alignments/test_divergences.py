@@ -1,5 +1,7 @@
 """KLs of the alignments: against TensorFlow Probability in float64, quadrature, Monte Carlo, and at the extremes."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -160,21 +162,28 @@ def _weibull_gamma(k, phi, log_alpha, log_beta):
     ).astype("float64")
 
 
-@pytest.mark.parametrize("name", list(REPARAMETERISED))
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [*((name, "analytic") for name in REPARAMETERISED), ("weibull", "sampled"), ("lognormal-raw", "sampled")],
+)
 @pytest.mark.parametrize("prior", list(PRIORS))
-def test_extremes_are_finite_in_value_and_gradient(name, prior):
+def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
     """Logits up to 1e4, beta and the prior's sigma from 1e-15 to 1e15, the posterior's sigma up to 100."""
     for strength in (1e-15, 1.0, 1e15):
         alignment, made = REPARAMETERISED[name], PRIORS[prior]()
         if isinstance(alignment, LogNormal):
             alignment = LogNormal(100.0, alignment.parameterization)
+        if estimator == "sampled":
+            alignment = copy.copy(alignment)
+            alignment.kl_estimator = estimator
         if made is not None:
             made = type(made).from_config({**made.get_config(), "beta": strength, "sigma": strength})
         logits = tf.constant(np.sign(LOGITS) * 1e4)
         with tf.GradientTape() as tape:
             tape.watch(logits)
             p = parameters(alignment, made, key=1e3 * KEY)
-            divergence = divergence_of(alignment, logits, p, KEYS)
+            noise = alignment.noise(LOGITS.shape, noise_of.as_seed(1)) if estimator == "sampled" else None
+            divergence = divergence_of(alignment, logits, p, KEYS, noise)
             total = tf.reduce_sum(divergence)
         assert np.isfinite(divergence).all()
         assert np.isfinite(tape.gradient(total, logits)).all()

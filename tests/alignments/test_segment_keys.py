@@ -167,6 +167,6 @@ def test_errors():
         SegmentKeys([0, 1], 2, [0])
     with pytest.raises(ValueError, match=r"which entry looks at which key.*Received: key_ids=None"):
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
-    for alignment in (Softmax(), Categorical(), REPARAMETERISED["dirichlet"], REPARAMETERISED["gumbel"]):
+    for alignment in (Softmax(), Categorical(), REPARAMETERISED["dirichlet"]):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
             alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=1)

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from drawn_family import DrawnLogNormal
+from drawn_family import DrawnLogNormal, Opaque
+from tensorflow_probability.python import distributions as tfd
 
 import keras_vattn
 from keras_vattn import (
@@ -114,8 +115,7 @@ class TestAFamilyWithoutAClosedForm:
             layer(QUERY, VALUE, training=False)
             losses.append(float(layer.losses[0]))
         q, p = layer.posterior_distribution(QUERY, VALUE), layer.prior_distribution(QUERY, VALUE)
-        noise = keras_vattn.random.normal((16, 3, 2, 5), keras_vattn.random.as_seed(0))
-        draws = tf.exp(q.loc + 0.7 * noise)
+        draws = q.sample(16, seed=keras_vattn.random.as_seed(0))
         entries = tf.reduce_mean(q.log_prob(draws) - p.log_prob(draws), axis=0)
         assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(entries)) / 3, rel=1e-5)
 
@@ -127,6 +127,72 @@ class TestAFamilyWithoutAClosedForm:
         gradient = tape.gradient(loss, value)
         assert np.isfinite(gradient).all()
         assert (gradient.numpy()[~MASK] == 0).all()
+
+    def test_what_changes_with_the_training_calls_is_in_its_draws(self):
+        """A width that halves at every call: the KL of an evaluation is that of the width of now."""
+
+        class Narrowing(DrawnLogNormal):
+            def at_step(self, step):
+                return {"width": 2.0 ** -tf.cast(step, tf.float32)}
+
+            def perturb(self, logits, noise, keys):
+                return logits if noise is None else logits + noise["width"] * noise["normal"]
+
+            def noise(self, shape, seed):
+                return {"normal": keras_vattn.random.normal(shape, seed)}
+
+            def posterior(self, logits, keys, width):
+                return Opaque(keys.log_softmax(logits), width)
+
+            def prior(self, prior, log_psi, logits, keys, width):
+                return super().prior(prior, log_psi, logits, keys)
+
+        layer = Attention(alignment=Narrowing(), prior="fixed", seed=1)
+        for calls in range(4):
+            layer(QUERY, VALUE)
+            log_p = np.log(tf.nn.softmax(QUERY @ VALUE.transpose(0, 2, 1)))
+            width = 2.0**-calls
+            exact = np.sum(-np.log(width) + 0.5 * (width**2 + log_p**2 - 1.0)) / 3
+            # 480 draws, of which each adds a variance of less than log_p^2 width^2 and 1/2.
+            error = np.sqrt((np.sum(log_p**2) * width**2 + 0.5 * log_p.size) / 16) / 3
+            assert float(layer.losses[0]) == pytest.approx(exact, abs=float(5 * error))
+            layer(QUERY, VALUE, training=True)
+
+    def test_draws_without_a_gradient_are_refused(self):
+        class Counted(DrawnLogNormal):
+            def posterior(self, logits, keys):
+                return tfd.Poisson(log_rate=logits)
+
+        with pytest.raises(ValueError, match=r"need a gradient: .*Received: q=Poisson, p=Opaque"):
+            Attention(alignment=Counted(), prior="fixed")(QUERY, VALUE)
+
+    def test_an_error_of_a_registered_divergence_is_one(self):
+        class Broken(keras_vattn.distributions.RowDistribution):
+            def __init__(self, logits, keys):
+                super().__init__(logits, keys, {})
+
+        @tfd.RegisterKL(Broken, Broken)
+        def divergence(q, p, name=None):
+            return q.keys.average(q.like) if hasattr(q.keys, "nothing") else q.log_density(q.like)
+
+        class Breaks(DrawnLogNormal):
+            def posterior(self, logits, keys):
+                return Broken(logits, keys)
+
+            def prior(self, prior, log_psi, logits, keys):
+                return Broken(logits, keys)
+
+        with pytest.raises(NotImplementedError, match="Broken does not implement `log_density`"):
+            Attention(alignment=Breaks(), prior="fixed")(QUERY, VALUE)
+
+    def test_what_defined_a_divergence_before_is_refused(self):
+        with pytest.raises(
+            TypeError, match=r"defines `posterior` and `prior`. Received: Old with \['prior_parameters'\]"
+        ):
+
+            class Old(keras_vattn.Alignment):
+                def prior_parameters(self, prior, log_psi):
+                    return {}
 
     def test_without_a_distribution_it_is_an_error(self):
         class Silent(keras_vattn.Alignment):

@@ -89,7 +89,7 @@ def test_a_node_without_an_edge_gets_the_activation_of_the_bias():
 
 def _sum_of_divergences(layer):
     scored = layer._scored((X, EDGES), {})
-    return float(ops.sum(ops.where(scored.keys.any_valid(), layer.variational.divergence(scored, {}, 0), 0.0)))
+    return float(ops.sum(ops.where(scored.keys.any_valid(), layer.variational.divergence(scored, {}, 0, None), 0.0)))
 
 
 @pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
@@ -110,6 +110,11 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     expected = q.kl_divergence(layer.alignment.prior(prior, log_psi, logits, keys)).numpy()  # (H, N)
     layer(X, EDGES)
     assert_close(layer.losses[0], expected[:, mask.any(axis=1)].sum() / NODES, rtol=1e-4)
+    if alignment == "gumbel_softmax":
+        # What a Psi over all nodes gives to those that are no neighbours is part of the KL.
+        weights = softmax(logits.numpy(), mask)
+        log_weights = np.log(np.where(mask, weights, 1.0))
+        assert_close(expected, np.sum(weights * (log_weights - log_psi.numpy()), axis=-1), rtol=1e-4, atol=1e-6)
     # That of Psi among the neighbours, whatever it sums to one over.
     among = softmax(psi_logits, mask)
     entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
