@@ -72,10 +72,3 @@ class DenseKeys(Keys):
             return x
         # Keras's argmax first looks at the sign of every entry, which a GPU does in host memory.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))
-
-    def ranked(self, x):
-        x = self.mask_out(x)
-        order = ops.argsort(-x, axis=-1)
-        rank = ops.argsort(order, axis=-1)
-        totals = ops.cumsum(ops.take_along_axis(self.zero_masked(x), order, axis=-1), axis=-1)
-        return ops.cast(rank + 1, "float32"), ops.take_along_axis(totals, rank, axis=-1)

@@ -14,8 +14,8 @@ class Keys:
     | `keras_vattn.DenseKeys` | (..., T, S) | (..., T) | (..., S) |
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
-    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot`, `ranked` and `average`
-    where something asks for them; what is written in terms of these stands here.
+    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot` and `average` where
+    something asks for them; what is written in terms of these stands here.
 
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
@@ -72,13 +72,6 @@ class Keys:
     def one_hot(self, x):
         """Return float32 1 at the largest valid entry of each row, the first of equals, and 0 elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `one_hot`.")
-
-    def ranked(self, x):
-        """Return, for each entry, its rank in its row, from 1 for the largest, and the sum of the entries down to it.
-
-        For the alignments that are projections: sparsemax has the threshold max((sum - 1) / rank) of each row.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not implement `ranked`.")
 
     def softmax(self, logits):
         """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without one."""

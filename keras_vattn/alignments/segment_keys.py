@@ -75,21 +75,6 @@ class SegmentKeys(Keys):
         first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, math.inf))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
-    def ranked(self, x):
-        x = self.mask_out(x)
-        by_size = ops.argsort(-x, axis=-1)
-        # Stable: inside a row they keep the order of their sizes.
-        by_row = tf.argsort(tf.gather(self.row_ids, by_size), axis=-1, stable=True)
-        order = ops.take_along_axis(by_size, by_row, axis=-1)
-        place = ops.argsort(order, axis=-1)
-        # The sums of all rows before it are taken off again: in float32 they would cost digits.
-        sizes = ops.cast(ops.take_along_axis(self.zero_masked(x), order, axis=-1), "float64")
-        totals = ops.take_along_axis(ops.cumsum(sizes, axis=-1), place, axis=-1)
-        before = lambda row_value: self.spread(ops.cumsum(row_value, axis=-1) - row_value)  # noqa: E731
-        rank = place + 1 - before(self._reduce(segment_sum, ops.ones_like(place)))
-        total = totals - before(self.sum(ops.cast(self.zero_masked(x), "float64")))
-        return ops.cast(rank, "float32"), ops.cast(total, "float32")
-
     def _reduce(self, segment_reduction, x):
         """Reduce the last axis; a segment operation expects the first."""
         leading = ops.shape(x)[:-1]

@@ -16,8 +16,6 @@ from keras_vattn.support.gradients import custom_gradient
 
 # Probabilities above have all their digits in float32.
 SMALLEST = 1e-30
-# On a CPU a product with a transposed kernel takes a quarter longer: from so many rows on more than to transpose it.
-ROWS_WORTH_TRANSPOSING = 1024
 
 
 def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=None, num_parts=1):
@@ -72,12 +70,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
             first = tf.gather(upstream, chunks[0])
             totals = tuple(tf.zeros_like(x, tf.float32) for x in (inputs, kernel, bias))
             with tf.name_scope("gradient/words"):
-                in_backward = output.transposed()
                 for part, probabilities in zip(parts, first_probabilities, strict=True):
-                    add = in_backward.add_part if num_parts > 1 else in_backward.add_rows
+                    add = output.add_part if num_parts > 1 else output.add_rows
                     totals = add(totals, chunks[0][part], probabilities, first[part])
                 others = tf.where(place < tf.cast(size, tf.int64), 0.0, upstream)
-                by_inputs, by_kernel, by_bias = in_backward.add_others(totals, others, num_chunks, size)
+                by_inputs, by_kernel, by_bias = output.add_others(totals, others, num_chunks, size)
                 return tf.cast(by_inputs, inputs.dtype), by_kernel, by_bias
 
         return log_likelihood, backward
@@ -132,24 +129,12 @@ class _Votes:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype; in the backward pass
-    the kernel transposed, (V, D), or (0, D) for few rows."""
+    """The output layer and its targets: inputs (R, D), kernel (D, V) and bias (V,) of one dtype."""
 
     inputs: tf.Tensor
     kernel: tf.Tensor
     bias: tf.Tensor
     targets: _Words | _Votes
-    kernel_transposed: tf.Tensor | None = None
-
-    def transposed(self):
-        """Return the layer for the backward pass."""
-        width = self.kernel.shape[0]
-        kernel_transposed = tf.cond(
-            tf.shape(self.inputs)[0] >= ROWS_WORTH_TRANSPOSING,
-            lambda: tf.transpose(self.kernel),
-            lambda: tf.zeros((0, width), self.kernel.dtype),
-        )
-        return dataclasses.replace(self, kernel_transposed=kernel_transposed)
 
     def chosen_and_probabilities(self, rows):
         """Return the log-likelihood of the targets of some rows, float32 (r,), and p of every word, (r, V)."""
@@ -174,11 +159,7 @@ class _Output:
         # The upstream gradient goes on what is narrow; a column of its own gives the sum for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         by_logits = self.targets.by_logits(probabilities, rows)
-        by_rows = upstream * tf.cond(
-            tf.shape(self.inputs)[0] >= ROWS_WORTH_TRANSPOSING,
-            lambda: tf.matmul(by_logits, self.kernel_transposed),
-            lambda: tf.matmul(by_logits, self.kernel, transpose_b=True),
-        )
+        by_rows = upstream * tf.matmul(by_logits, self.kernel, transpose_b=True)
         weighted = tf.concat([upstream * tf.gather(self.inputs, rows), upstream], axis=1)
         by_weights = tf.cast(tf.matmul(weighted, by_logits, transpose_a=True), tf.float32)
         return (

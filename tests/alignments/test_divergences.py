@@ -114,7 +114,7 @@ def test_the_sampled_estimator_has_the_analytic_mean_and_more_variance(kind, pri
     arguments = tiled(tf.constant(LOGITS)), {name: tiled(x) for name, x in p.items()}, many
     estimates = divergence_of(sampled, *arguments, noise).numpy().reshape(B, num_samples, T)
     error = estimates.std(1) / np.sqrt(num_samples)
-    assert ((error > 0) | (exact == 0)).all()
+    assert ((estimates.std(1) > 1e-2) | (exact == 0)).all()
     assert (np.abs(estimates.mean(1) - exact) <= 4 * error + 1e-4 * np.abs(exact)).all()
     np.testing.assert_allclose(
         divergence_of(analytic, *arguments, noise).numpy().reshape(B, num_samples, T)[:, 0], exact, rtol=1e-5

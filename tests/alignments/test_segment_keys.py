@@ -99,18 +99,9 @@ def test_reductions(heads):
         np.testing.assert_allclose(
             getattr(keys, name)(listed_x), entries(getattr(DENSE, name)(x)), rtol=1e-5, atol=1e-6
         )
-    for one, two in zip(keys.ranked(listed_x), DENSE.ranked(x), strict=True):
-        np.testing.assert_allclose(one, entries(two), rtol=1e-5)
     row, key = np.arange(ROWS, dtype="float32"), np.arange(KEYS_COUNT, dtype="float32")
     np.testing.assert_array_equal(keys.spread(row), entries(np.broadcast_to(DENSE.spread(row), SEEN.shape)))
     np.testing.assert_array_equal(keys.per_entry(key), entries(np.broadcast_to(DENSE.per_entry(key), SEEN.shape)))
-
-
-def test_ranks_and_sums_by_hand():
-    x = tf.constant([[3.0, 1.0, 2.0, 9.0]])
-    rank, total = DenseKeys(tf.constant([[True, True, True, False]])).ranked(x)
-    assert rank.numpy().tolist() == [[1, 3, 2, 4]]
-    assert total.numpy().tolist() == [[3, 6, 5, 6]]
 
 
 def test_padding_has_no_weight_no_divergence_and_no_gradient():
@@ -131,13 +122,6 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
     )
     np.testing.assert_allclose(keys.softmax(poisoned).numpy()[mask], short.softmax(logits[mask]), rtol=1e-6)
     assert (keys.softmax(poisoned).numpy()[~mask.numpy()] == 0).all()
-
-
-def test_many_rows_keep_their_digits():
-    """The sum down to an entry is that of its row alone, whatever the rows before it sum to."""
-    values = np.concatenate([np.full(1000, 1e6), [0.3, 0.1]]).astype("float32")
-    _, total = SegmentKeys(np.repeat([0, 1], [1000, 2]), 2).ranked(values)
-    np.testing.assert_allclose(total[-2:], [0.3, 0.4], rtol=1e-6)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

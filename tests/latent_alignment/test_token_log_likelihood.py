@@ -55,13 +55,6 @@ def assert_close(found, expected, **tolerance):
         np.testing.assert_allclose(one, two, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
 
 
-@pytest.fixture(params=[1, 1024], ids=["transposed", "as-it-is"])
-def rows_worth_transposing(request, monkeypatch):
-    """From how many rows on the kernel is transposed for the backward pass."""
-    monkeypatch.setattr(chunked_softmax, "ROWS_WORTH_TRANSPOSING", request.param)
-
-
-@pytest.mark.usefixtures("rows_worth_transposing")
 @pytest.mark.parametrize(
     "chunk_size, ignore_class",
     [(None, None), (None, IGNORED), (1, IGNORED), (7, None), (7, IGNORED), (30, None), (60, IGNORED), (1000, None)],
@@ -77,7 +70,6 @@ def test_without_a_bias():
     assert_close(value_and_gradients(layer), reference(layer))
 
 
-@pytest.mark.usefixtures("rows_worth_transposing")
 @jit_compile
 def test_in_graph_with_unknown_axes(jit_compile):
     layer = built(chunk_size=7, ignore_class=IGNORED)
