@@ -168,7 +168,7 @@ def _weibull_gamma(k, phi, log_alpha, log_beta):
 )
 @pytest.mark.parametrize("prior", list(PRIORS))
 def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
-    """Logits up to 1e4, beta and the prior's sigma from 1e-15 to 1e15, the posterior's sigma up to 100."""
+    """Logits up to 1e4 against theirs turned round, beta and the prior's sigma from 1e-15 to 1e15, the posterior's sigma up to 100."""
     for strength in (1e-15, 1.0, 1e15):
         alignment, made = REPARAMETERISED[name], PRIORS[prior]()
         if isinstance(alignment, LogNormal):
@@ -181,7 +181,7 @@ def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
         logits = tf.constant(np.sign(LOGITS) * 1e4)
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            p = parameters(alignment, made, key=1e3 * KEY)
+            p = parameters(alignment, made, key=1e3 * KEY, other=-np.sign(LOGITS) * 1e4)
             noise = alignment.noise(LOGITS.shape, noise_of.as_seed(1)) if estimator == "sampled" else None
             divergence = divergence_of(alignment, logits, p, KEYS, noise)
             total = tf.reduce_sum(divergence)

@@ -201,14 +201,6 @@ FAULTS = [
         "padding",
     ),
     Fault(
-        "segments: sums of a rank in float32",
-        "alignments/segment_keys.py",
-        'sizes = ops.cast(ops.take_along_axis(self.zero_masked(x), order, axis=-1), "float64")',
-        'sizes = ops.cast(ops.take_along_axis(self.zero_masked(x), order, axis=-1), "float32")',
-        (SEGMENTS,),
-        "keep_their_digits",
-    ),
-    Fault(
         "dirichlet: the KL of small distances by a difference",
         "distributions/dirichlet.py",
         "    near = ops.abs(ratio) < 0.15\n",
