@@ -2,7 +2,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.support import lean
 from keras_vattn.support.products import product
 from keras_vattn.support.validation import positive_integer
 
@@ -111,7 +110,7 @@ class RecurrentCell(keras.layers.Layer):
             return projected
         share = product(context, kernels["context"])
         if self._context_enters_all:
-            return lean.add(projected, share)
+            return projected + share
         start, stop = self._context_columns()
         before, entered, after = projected[:, :start], projected[:, start:stop], projected[:, stop:]
         return ops.concatenate([before, entered + share, after], axis=-1)
@@ -128,7 +127,7 @@ class RecurrentCell(keras.layers.Layer):
 
     def gates(self, projected, context, hidden, kernels):
         """Return the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
-        summed = lean.add(self.add_context(projected, context, kernels), product(hidden, kernels["recurrent"]))
+        summed = self.add_context(projected, context, kernels) + product(hidden, kernels["recurrent"])
         return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
@@ -237,11 +236,11 @@ class LSTMCell(RecurrentCell):
         if "joined" not in kernels:
             return super().gates(projected, context, hidden, kernels)
         self.check_context(context)
-        summed = lean.add(projected, product(ops.concatenate([context, hidden], axis=-1), kernels["joined"]))
+        summed = projected + product(ops.concatenate([context, hidden], axis=-1), kernels["joined"])
         return ops.split(summed, self.num_gates, axis=-1)
 
     def step(self, projected, context, states, kernels):
-        hidden, cell = lean.lstm(self.gates(projected, context, states[0], kernels), states[1])
+        hidden, cell = lstm(self.gates(projected, context, states[0], kernels), states[1])
         return hidden, [hidden, cell]
 
     def upper_kernels(self):
@@ -258,7 +257,7 @@ class LSTMCell(RecurrentCell):
             return super().upper_step(inputs, states, kernels)
         hidden, cell = states
         summed = tf.nn.bias_add(product(ops.concatenate([inputs, hidden], axis=-1), kernels["upper"]), kernels["bias"])
-        hidden, cell = lean.lstm(ops.split(summed, self.num_gates, axis=-1), cell)
+        hidden, cell = lstm(ops.split(summed, self.num_gates, axis=-1), cell)
         return hidden, [hidden, cell]
 
     def _joined(self, *kernels):
@@ -363,3 +362,15 @@ class MaxOutLSTMCell(RecurrentCell):
 
 
 CELLS = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}
+
+
+def lstm(gates, cell):
+    """Return h and c' of an LSTM: c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c').
+
+    Args:
+        gates: i, f, g, o, (B, units) each.
+        cell: c, (B, units).
+    """
+    into, forget, candidate, out = gates
+    cell = ops.sigmoid(forget) * cell + ops.sigmoid(into) * ops.tanh(candidate)
+    return ops.sigmoid(out) * ops.tanh(cell), cell

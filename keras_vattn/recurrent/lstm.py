@@ -2,8 +2,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.support import lean
+from keras_vattn.recurrent.cells import lstm
 from keras_vattn.support.loop import scan
+from keras_vattn.support.masks import where_rows
 from keras_vattn.support.products import product
 
 
@@ -75,8 +76,8 @@ class LSTM(keras.layers.LSTM):
         return usual and one_mask and on_cpu and not wanted_otherwise
 
     def _step(self, inputs, states):
-        summed = lean.add(inputs["projected"], product(states[0], self.cell.recurrent_kernel))
-        new_states = lean.lstm(ops.split(summed, 4, axis=-1), states[1])
+        summed = inputs["projected"] + product(states[0], self.cell.recurrent_kernel)
+        new_states = lstm(ops.split(summed, 4, axis=-1), states[1])
         if "mask" in inputs:
-            new_states = [lean.where(inputs["mask"], new, old) for new, old in zip(new_states, states, strict=True)]
+            new_states = [where_rows(inputs["mask"], new, old) for new, old in zip(new_states, states, strict=True)]
         return new_states[0], list(new_states)

@@ -2,9 +2,8 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn.support import lean
 from keras_vattn.support.loop import scan
-from keras_vattn.support.masks import first_mask
+from keras_vattn.support.masks import first_mask, where_rows
 
 
 class RecurrentDecoder(keras.layers.Layer):
@@ -127,7 +126,7 @@ class RecurrentDecoder(keras.layers.Layer):
         def step(x, state):
             given, new_state = _take_step(parts, x["given"], state, prepared, x["noise"], training)
             if "mask" in x:
-                new_state = tree.map_structure(lambda new, old: lean.where(x["mask"], new, old), new_state, state)
+                new_state = tree.map_structure(lambda new, old: where_rows(x["mask"], new, old), new_state, state)
             return {name: y for name, y in given.items() if name in kept}, new_state
 
         sequences = {"given": _prepared_inputs(parts, inputs), "noise": noise}

@@ -168,7 +168,7 @@ def _weibull_gamma(k, phi, log_alpha, log_beta):
 )
 @pytest.mark.parametrize("prior", list(PRIORS))
 def test_extremes_are_finite_in_value_and_gradient(name, estimator, prior):
-    """Logits up to 1e4 against theirs turned round, beta and the prior's sigma from 1e-15 to 1e15, the posterior's sigma up to 100."""
+    """Logits up to 1e4 against their opposites, beta and the prior's sigma from 1e-15 to 1e15, sigma up to 100."""
     for strength in (1e-15, 1.0, 1e15):
         alignment, made = REPARAMETERISED[name], PRIORS[prior]()
         if isinstance(alignment, LogNormal):

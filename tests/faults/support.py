@@ -208,14 +208,6 @@ FAULTS = [
         "after_the_loop",
     ),
     Fault(
-        "the gradient of an LSTM leaves out its forget gate",
-        "support/lean.py",
-        "tf.raw_ops.SigmoidGrad(y=forget, dy=of_new * cell)",
-        "tf.raw_ops.SigmoidGrad(y=forget, dy=of_new)",
-        ("tests/support/test_lean.py",),
-        "lstm",
-    ),
-    Fault(
         "fused Adam: every gradient is scaled to the largest norm",
         "optimizers/fused_adam.py",
         "self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)",
