@@ -271,9 +271,9 @@ class _Watched:
 
 def compare(application, options):
     """Train what is missing, then write the tables, the differences and the curves."""
-    import keras_vattn
     from applications.common.reporting import curves_of
     from applications.common.tables import difference_table, main_table, titled
+    from applications.common.training_curves import training_curves
 
     comparison = Comparison(application, options)
     comparison.train()
@@ -294,7 +294,7 @@ def compare(application, options):
     histories = comparison.of_models(comparison.history)
     curves = curves_of(application, [row for rows in histories.values() for of_seed in rows for row in of_seed])
     columns_of = ("epoch", *curves)
-    keras_vattn.plots.training_curves(
+    training_curves(
         {
             name: [{column: [row.get(column) for row in rows] for column in columns_of} for rows in of_seeds]
             for name, of_seeds in histories.items()

@@ -2,9 +2,9 @@
 
 import shlex
 
-import keras_vattn
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
+from applications.common.training_curves import training_curves
 
 # A KL on validation below this is that of a latent which says next to nothing.
 UNUSED_NATS = 0.1
@@ -85,9 +85,7 @@ def write_curves(application, folder, name, rows):
     curves = curves_of(application, rows)
     if curves:
         history = {column: [row.get(column) for row in rows] for column in ("epoch", *curves)}
-        keras_vattn.plots.training_curves(
-            {name: history}, list(curves), metric_labels=curves, path=folder.file("curves.png")
-        )
+        training_curves({name: history}, list(curves), metric_labels=curves, path=folder.file("curves.png"))
 
 
 def curves_of(application, rows):

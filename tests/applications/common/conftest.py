@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from program_cases import CASES, TOY
 
 import keras_vattn
-from applications.common import training
+from applications.common import reporting, training, training_curves
 
 
 # The toy goes through every command in the default tier; `every_case` of program_cases.py says of a test that all do.
@@ -59,8 +59,10 @@ def without_pictures(monkeypatch):
             pathlib.Path(path).write_bytes(b"a picture")
         return Figure((0.1, 0.1))
 
-    for name in ("training_curves", "alignment_heat_map", "image_attention"):
+    for name in ("alignment_heat_map", "image_attention"):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
+    for module in (reporting, training_curves):
+        monkeypatch.setattr(module, "training_curves", draw)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def training_curves(histories, metrics, metric_labels=None, title=None, path=Non
     Example:
 
     >>> runs = [{"BLEU-2": [1.0, 2.0]}, {"BLEU-2": [1.5, 2.5]}]
-    >>> figure = keras_vattn.plots.training_curves({"VED": runs}, ["BLEU-2"])
+    >>> figure = training_curves({"VED": runs}, ["BLEU-2"])
     >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
     [1.25, 2.25]
 

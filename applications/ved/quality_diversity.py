@@ -23,7 +23,7 @@ def quality_diversity(points, quality_label="quality", diversity_label="diversit
 
     Example:
 
-    >>> figure = keras_vattn.plots.quality_diversity({"VED": [(0.2, 3.1, "γ=0.1"), (0.4, 2.8, "γ=0.5")]})
+    >>> figure = quality_diversity({"VED": [(0.2, 3.1, "γ=0.1"), (0.4, 2.8, "γ=0.5")]})
     >>> figure.axes[0].get_xlabel()
     'diversity'
     """
