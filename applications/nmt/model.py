@@ -221,8 +221,6 @@ def _recurrent_stack(options, name, embedded, mask, index):
         recurrent = keras_vattn.LSTM(
             options.network.encoder_units,
             return_sequences=True,
-            # Otherwise Keras sets the biases of the forget gate to 1.
-            unit_forget_bias=not options.network.initial_range,
             name=f"{name}_{number}",
             **_drawn(options, "kernel", "recurrent", "bias"),
         )

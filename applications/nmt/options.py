@@ -162,8 +162,8 @@ class NetworkOptions:
     dropout: Dropout = 0.2
     """Of word vectors, between layers, and before the words."""
     initial_range: NotNegativeFloat = 0.0
-    """Weights and biases start from U[-r, r], but for BAM's prior network; 0 for Keras's own initializers: biases of 0,
-    and of 1 in the forget gates."""
+    """Weights and biases start from U[-r, r], but for BAM's prior network and the forget gates' biases of 1 (drawn too,
+    as by the authors' code, they learn more slowly); 0 for Keras's own initializers."""
 
 
 @dataclasses.dataclass

@@ -46,8 +46,8 @@ class AttentionDecoder(RecurrentDecoder):
             class; an instance or a config has its own. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what they multiply their state by, where `cell` is a name or a class; an
             instance or a config has its own. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of their biases, where `cell` is a name or a class, or `None` for zeros with the
-            forget gate of an LSTM at 1; an instance or a config has its own. Defaults to `None`.
+        bias_initializer: Initializer of their biases, where `cell` is a name or a class; an instance or a config has
+            its own. The forget gate of an LSTM starts at 1. Defaults to `"zeros"`.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
@@ -92,7 +92,7 @@ class AttentionDecoder(RecurrentDecoder):
         dropout=0.0,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
-        bias_initializer=None,
+        bias_initializer="zeros",
         seed=None,
         **kwargs,
     ):

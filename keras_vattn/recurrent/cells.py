@@ -22,7 +22,7 @@ class RecurrentCell(keras.layers.Layer):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, or `None` for what `initial_bias` returns. Defaults to `None`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -57,7 +57,7 @@ class RecurrentCell(keras.layers.Layer):
         units,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
-        bias_initializer=None,
+        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -84,13 +84,12 @@ class RecurrentCell(keras.layers.Layer):
         )
         self.bias = self._add_bias("bias", self.initial_bias)
 
-    def _add_bias(self, name, default):
-        initializer = default if self.bias_initializer is None else self.bias_initializer.clone()
+    def _add_bias(self, name, initializer):
         return self.add_weight(name=name, shape=(self.num_gates * self.units,), initializer=initializer)
 
     def initial_bias(self, shape, dtype=None):
-        """Return the bias of all gates before training, (num_gates * units,), where no `bias_initializer` makes it."""
-        return ops.zeros(shape, dtype)
+        """Return the bias of all gates before training, (num_gates * units,)."""
+        return self.bias_initializer.clone()(shape, dtype)
 
     def project_inputs(self, inputs):
         """Return the gates' share of the inputs, (..., D) -> (..., num_gates * units)."""
@@ -189,15 +188,13 @@ class LSTMCell(RecurrentCell):
     """Long short-term memory with the gates in Keras's order i, f, c, o; states h and c.
 
     c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), each gate W x + C context + U h + b (Hochreiter and
-    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1, the others at 0,
-    unless `bias_initializer` makes them.
+    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1.
 
     Args:
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, or `None` for zeros with the forget gate's at 1. Defaults to
-            `None`.
+        bias_initializer: Initializer of the biases but the forget gate's. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -222,9 +219,8 @@ class LSTMCell(RecurrentCell):
     num_gates = 4
 
     def initial_bias(self, shape, dtype=None):
-        ones = ops.ones(self.units, dtype)
-        zeros = ops.zeros_like(ones)
-        return ops.concatenate([zeros, ones, zeros, zeros], axis=0)
+        into, _, *others = ops.split(super().initial_bias(shape, dtype), 4)
+        return ops.concatenate([into, ops.ones_like(into), *others], axis=0)
 
     def loop_kernels(self):
         if self.context_kernel is None or not self._context_enters_all:
@@ -275,7 +271,7 @@ class GRUCell(RecurrentCell):
         units: Width of the state and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, or `None` for zeros. Defaults to `None`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -299,7 +295,7 @@ class GRUCell(RecurrentCell):
 
     def build(self, inputs_shape, context_shape=None):
         super().build(inputs_shape, context_shape)
-        self.recurrent_bias = self._add_bias("recurrent_bias", "zeros")
+        self.recurrent_bias = self._add_bias("recurrent_bias", self.bias_initializer.clone())
 
     def loop_kernels(self):
         return {**super().loop_kernels(), "recurrent_bias": ops.cast(self.recurrent_bias, self.compute_dtype)}
@@ -328,7 +324,7 @@ class MaxOutLSTMCell(RecurrentCell):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, or `None` for zeros. Defaults to `None`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).

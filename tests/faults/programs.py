@@ -162,10 +162,14 @@ FAULTS = [
         "keras_file and nmt",
     ),
     Fault(
-        "programs: the forget gates of the translation model's encoders are not drawn",
+        "programs: the biases of the translation model's encoders are not drawn",
         "applications/nmt/model.py",
-        "            unit_forget_bias=not options.network.initial_range,\n",
-        "",
+        """            **_drawn(options, "kernel", "recurrent", "bias"),
+        )
+        outputs""",
+        """            **_drawn(options, "kernel", "recurrent"),
+        )
+        outputs""",
         ("tests/applications/nmt/test_model.py",),
         "initial_range",
     ),

@@ -87,8 +87,8 @@ FAULTS = [
     Fault(
         "all biases of a cell begin at one draw",
         "recurrent/cells.py",
-        "else self.bias_initializer.clone()",
-        "else self.bias_initializer",
+        "return self.bias_initializer.clone()(shape, dtype)",
+        "return self.bias_initializer(shape, dtype)",
         ("tests/recurrent/test_cells.py",),
         "initial_biases",
     ),

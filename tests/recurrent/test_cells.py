@@ -130,7 +130,9 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
     for cell in ("lstm", LSTMCell):
         decoder = decoder_of(cell, **zeros)
         decoder.build(INPUTS.shape, MEMORY.shape)
-        assert not any(np.any(weight) for weight in decoder.cells[0].weights if "context" not in weight.name)
+        bias = decoder.cells[0].bias.numpy().reshape(4, -1)
+        assert not any(np.any(x) for x in decoder.cells[0].weights if x.name in ("kernel", "recurrent_kernel"))
+        np.testing.assert_array_equal(bias, np.arange(4)[:, None] == 1 + np.zeros_like(bias))
     decoder = decoder_of(LSTMCell(UNITS, kernel_initializer="ones"), **zeros)
     decoder.build(INPUTS.shape, MEMORY.shape)
     assert np.all(decoder.cells[0].kernel.numpy() == 1.0)
@@ -138,7 +140,7 @@ def test_the_initializers_of_the_decoder_are_those_of_a_named_cell():
 
 @pytest.mark.parametrize("cell_class", [LSTMCell, GRUCell, MaxOutLSTMCell, CoupledCell])
 def test_the_initial_biases(cell_class):
-    """Zeros, with an LSTM's forget gate at 1, or what the initializer makes: every bias of every layer once."""
+    """What the initializer makes, every bias of every layer once, but for an LSTM's forget gate, which is at 1."""
     usual, drawn = cell_class(UNITS), cell_class(UNITS, bias_initializer=keras.initializers.RandomUniform(2.0, 3.0))
     for cell in (usual, drawn):
         cell.build(INPUTS[:, 0].shape)
@@ -149,6 +151,10 @@ def test_the_initial_biases(cell_class):
     decoder.build(INPUTS.shape, MEMORY.shape)
     biases = [weight.numpy() for cell in (drawn, *decoder.cells) for weight in cell.weights if len(weight.shape) == 1]
     assert len(biases) == (6 if cell_class is GRUCell else 3)
+    if cell_class is LSTMCell:
+        forget = [bias[UNITS : 2 * UNITS] for bias in biases]
+        np.testing.assert_array_equal(forget, 1.0)
+        biases = [np.delete(bias, np.s_[UNITS : 2 * UNITS]) for bias in biases]
     assert all(2.0 <= bias.min() < bias.max() <= 3.0 for bias in biases)
     assert len({bias.tobytes() for bias in biases}) == len(biases)
     read = json.loads(json.dumps(decoder.get_config()))
