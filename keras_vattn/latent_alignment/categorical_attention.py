@@ -8,6 +8,7 @@ from keras_vattn.latent_alignment.candidates import make_candidates, prediction_
 from keras_vattn.latent_alignment.categorical import log_probabilities
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     both,
     check_mask,
@@ -250,7 +251,7 @@ class CategoricalAttention(StochasticLayer):
 
     def _of_a_call(self, arguments, options):
         self.require_built()
-        given = self.bind_call(arguments, options)
+        given = bind_call(self, arguments, options)
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         mask = combine_masks(given["query"], given["value"], *masks)
         names = ("query", "value", "key", "posterior_logits", "logits")
@@ -282,7 +283,7 @@ class CategoricalAttention(StochasticLayer):
         return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
 
     def compute_output_spec(self, *arguments, **options):
-        given = self.bind_call(arguments, options)
+        given = bind_call(self, arguments, options)
         query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
         self._check(query, value, given["key"], given["query_mask"], posterior_logits, given["logits"])
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))

@@ -6,6 +6,7 @@ from keras_vattn.latent_alignment import estimators
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
 from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
 from keras_vattn.support import keras_private
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 
@@ -166,16 +167,11 @@ class LatentLogLikelihood(keras.layers.Layer):
     def compute_output_shape(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
         return tuple(log_likelihood_shape[:-1])
 
-    def compute_output_spec(
-        self,
-        log_likelihood,
-        log_prior,
-        log_posterior=None,
-        log_likelihood_mask=None,
-        log_prior_mask=None,
-        training=None,
-    ):
-        log_prior, _, _ = self._checked(log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask)
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        given.pop("training")
+        log_likelihood = given["log_likelihood"]
+        log_prior, _, _ = self._checked(**given)
         # Training may have one candidate more, that of the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}

@@ -7,6 +7,7 @@ from keras_vattn.latent_alignment.categorical import is_possible, log_probabilit
 from keras_vattn.latent_alignment.estimators import gradient_of
 from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
 from keras_vattn.support import keras_private
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import both, check_mask, check_shape
 from keras_vattn.support.validation import fraction, nonnegative_number
 
@@ -164,19 +165,11 @@ class RewardToGo(keras.layers.Layer):
     ):
         return tuple(log_likelihood_shape[:2])
 
-    def compute_output_spec(
-        self,
-        log_likelihood,
-        weights,
-        logits,
-        value_mask=None,
-        baseline_log_likelihood=None,
-        log_likelihood_mask=None,
-        logits_mask=None,
-        training=None,
-    ):
-        self._check(log_likelihood, weights, logits, value_mask, baseline_log_likelihood)
-        return keras.KerasTensor(self.compute_output_shape(log_likelihood.shape), dtype="float32")
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        names = ("log_likelihood", "weights", "logits", "value_mask", "baseline_log_likelihood")
+        self._check(*(given[name] for name in names))
+        return keras.KerasTensor(self.compute_output_shape(given["log_likelihood"].shape), dtype="float32")
 
     def get_config(self):
         return {

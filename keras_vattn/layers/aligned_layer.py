@@ -2,6 +2,7 @@ from keras import ops
 
 from keras_vattn import random
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import both
 
 
@@ -130,7 +131,7 @@ class AlignedLayer(StochasticLayer):
     def _bind(self, arguments, options):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
-        given = self.bind_call(arguments, options)
+        given = bind_call(self, arguments, options)
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(given):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given

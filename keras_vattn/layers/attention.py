@@ -5,6 +5,7 @@ from keras_vattn import contexts, random, scores
 from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     check_mask,
     check_masks,
@@ -319,24 +320,13 @@ class Attention(AlignedLayer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None):
         return self.context.compute_output_shape((*query_shape[:-1], value_shape[-2]), value_shape)
 
-    def compute_output_spec(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        posterior_logits=None,
-    ):
-        self._check(query, value, key, query_mask, posterior_logits)
-        check_masks(query, value, value_mask, key_mask, attention_mask)
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        query, value = given["query"], given["value"]
+        self._check(query, value, *(given[name] for name in ("key", "query_mask", "posterior_logits")))
+        check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
-        if not return_attention_scores:
+        if not given["return_attention_scores"]:
             return context
         return context, keras.KerasTensor((*query.shape[:-1], value.shape[-2]), dtype=self.compute_dtype)
 

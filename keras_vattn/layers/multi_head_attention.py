@@ -4,6 +4,7 @@ from keras import ops
 from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.support import keras_private
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask, fits
 
 
@@ -205,25 +206,15 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
 
-    def compute_output_spec(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        posterior_logits=None,
-    ):
-        self.check_posterior_logits(posterior_logits, query, value)
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        query, value, key = (given[name] for name in ("query", "value", "key"))
+        self.check_posterior_logits(given["posterior_logits"], query, value)
         if not self.is_softmax:
-            self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
+            masks = (given[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
+            self._check(query, value, key, *masks)
         output = super().compute_output_spec(query, value, key)
-        if not return_attention_scores:
+        if not given["return_attention_scores"]:
             return output
         # Keras takes the keys to be as many as the queries.
         shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(

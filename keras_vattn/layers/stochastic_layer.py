@@ -1,5 +1,4 @@
 import collections
-import inspect
 import threading
 
 import keras
@@ -135,17 +134,6 @@ class StochasticLayer(keras.layers.Layer):
             raise ValueError(
                 f"Call the layer once before asking for its distributions. Received: {self.name}.built=False"
             )
-
-    def bind_call(self, arguments, options):
-        """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks."""
-        bound = inspect.signature(self.call).bind(*arguments, **options)
-        bound.apply_defaults()
-        given = dict(bound.arguments)
-        for name, x in bound.arguments.items():
-            mask = f"{name}_mask"
-            if mask in given and given[mask] is None:
-                given[mask] = keras_private.mask_of(x)
-        return given
 
     def noise_seed(self, training):
         """Return an int32 seed (2,) where this call is to draw, `None` where it is to use the mean."""

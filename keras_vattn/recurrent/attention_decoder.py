@@ -7,6 +7,7 @@ from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask
 from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 from keras_vattn.support.validation import boolean, fraction, integer, one_of, positive_integer
@@ -246,32 +247,14 @@ class AttentionDecoder(RecurrentDecoder):
             shape["context"] = (*inputs_shape[:-1], self._context_width(memory_shape))
         return shape
 
-    def compute_output_spec(
-        self,
-        inputs,
-        memory=None,
-        initial_state=None,
-        inputs_mask=None,
-        memory_mask=None,
-        posterior_logits=None,
-        return_attention_scores=False,
-        return_logits=False,
-        return_state=False,
-        training=None,
-    ):
-        self._check(inputs, memory, inputs_mask, memory_mask, posterior_logits)
-        cells = CellsPart(self.cells)
-        cells.check_initial_state(initial_state)
-        shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
-        if return_attention_scores and memory is not None:
-            shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
-        spec = {name: keras.KerasTensor(shape, dtype=self.compute_dtype) for name, shape in shapes.items()}
-        if return_logits and memory is not None:
-            spec["query"] = keras.KerasTensor(shapes["hidden"], dtype=self.compute_dtype)
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        inputs, memory = given["inputs"], given["memory"]
+        self._check(inputs, memory, *(given[name] for name in ("inputs_mask", "memory_mask", "posterior_logits")))
+        spec = self._spec_of(CellsPart(self.cells), given)
+        if given["return_logits"] and memory is not None:
+            spec["query"] = keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)
             spec["logits"] = keras.KerasTensor((*inputs.shape[:-1], memory.shape[-2]), dtype="float32")
-        if return_state:
-            shape = (inputs.shape[0], self.units)
-            spec["state"] = [keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]
         return spec
 
     @property

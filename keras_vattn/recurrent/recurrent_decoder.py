@@ -146,6 +146,18 @@ class RecurrentDecoder(keras.layers.Layer):
     def call(self, inputs, memory=None, initial_state=None, inputs_mask=None, memory_mask=None, training=None):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
+    def _spec_of(self, cells, given):
+        """Return the symbolic outputs that all decoders with an attention have, for the arguments of a call."""
+        inputs, memory = given["inputs"], given["memory"]
+        cells.check_initial_state(given["initial_state"])
+        shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
+        if given["return_attention_scores"] and memory is not None:
+            shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
+        if given["return_state"]:
+            shapes["state"] = [(inputs.shape[0], self.units) for _ in range(cells.num_states)]
+        make = lambda shape: keras.KerasTensor(shape, dtype=self.compute_dtype)  # noqa: E731
+        return {name: [*map(make, x)] if name == "state" else make(x) for name, x in shapes.items()}
+
     def compute_mask(self, inputs, previous_mask=None):
         return dict.fromkeys(self.gives, first_mask(previous_mask))
 

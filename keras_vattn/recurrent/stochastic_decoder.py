@@ -8,6 +8,7 @@ from keras_vattn.recurrent.cells import CELLS, RecurrentCell
 from keras_vattn.recurrent.parts import AttentionPart, CellsPart, LatentPart, Part
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.support.identifiers import resolve
+from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask
 from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 from keras_vattn.support.products import product
@@ -202,32 +203,15 @@ class StochasticDecoder(RecurrentDecoder):
             shapes["context"] = (*leading, self.prediction.units)
         return shapes
 
-    def compute_output_spec(
-        self,
-        inputs,
-        memory=None,
-        initial_state=None,
-        inputs_mask=None,
-        memory_mask=None,
-        return_attention_scores=False,
-        return_distributions=False,
-        return_state=False,
-        training=None,
-    ):
-        self._check(inputs, memory, inputs_mask, memory_mask)
-        cells = CellsPart([self.cell])
-        cells.check_initial_state(initial_state)
-        shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
-        if return_attention_scores and memory is not None:
-            shapes["weights"] = (*inputs.shape[:-1], memory.shape[-2])
-        spec = {name: keras.KerasTensor(shape, dtype=self.compute_dtype) for name, shape in shapes.items()}
-        if return_distributions:
-            dtypes = {"mean": self.compute_dtype, "log_scale": "float32"}
+    def compute_output_spec(self, *arguments, **options):
+        given = bind_call(self, arguments, options)
+        inputs, memory = given["inputs"], given["memory"]
+        self._check(inputs, memory, given["inputs_mask"], given["memory_mask"])
+        spec = self._spec_of(CellsPart([self.cell]), given)
+        if given["return_distributions"]:
+            shape, dtypes = spec["latent"].shape, {"mean": self.compute_dtype, "log_scale": "float32"}
             for name in ("latent_prior", *["latent_posterior"] * (memory is not None)):
-                spec[name] = {key: keras.KerasTensor(shapes["latent"], dtype=dtype) for key, dtype in dtypes.items()}
-        if return_state:
-            shape = (inputs.shape[0], self.units)
-            spec["state"] = [keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]
+                spec[name] = {key: keras.KerasTensor(shape, dtype=dtype) for key, dtype in dtypes.items()}
         return spec
 
     def get_config(self):

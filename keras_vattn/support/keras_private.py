@@ -8,6 +8,7 @@ the test that tells of a rename.
 """
 
 import contextlib
+import inspect
 
 import keras
 import tensorflow as tf
@@ -34,6 +35,18 @@ OVERRIDDEN = {
 def mask_of(x):
     """Return the mask that Keras keeps on a tensor, `None` where there is none."""
     return getattr(x, MASK, None)
+
+
+def bind_call(layer, arguments, options):
+    """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks."""
+    bound = inspect.signature(layer.call).bind(*arguments, **options)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for name, x in bound.arguments.items():
+        mask = f"{name}_mask"
+        if mask in given and given[mask] is None:
+            given[mask] = mask_of(x)
+    return given
 
 
 def set_mask(x, mask):

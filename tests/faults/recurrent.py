@@ -135,9 +135,9 @@ FAULTS = [
     ),
     Fault(
         "the states of a symbolic call are one tensor",
-        "recurrent/attention_decoder.py",
-        "[keras.KerasTensor(shape, dtype=self.compute_dtype) for _ in range(cells.num_states)]",
-        "[keras.KerasTensor(shape, dtype=self.compute_dtype)] * cells.num_states",
+        "recurrent/recurrent_decoder.py",
+        '[*map(make, x)] if name == "state"',
+        '[make(x[0])] * len(x) if name == "state"',
         ("tests/recurrent/test_cells.py",),
         "functional_model",
     ),
