@@ -44,6 +44,7 @@ from keras_vattn.layers import (  # noqa: E402
     MultiHeadAttention,
     PredictedContext,
     StochasticLayer,
+    StochasticSoftmax,
     WordDropout,
     divergences,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "Softmax",
     "StochasticDecoder",
     "StochasticLayer",
+    "StochasticSoftmax",
     "TokenLogLikelihood",
     "Weibull",
     "WeightedSum",

@@ -17,6 +17,7 @@ from keras_vattn import (
     GaussianContext,
     GaussianLatent,
     PredictedContext,
+    StochasticSoftmax,
     WeightedSum,
     WordDropout,
 )
@@ -57,6 +58,15 @@ class LatentCase(Case):
         valid = np.broadcast_to(dict(masks).get("mask", True), by_dimension.shape[:-1])
         average = by_dimension[valid].mean(axis=0)
         return np.maximum(average, layer.free_bits).sum() * valid.sum() / valid.shape[0]
+
+
+class SoftmaxCase(Case):
+    def expected_divergences(self, layer, arrays, masks=()):
+        divergences = twin_divergence(layer.posterior_distribution(**arrays), layer.prior_distribution(**arrays))
+        return divergences.sum(axis=-1) if divergences.ndim == 3 else divergences
+
+    def make_extreme(self, layer, arrays):
+        return {**arrays, "inputs": arrays["inputs"] * (1e4 / ops.max(ops.abs(arrays["inputs"])))}
 
 
 class VectorLatentCase(LatentCase):
@@ -110,6 +120,23 @@ PART_CASES = [
         "gaussian-context-mean",
         partial(GaussianContext, prior="mean", hidden_units=3, temperature=0.5),
         {"weights": SOURCE, "value": 6},
+    ),
+    SoftmaxCase(
+        "stochastic-softmax",
+        partial(StochasticSoftmax, prior="fixed"),
+        {"inputs": SOURCE},
+        divergence=True,
+        draws=True,
+        tempered=False,
+        bad_options=({"prior": "contextual"}, {"alignment": "hardmax"}, *KL_OPTIONS),
+    ),
+    SoftmaxCase(
+        "stochastic-softmax-posterior",
+        partial(StochasticSoftmax, alignment="dirichlet"),
+        {"inputs": SOURCE, "posterior_logits": SOURCE},
+        divergence=True,
+        draws=True,
+        tempered=False,
     ),
     VectorLatentCase(
         "latent",

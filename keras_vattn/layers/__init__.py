@@ -13,6 +13,7 @@ from keras_vattn.layers.graph_attention import GraphAttention
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.predicted_context import PredictedContext
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.layers.word_dropout import WordDropout
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "MultiHeadAttention",
     "PredictedContext",
     "StochasticLayer",
+    "StochasticSoftmax",
     "WordDropout",
     "divergences",
 ]

@@ -1,0 +1,111 @@
+import keras
+from keras import ops
+
+from keras_vattn.alignments import DenseKeys, Prior, Scored, VariationalAlignment
+from keras_vattn.alignments.variational_alignment import as_finite_float32
+from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.support.masks import check_shape
+from keras_vattn.support.parts import adopt, serialize_part
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class StochasticSoftmax(AlignedLayer):
+    """`keras.layers.Softmax(axis=-1)` whose weights are random variables: the smallest swap in an attention.
+
+    Every attention ends in a softmax over its keys. Where that is a layer, this takes its place. Training draws the
+    weights, inference takes softmax(logits), and draws under `keras_vattn.posterior_draws`. Axes between the first and
+    the last two, such as heads and groups, are heads: each has draws of its own, and the KL of a query is summed over
+    them.
+
+    Args:
+        alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
+        prior: `None` for no KL, `"fixed"` or a `Prior` that does not look at the keys, which this layer does not see.
+            Defaults to `None`.
+        kl_weight: Constant factor on the KL. Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
+        kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
+        seed: Integer or `None`. Defaults to `None`.
+
+    Call arguments:
+        inputs: Logits (B, ..., T, S), or (B, S).
+        mask: Boolean that broadcasts to the logits, `True` at what counts, or `None`. What does not has weight,
+            gradient and KL exactly 0, and so has a row of which nothing does.
+        posterior_logits: Of an inference network, of the shape of the logits, or `None`.
+        training: Whether to draw.
+
+    Returns:
+        Weights of the shape of the logits.
+
+    Raises:
+        ValueError: If the prior reads the keys, if there is one axis only, and as `keras_vattn.Attention`.
+
+    Example:
+
+    >>> softmax, logits = keras_vattn.StochasticSoftmax(prior="fixed", seed=1), keras.ops.zeros((2, 8, 3, 5))
+    >>> weights = softmax(logits, training=True)
+    >>> weights.shape, len(softmax.losses), float(softmax(logits)[0, 0, 0, 0])
+    (TensorShape([2, 8, 3, 5]), 1, 0.20000000298023224)
+    """
+
+    dropout = 0.0
+
+    def __init__(
+        self,
+        alignment="weibull",
+        prior=None,
+        kl_weight=1.0,
+        kl_annealing=None,
+        kl_reduction="sum",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
+        if self.prior is not None and type(self.prior).log_psi is not Prior.log_psi:
+            raise ValueError(
+                "A softmax sees no keys that a prior could read: use `keras_vattn.Attention` or "
+                f"`keras_vattn.MultiHeadAttention`. Received: prior={prior!r}"
+            )
+        self.supports_masking = True
+        if self.is_stochastic:
+            self.track_divergence(shown=self.prior is not None)
+
+    def build(self, inputs_shape, posterior_logits_shape=None):
+        if len(inputs_shape) < 2:
+            raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
+        adopt(self, "prior", self.alignment_prior)
+
+    def call(self, inputs, mask=None, posterior_logits=None, training=None):
+        scored = self._score(inputs, mask, posterior_logits)
+        seed = self.noise_seed(training)
+        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
+        held = scored if self.prior is not None or posterior_logits is not None else None
+        heads = tuple(range(1, len(inputs.shape) - 2)) or None
+        self.add_divergence_of(held, noise, scored.keys, None, training, head_axis=heads)
+        return weights
+
+    def _score(self, inputs, mask, posterior_logits):
+        if posterior_logits is not None:
+            self.variational.require_place_for_posterior_logits(posterior_logits)
+            check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
+        keys = DenseKeys(None if mask is None else ops.cast(mask, "bool"))
+        return Scored(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
+
+    def _scored(self, arguments, options):
+        given = self._bind(arguments, options)
+        return self._score(ops.cast(given["inputs"], self.compute_dtype), given["mask"], given["posterior_logits"])
+
+    def compute_output_shape(self, inputs_shape, posterior_logits_shape=None):
+        return inputs_shape
+
+    def compute_output_spec(self, inputs, mask=None, posterior_logits=None, training=None):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **self.stochastic_config(),
+            "alignment": keras.saving.serialize_keras_object(self.alignment),
+            "prior": serialize_part(self.alignment_prior),
+        }

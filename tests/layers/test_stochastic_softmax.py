@@ -1,0 +1,100 @@
+"""A softmax whose weights are drawn, beside Keras's and beside the attentions that hold one."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vattn
+from keras_vattn import Attention, MultiHeadAttention, StochasticSoftmax
+
+GENERATOR = np.random.default_rng(0)
+B, H, T, S = 3, 2, 4, 5
+LOGITS = GENERATOR.normal(size=(B, H, T, S)).astype("float32")
+MASK = np.broadcast_to((np.arange(S) < np.array([5, 3, 0])[:, None])[:, None, None], (B, 1, T, S))
+
+
+def test_inference_is_the_softmax_of_keras():
+    mask = np.broadcast_to(MASK[:2], (2, H, T, S))
+    expected = keras.layers.Softmax()(LOGITS[:2], mask=mask)
+    np.testing.assert_allclose(StochasticSoftmax()(LOGITS[:2], mask), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(StochasticSoftmax()(LOGITS[:, 0, 0]), tf.nn.softmax(LOGITS[:, 0, 0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("alignment", ["weibull", "lognormal", "dirichlet", "gumbel_softmax"])
+def test_what_is_masked_has_no_weight_no_gradient_and_no_divergence(alignment):
+    layer, logits = StochasticSoftmax(alignment, prior="fixed", seed=1), tf.constant(LOGITS)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        weights = layer(logits, MASK, training=True)
+        total = tf.reduce_sum(weights**2) + layer.losses[0]
+    masked = ~np.broadcast_to(MASK, LOGITS.shape)
+    assert (weights.numpy()[masked] == 0.0).all()
+    assert (tape.gradient(total, logits).numpy()[masked] == 0.0).all()
+    np.testing.assert_allclose(tf.reduce_sum(weights[:2], axis=-1), 1.0, rtol=1e-5)
+    layer(LOGITS, MASK)
+    whole = float(layer.losses[0])
+    parts = 0.0
+    for row, count in enumerate((5, 3)):
+        layer(LOGITS[row : row + 1, :, :, :count])
+        parts += float(layer.losses[0])
+    assert whole == pytest.approx(parts / B, rel=1e-5)
+
+
+def test_the_divergence_is_that_of_the_attentions_that_have_such_a_softmax():
+    query, value = (GENERATOR.normal(size=(B, n, 6)).astype("float32") for n in (T, S))
+    options = {"alignment": "weibull", "prior": "fixed"}
+    for reduction in ("sum", "query_mean", "mean"):
+        softmax = StochasticSoftmax(**options, kl_reduction=reduction)
+        heads = MultiHeadAttention(H, 3, **options, kl_reduction=reduction)
+        heads(query, value)
+        softmax(heads._scored((query, value), {}).logits)
+        assert float(softmax.losses[0]) == float(heads.losses[0])
+        plain = Attention(**options, kl_reduction=reduction)
+        plain(query, value)
+        softmax = StochasticSoftmax(**options, kl_reduction=reduction)
+        softmax(query @ value.transpose(0, 2, 1))
+        assert float(softmax.losses[0]) == pytest.approx(float(plain.losses[0]), rel=1e-6)
+
+
+def test_every_head_and_query_has_draws_of_its_own():
+    layer = StochasticSoftmax(seed=1)
+    weights = layer(np.zeros((2, 2, 3, 4, 5), "float32"), training=True).numpy().reshape(-1, 5)
+    assert len(np.unique(weights, axis=0)) == len(weights)
+    with keras_vattn.posterior_draws(layer, seed=3):
+        one, same = (layer(LOGITS) for _ in range(2))
+    np.testing.assert_array_equal(one, same)
+    assert (one != layer(LOGITS)).numpy().any()
+
+
+def test_without_a_prior_and_posterior_logits_there_is_no_divergence():
+    layer = StochasticSoftmax()
+    layer(LOGITS, training=True)
+    assert not layer.losses and int(layer.training_calls) == 1
+    layer(LOGITS, posterior_logits=LOGITS[::-1])
+    assert float(layer.losses[0]) > 0
+    np.testing.assert_allclose(layer(LOGITS, posterior_logits=LOGITS[::-1]), tf.nn.softmax(LOGITS[::-1]), rtol=1e-5)
+
+
+def test_a_model_with_one_is_saved_and_exported(tmp_path):
+    inputs = keras.Input((H, None, S))
+    softmax = StochasticSoftmax("lognormal", keras_vattn.FixedPrior(sigma=0.5), seed=1, name="softmax")
+    model = keras.Model(inputs, keras.layers.Dense(S)(softmax(inputs)))
+    model.compile("sgd", "mse")
+    assert model.fit(LOGITS, LOGITS, verbose=0).history["softmax_kl"][0] > 0
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(LOGITS, verbose=0), model.predict(LOGITS, verbose=0))
+    assert loaded.layers[1].prior.sigma == 0.5
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    np.testing.assert_allclose(exported.serve(LOGITS), model.predict(LOGITS, verbose=0), rtol=1e-6)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"A softmax sees no keys.*Received: prior='contextual'"):
+        StochasticSoftmax(prior="contextual")
+    with pytest.raises(ValueError, match=r"\(B, ..., T, S\) or \(B, S\). Received: inputs.shape=\(5,\)"):
+        StochasticSoftmax()(np.zeros(5, "float32"))
+    with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
+        StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])
