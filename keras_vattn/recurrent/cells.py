@@ -295,7 +295,7 @@ class GRUCell(RecurrentCell):
 
     def build(self, inputs_shape, context_shape=None):
         super().build(inputs_shape, context_shape)
-        self.recurrent_bias = self._add_bias("recurrent_bias", self.bias_initializer.clone())
+        self.recurrent_bias = self._add_bias("recurrent_bias", self.initial_bias)
 
     def loop_kernels(self):
         return {**super().loop_kernels(), "recurrent_bias": ops.cast(self.recurrent_bias, self.compute_dtype)}
