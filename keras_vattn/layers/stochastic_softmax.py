@@ -28,8 +28,8 @@ class StochasticSoftmax(AlignedLayer):
 
     Call arguments:
         inputs: Logits (B, ..., T, S), or (B, S).
-        mask: Boolean that broadcasts to the logits, `True` at what counts, or `None`. What does not has weight,
-            gradient and KL exactly 0, and so has a row of which nothing does.
+        mask: Boolean of the rank of the logits, each axis as long as theirs or 1, `True` at what counts, or `None`.
+            What does not has weight, gradient and KL exactly 0, and so has a row of which nothing does: a padded query.
         posterior_logits: Of an inference network, of the shape of the logits, or `None`.
         training: Whether to draw.
 
@@ -37,7 +37,8 @@ class StochasticSoftmax(AlignedLayer):
         Weights of the shape of the logits.
 
     Raises:
-        ValueError: If the prior reads the keys, if there is one axis only, and as `keras_vattn.Attention`.
+        ValueError: If the prior reads the keys, if there is one axis only, if the mask is no boolean or of another
+            shape, and as `keras_vattn.Attention`.
 
     Example:
 
@@ -85,11 +86,18 @@ class StochasticSoftmax(AlignedLayer):
         self.add_divergence_of(held, noise, scored.keys, None, training, head_axis=heads)
         return weights
 
-    def _score(self, inputs, mask, posterior_logits):
+    def _check(self, inputs, mask, posterior_logits):
+        if mask is not None:
+            if keras.backend.standardize_dtype(mask.dtype) != "bool":
+                raise ValueError(f"`mask` is boolean, True at what counts. Received: mask.dtype={mask.dtype}")
+            check_shape("mask", mask, tuple(inputs.shape), "that of the logits, or 1, in every axis", broadcast=True)
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
             check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
-        keys = DenseKeys(None if mask is None else ops.cast(mask, "bool"))
+
+    def _score(self, inputs, mask, posterior_logits):
+        self._check(inputs, mask, posterior_logits)
+        keys = DenseKeys(mask)
         return Scored(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
 
     def _scored(self, arguments, options):
@@ -100,6 +108,7 @@ class StochasticSoftmax(AlignedLayer):
         return inputs_shape
 
     def compute_output_spec(self, inputs, mask=None, posterior_logits=None, training=None):
+        self._check(inputs, mask, posterior_logits)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):

@@ -69,7 +69,7 @@ FAULTS = [
     Fault(
         "softmax: a mask is let pass",
         "layers/stochastic_softmax.py",
-        'DenseKeys(None if mask is None else ops.cast(mask, "bool"))',
+        "DenseKeys(mask)",
         "DenseKeys(None)",
         ("tests/layers/test_stochastic_softmax.py",),
         "softmax_of_keras or masked",

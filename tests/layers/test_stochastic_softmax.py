@@ -11,7 +11,7 @@ from keras_vattn import Attention, MultiHeadAttention, StochasticSoftmax
 GENERATOR = np.random.default_rng(0)
 B, H, T, S = 3, 2, 4, 5
 LOGITS = GENERATOR.normal(size=(B, H, T, S)).astype("float32")
-MASK = np.broadcast_to((np.arange(S) < np.array([5, 3, 0])[:, None])[:, None, None], (B, 1, T, S))
+MASK = np.array(np.broadcast_to((np.arange(S) < np.array([5, 3, 0])[:, None])[:, None, None], (B, 1, T, S)))
 
 
 def test_inference_is_the_softmax_of_keras():
@@ -96,5 +96,11 @@ def test_errors():
         StochasticSoftmax(prior="contextual")
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\) or \(B, S\). Received: inputs.shape=\(5,\)"):
         StochasticSoftmax()(np.zeros(5, "float32"))
+    for mask in (MASK[:, 0], np.ones((1, *LOGITS.shape), bool), np.ones((B, S), bool), np.ones((B, 1, T, S - 1), bool)):
+        for logits in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
+            with pytest.raises(ValueError, match=r"`mask` must have shape that of the logits, or 1, in every axis"):
+                StochasticSoftmax()(logits, mask=tf.constant(mask))
+    with pytest.raises(ValueError, match=r"`mask` is boolean.*Received: mask.dtype="):
+        StochasticSoftmax()(LOGITS, mask=tf.where(MASK, 0.0, -1e9))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
         StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])
