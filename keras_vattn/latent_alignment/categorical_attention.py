@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -251,7 +253,7 @@ class CategoricalAttention(StochasticLayer):
 
     def _of_a_call(self, arguments, options):
         self.require_built()
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(CategoricalAttention.call, self), arguments, options)
         masks = (given[name] for name in ("value_mask", "key_mask", "attention_mask", "use_causal_mask"))
         mask = combine_masks(given["query"], given["value"], *masks)
         names = ("query", "value", "key", "posterior_logits", "logits")
@@ -283,7 +285,7 @@ class CategoricalAttention(StochasticLayer):
         return {**shapes, "log_posterior": shape} if self._returns_posterior(has_posterior) else shapes
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(CategoricalAttention.call, self), arguments, options)
         query, value, posterior_logits = given["query"], given["value"], given["posterior_logits"]
         self._check(query, value, given["key"], given["query_mask"], posterior_logits, given["logits"])
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))

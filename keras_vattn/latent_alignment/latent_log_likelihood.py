@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -168,7 +170,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         return tuple(log_likelihood_shape[:-1])
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(LatentLogLikelihood.call, self), arguments, options)
         given.pop("training")
         log_likelihood = given["log_likelihood"]
         log_prior, _, _ = self._checked(**given)

@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -166,7 +168,7 @@ class RewardToGo(keras.layers.Layer):
         return tuple(log_likelihood_shape[:2])
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(RewardToGo.call, self), arguments, options)
         names = ("log_likelihood", "weights", "logits", "value_mask", "baseline_log_likelihood")
         self._check(*(given[name] for name in names))
         return keras.KerasTensor(self.compute_output_shape(given["log_likelihood"].shape), dtype="float32")

@@ -131,7 +131,7 @@ class AlignedLayer(StochasticLayer):
     def _bind(self, arguments, options):
         """Return the arguments of a call by name, its float tensors in the compute dtype, as a call has them."""
         self.require_built()
-        given = bind_call(self, arguments, options)
+        given = bind_call(self.call, arguments, options)
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(given):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given

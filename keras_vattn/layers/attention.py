@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -321,7 +323,7 @@ class Attention(AlignedLayer):
         return self.context.compute_output_shape((*query_shape[:-1], value_shape[-2]), value_shape)
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(Attention.call, self), arguments, options)
         query, value = given["query"], given["value"]
         self._check(query, value, *(given[name] for name in ("key", "query_mask", "posterior_logits")))
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))

@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -207,7 +209,7 @@ class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(MultiHeadAttention.call, self), arguments, options)
         query, value, key = (given[name] for name in ("query", "value", "key"))
         self.check_posterior_logits(given["posterior_logits"], query, value)
         if not self.is_softmax:

@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 
 from keras_vattn.layers.attention import Attention
@@ -248,7 +250,7 @@ class AttentionDecoder(RecurrentDecoder):
         return shape
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(AttentionDecoder.call, self), arguments, options)
         inputs, memory = given["inputs"], given["memory"]
         self._check(inputs, memory, *(given[name] for name in ("inputs_mask", "memory_mask", "posterior_logits")))
         spec = self._spec_of(CellsPart(self.cells), given)

@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 from keras import ops
 
@@ -204,7 +206,7 @@ class StochasticDecoder(RecurrentDecoder):
         return shapes
 
     def compute_output_spec(self, *arguments, **options):
-        given = bind_call(self, arguments, options)
+        given = bind_call(partial(StochasticDecoder.call, self), arguments, options)
         inputs, memory = given["inputs"], given["memory"]
         self._check(inputs, memory, given["inputs_mask"], given["memory_mask"])
         spec = self._spec_of(CellsPart([self.cell]), given)

@@ -37,9 +37,12 @@ def mask_of(x):
     return getattr(x, MASK, None)
 
 
-def bind_call(layer, arguments, options):
-    """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks."""
-    bound = inspect.signature(layer.call).bind(*arguments, **options)
+def bind_call(call, arguments, options):
+    """Return the arguments of a call by name, with the defaults of those that are not given, and Keras's masks.
+
+    A class binds to its own `call`, `partial(Class.call, self)`, not to that of a subclass, which may take others.
+    """
+    bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()
     given = dict(bound.arguments)
     for name, x in bound.arguments.items():

@@ -200,3 +200,17 @@ def test_a_list_of_inputs_as_keras_takes_it(kind):
     for wrong in ([QUERY], [QUERY, VALUE, key, key]):
         with pytest.raises(ValueError, match=r"A list is \[query, value\].*Received: a list of"):
             layer(wrong)
+
+
+def test_a_subclass_with_a_call_of_its_own_asks_for_the_spec_of_this_one():
+    class Own(Attention):
+        def build(self, x_shape):
+            super().build(x_shape, x_shape)
+
+        def call(self, x, mask=None):
+            return super().call(x, x)
+
+        def compute_output_spec(self, x, mask=None):
+            return super().compute_output_spec(x, x, return_attention_scores=False)
+
+    assert Own()(keras.Input((3, 4))).shape == (None, 3, 4)
