@@ -22,7 +22,7 @@ from applications.ved.evaluation import (
 )
 from applications.ved.generation import Generator
 from applications.ved.options import MODELS, PROGRAM
-from applications.ved.quality_diversity import quality_diversity as picture
+from applications.ved.quality_diversity import quality_diversity as plot_quality_diversity
 
 FIGURES = {
     **{f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)},
@@ -236,7 +236,7 @@ class Ved(Application):
 def draw_quality_diversity(points, path):
     """Draw curves of (entropy, BLEU-4, temperature)."""
     labelled = {name: [(x, y, f"{at:g}") for x, y, at in curve] for name, curve in points.items()}
-    picture(labelled, quality_label="BLEU-4", diversity_label="entropy (nats)", path=path)
+    plot_quality_diversity(labelled, quality_label="BLEU-4", diversity_label="entropy (nats)", path=path)
 
 
 class DecodeValidation(keras.callbacks.Callback):

@@ -1,7 +1,3 @@
-# What an alignment defined before its q and p were distributions.
-GONE = ("distribution", "divergence_from_logits", "divergence_from_prior", "prior_distribution", "prior_parameters")
-
-
 class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
@@ -57,8 +53,8 @@ class Alignment:
         return keys.softmax(perturbed)
 
     def posterior(self, logits, keys):
-        """Return q, a TensorFlow Probability distribution of the weights S before normalisation: one event an entry, or
-        one a row, like those of `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
+        """Return q, a TensorFlow Probability distribution of the weights S before normalisation, whose event is an
+        entry, or a row as in `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
         raise ValueError(f"The alignment {type(self).__name__} has no distribution.")
 
     def prior(self, prior, log_psi, logits, keys):
@@ -67,7 +63,7 @@ class Alignment:
         Args:
             prior: A `Prior`.
             log_psi: Its log Psi, of the entries or what broadcasts to them, or `None` for a fixed prior.
-            logits: Of the entries, those of q: they tell the shape.
+            logits: The logits of q, one for each entry; only their shape is read.
             keys: As everywhere.
         """
         raise ValueError(f"The alignment {type(self).__name__} takes no prior. Received: prior={prior!r}")
@@ -83,12 +79,6 @@ class Alignment:
         each row, or `None` where that is 0. The log shows the KL above it too. Arguments as of `prior`; the values of
         the logits have no say."""
         return None
-
-    def __init_subclass__(cls, **options):
-        super().__init_subclass__(**options)
-        gone = [name for name in GONE if name in vars(cls)]
-        if gone:
-            raise TypeError(f"An alignment defines `posterior` and `prior`. Received: {cls.__name__} with {gone}")
 
     def __repr__(self):
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_config().items())

@@ -15,7 +15,7 @@ class Keys:
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
     A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot` and `average` where
-    something asks for them; what is written in terms of these stands here.
+    something asks for them; methods that these suffice for stand here.
 
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for

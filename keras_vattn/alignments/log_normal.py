@@ -17,11 +17,10 @@ class LogNormal(Alignment):
     space the weights are softmax(phi + sigma e), e normal; their mean is taken as softmax(phi), which is E[S]
     normalised. For sigma to 0 this is softmax attention.
 
-    The KL is on S: KL = log(sigma_p / sigma) + (sigma^2 + (phi - sigma^2 / 2 - mean_p)^2) / (2 sigma_p^2) - 1/2, with
-    phi = log softmax(logits) for `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the
-    printed formula). The prior's mean of log S is that of a `FixedPrior`, or log Psi (`scale="rate"`, the published
-    code) or Psi (`"paper"`) of a `ContextualPrior`. Against posterior logits p is a LogNormal of the same sigma. A
-    distance of more than 1e14 prior standard deviations is bounded smoothly.
+    The KL is on S, and stands at `keras_vattn.distributions.LogNormal`; phi = log softmax(logits) for
+    `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the printed formula). The prior's
+    mean of log S is the mean of a `FixedPrior`, or log Psi (`scale="rate"`, the published code) or Psi (`"paper"`) of a
+    `ContextualPrior`. Against posterior logits p is a LogNormal of the same sigma.
 
     Args:
         sigma: Standard deviation of log S, positive. Defaults to 0.5.

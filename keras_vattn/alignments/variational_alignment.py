@@ -176,8 +176,9 @@ class VariationalAlignment:
         if closed is not None:
             return closed
         if drawn is not None:
-            at_the_draw = hasattr(q, "log_draw") and hasattr(p, "log_density")
-            return drawn_divergence(q, p, keys, None if at_the_draw else seed(), drawn if at_the_draw else None)
+            if hasattr(q, "log_draw") and hasattr(p, "log_density"):
+                return drawn_divergence(q, p, keys, None, drawn)
+            return drawn_divergence(q, p, keys, seed())
         # Fixed draws, so that the KL of an evaluation is the same every time.
         return ops.mean(drawn_divergence(q, p, keys, random.as_seed(0), num_draws=EVALUATION_DRAWS), axis=0)
 

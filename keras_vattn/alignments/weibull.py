@@ -29,16 +29,14 @@ class Weibull(Alignment):
     exp(logits); the exponential is bounded smoothly above e^60. The normalised form is the default because a
     contextual prior, which sums to one, can be met by it.
 
-    Against a prior p is a Gamma, KL(Weibull(k, lambda) || Gamma(alpha, beta)) = gE alpha / k - alpha log lambda + log k
-    + beta lambda Gamma(1 + 1/k) - gE - 1 - alpha log beta + log Gamma(alpha), gE Euler's constant; it is computed as a
-    sum of terms that do not cancel, finite for beta from 1e-15 to 1e15. Against posterior logits p is a Weibull of the
-    same k, and the KL grows as exp(k (phi_q - phi_p)): with the default k and logits a few nats apart it is beyond use;
-    take a small k, `LogNormal` or `Dirichlet`.
+    Against a prior p is a Gamma; the KL stands at `keras_vattn.distributions.Gamma`. Against posterior logits p is a
+    Weibull of the same k, and the KL grows as exp(k (phi_q - phi_p)): with the default k and logits a few nats apart it
+    is beyond use; take a small k, `LogNormal` or `Dirichlet`.
 
-    The KL to a Gamma never reaches 0. Where E[S] is the prior's mean it is f(alpha) = log k - gE - 1 + alpha (gE / k +
-    log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha, which is convex: a row of n keys has at least
-    n f(beta / n) under a contextual prior, 3.9 nats a key for 20 keys with the defaults. The log shows the KL, and the
-    KL above this floor.
+    The KL to a Gamma never reaches 0. Where E[S] is the prior's mean it is f(alpha) = log k - g - 1 + alpha (g / k +
+    log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha, with Euler's constant g, which is convex: a row of
+    n keys has at least n f(beta / n) under a contextual prior, 3.9 nats a key for 20 keys with the defaults. The log
+    shows the KL, and the KL above this floor.
 
     Args:
         k: Shape, positive; the larger, the less noise. Defaults to 10.0.

@@ -46,7 +46,7 @@ class Context(keras.layers.Layer):
 
     def distribution(self, mean, parameters):
         """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,). A context with a
-        KL, which is that of `tfd.kl_divergence`, defines `prior_distribution` too."""
+        KL defines `prior_distribution` too; the KL is what `tfd.kl_divergence` returns for the two."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):

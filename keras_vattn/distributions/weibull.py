@@ -14,7 +14,7 @@ class Weibull(RowDistribution):
     """Weibull draws S of each row, E[S] = exp(log_mean): lambda = E[S] / Gamma(1 + 1/k).
 
     The KL to another `Weibull` is log(k / k') + k' d - g (1 - k' / k) + Gamma(1 + k' / k) exp(-k' d) - 1, with d =
-    log lambda' - log lambda and Euler's constant g; that to a `Gamma` stands there.
+    log lambda' - log lambda and Euler's constant g; the KL to a `Gamma` stands at that class.
 
     Args:
         k: Shape, a positive number.

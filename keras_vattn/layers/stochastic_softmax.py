@@ -81,9 +81,8 @@ class StochasticSoftmax(AlignedLayer):
         seed = self.noise_seed(training)
         noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        held = scored if self.prior is not None or posterior_logits is not None else None
         heads = tuple(range(1, len(inputs.shape) - 2)) or None
-        self.add_divergence_of(held, noise, scored.keys, None, training, head_axis=heads)
+        self.add_divergence_of(scored, noise, scored.keys, None, training, head_axis=heads)
         return weights
 
     def _check(self, inputs, mask, posterior_logits):

@@ -34,11 +34,6 @@ def product(x, kernel):
     return _product(x, kernel) if answer is None else answer.product(x, kernel)
 
 
-def is_differentiating():
-    """Whether the step of a backward loop is traced, whose gradient is asked for there and then, and once."""
-    return isinstance(_answer_here(), Again)
-
-
 @contextlib.contextmanager
 def answering(answer):
     """Within, `product` in the graph at hand is that of `answer`, which checks at the end that it was asked for all."""

@@ -185,15 +185,6 @@ class TestAFamilyWithoutAClosedForm:
         with pytest.raises(NotImplementedError, match="Broken does not implement `log_density`"):
             Attention(alignment=Breaks(), prior="fixed")(QUERY, VALUE)
 
-    def test_what_defined_a_divergence_before_is_refused(self):
-        with pytest.raises(
-            TypeError, match=r"defines `posterior` and `prior`. Received: Old with \['prior_parameters'\]"
-        ):
-
-            class Old(keras_vattn.Alignment):
-                def prior_parameters(self, prior, log_psi):
-                    return {}
-
     def test_without_a_distribution_it_is_an_error(self):
         class Silent(keras_vattn.Alignment):
             is_stochastic = True
