@@ -67,27 +67,33 @@ def pretrained_weights(num_steps, seed):
 
 
 def masked_batches(encoder, seed):
-    """Return batches without an end, in which one token of seven is to be found; what they were are the targets."""
-    import keras_hub
+    """Return batches without an end, in which one token of seven is to be found; what they were are the targets.
 
+    A batch's noise is that of the seed and of its number. KerasHub's `MaskedLMMaskGenerator` shuffles the places of
+    many texts at once, in whatever order they come: other masks in every run of one seed.
+    """
     known = encoder.tokenizer
-    masker = keras_hub.layers.MaskedLMMaskGenerator(
-        known.vocabulary_size(),
-        mask_selection_rate=SHARE,
-        mask_token_id=known.mask_token_id,
-        mask_selection_length=round(SHARE * LENGTH),
-        unselectable_token_ids=[known.token_to_id(mark) for mark in SPECIAL],
-    )
     ids, _, _ = encoder.encode_all(pretraining_sentences())
     ragged = tf.ragged.constant(ids, dtype=tf.int32, row_splits_dtype="int64")
+    num_places = round(SHARE * LENGTH)
 
-    def masked(rows):
-        found = masker(rows)
-        inputs = padded(found["token_ids"], tf.fill([BATCH], LENGTH), LENGTH) | {
-            "mask_positions": found["mask_positions"]
-        }
+    def masked(number, rows):
+        inputs = padded(tf.gather(ragged, rows), tf.fill([BATCH], LENGTH), LENGTH)
+        words = inputs["token_ids"]
+        order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
+        # The marks come first in the vocabulary, and last in the order.
+        ordinary = words >= len(SPECIAL)
+        places = tf.argsort(tf.where(ordinary, order, 1.0))
+        num_hidden = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
+        hidden = tf.argsort(places) < tf.cast(num_hidden, "int32")
+        # Four of five become the mask, half of the rest any token.
+        other = tf.cast(other * known.vocabulary_size(), "int32")
+        seen = tf.where(fate < 0.8, known.mask_token_id, tf.where(fate < 0.9, other, words))
+        places = places[:, :num_places]
+        weights = tf.cast(tf.gather(hidden, places, batch_dims=1), "float32")
+        inputs |= {"token_ids": tf.where(hidden, seen, words), "mask_positions": places}
         # The loss is a mean over all places; of those that are hidden it is to be one.
-        return inputs, found["mask_ids"], found["mask_weights"] / tf.reduce_mean(found["mask_weights"])
+        return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(len(ids)).shuffle(len(ids), seed=seed).repeat().batch(BATCH)
-    return rows.map(lambda chosen: masked(tf.gather(ragged, chosen))).prefetch(4)
+    return rows.enumerate().map(masked).prefetch(4)

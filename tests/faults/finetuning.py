@@ -253,6 +253,14 @@ FAULTS = [
         "pretraining_are",
     ),
     Fault(
+        "finetuning: masked words are those of the number of the batch alone",
+        "applications/finetuning/pretraining.py",
+        "[seed, number]",
+        "[0, number]",
+        MODEL,
+        "masked_words",
+    ),
+    Fault(
         "finetuning: F1 is that of the first class",
         "applications/finetuning/evaluation.py",
         "sklearn.metrics.f1_score(labels, predicted, zero_division=0.0)",

@@ -228,6 +228,22 @@ def test_batches_of_the_masked_words():
     assert abs(hidden / tokens - 0.15) < 0.03
 
 
+def test_masked_words_are_those_of_the_seed():
+    from applications.finetuning import pretraining
+    from applications.finetuning.tokens import TextEncoder
+
+    encoder = TextEncoder(pretraining.tokenizer(), pretraining.LENGTH)
+
+    def seen(seed):
+        keras.utils.set_random_seed(0)
+        return np.stack([inputs["token_ids"] for inputs, _, _ in pretraining.masked_batches(encoder, seed).take(20)])
+
+    first = seen(3)
+    for _ in range(3):
+        np.testing.assert_array_equal(seen(3), first)
+    assert (seen(4) != first).any()
+
+
 def test_a_rate_of_ones_own_or_that_of_the_weights(tmp_path):
     assert APPLICATION.learning_rate(options_of(tmp_path)) == 5e-4
     assert APPLICATION.learning_rate(options_of(tmp_path, learning_rate=0.1)) == 0.1
