@@ -7,7 +7,18 @@ import tensorflow as tf
 from scipy.special import gamma
 from tensorflow_probability.python import distributions
 
-from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior, GumbelSoftmax, LogNormal, Weibull
+from keras_vattn import (
+    ContextualPrior,
+    DenseKeys,
+    Dirichlet,
+    DirichletPrior,
+    FixedPrior,
+    GammaPrior,
+    GumbelSoftmax,
+    LogNormal,
+    LogNormalPrior,
+    Weibull,
+)
 from keras_vattn import random as noise_of
 from keras_vattn.alignments import Scored, VariationalAlignment
 
@@ -27,12 +38,25 @@ REPARAMETERISED = {
     "dirichlet": Dirichlet(),
     "gumbel": GumbelSoftmax(0.5),
 }
-PRIORS = {
-    "fixed": lambda: FixedPrior(alpha=0.7, beta=2.0, mean=0.3, sigma=1.5),
-    "rate": lambda: ContextualPrior(beta=3.0, sigma=0.6),
-    "paper": lambda: ContextualPrior(beta=3.0, sigma=0.6, scale="paper"),
-    "posterior": lambda: None,
+ON_THE_SIMPLEX = {
+    "weibull-weights": Weibull(3.0, kl_of="weights"),
+    "lognormal-weights": LogNormal(0.7, kl_of="weights"),
 }
+PRIORS = ("fixed", "rate", "paper", "posterior")
+
+
+def prior_of(alignment, kind, beta=3.0, sigma=0.6):
+    """The published prior of an alignment, `None` for the one that posterior logits make."""
+    if kind == "posterior":
+        return None
+    scale = {"scale": "paper"} if kind == "paper" else {}
+    if isinstance(alignment, LogNormal):
+        return LogNormalPrior(0.3, sigma=1.5) if kind == "fixed" else LogNormalPrior(sigma=sigma, **scale)
+    if isinstance(alignment, Dirichlet):
+        return DirichletPrior(0.7) if kind == "fixed" else DirichletPrior(**(scale or {"beta": beta}))
+    if isinstance(alignment, Weibull):
+        return GammaPrior(0.7, beta=2.0) if kind == "fixed" else GammaPrior(beta=beta, **scale)
+    return FixedPrior() if kind == "fixed" else ContextualPrior()
 
 
 def parameters(alignment, prior, key=KEY, keys=KEYS, other=OTHER):

@@ -9,7 +9,7 @@ from keras import ops
 from log_laplace import LogLaplace
 from twins import twin_divergence
 
-from keras_vattn import ContextualPrior, GraphAttention, Weibull
+from keras_vattn import GammaPrior, GraphAttention, Weibull
 
 HEADS, WIDTH = 2, 4
 
@@ -91,7 +91,7 @@ GRAPH_CASES = [
         "weibull-contextual",
         alignment="weibull",
         prior="contextual",
-        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"prior": ContextualPrior(num_heads=HEADS + 1)}),
+        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"prior": GammaPrior(num_heads=HEADS + 1)}),
     ),
     _graph_case(
         "weibull-over-nodes-averaged",

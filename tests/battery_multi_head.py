@@ -10,7 +10,7 @@ from keras import ops
 from log_laplace import LogLaplace
 from twins import twin_divergence
 
-from keras_vattn import ContextualPrior, GumbelSoftmax, MultiHeadAttention, Weibull
+from keras_vattn import GammaPrior, GumbelSoftmax, MultiHeadAttention, Weibull
 
 HEADS = 2
 
@@ -89,7 +89,7 @@ MULTI_HEAD_CASES = [
             {"alignment": "softmax"},
             {"flash_attention": True},
             {"prior": "fixed", "per_head_prior": True},
-            {"prior": ContextualPrior(num_heads=HEADS + 1)},
+            {"prior": GammaPrior(num_heads=HEADS + 1)},
         ),
     ),
     _multi_head_case(

@@ -1,7 +1,6 @@
 """An alignment whose distributions have no registered KL, written as a user would, and of a known one."""
 
 import keras
-from keras import ops
 from tensorflow_probability.python import distributions as tfd
 
 from keras_vattn import LogNormal
@@ -38,6 +37,3 @@ class DrawnLogNormal(LogNormal):
 
     def posterior(self, logits, keys):
         return Opaque(super().posterior(logits, keys).loc, self.sigma)
-
-    def prior(self, prior, log_psi, logits, keys):
-        return Opaque(ops.convert_to_tensor(prior.mean if log_psi is None else log_psi, "float32"), prior.sigma)

@@ -27,9 +27,5 @@ class LogLaplace(Alignment):
     def posterior(self, logits, keys):
         return TransformedDistribution(Laplace(keys.log_softmax(logits), self.b), Exp())
 
-    def prior(self, prior, log_psi, logits, keys):
-        mean = keys.one_per_key(prior.mean, logits) if log_psi is None else log_psi
-        return TransformedDistribution(Laplace(mean, prior.sigma), Exp())
-
     def get_config(self):
         return {"b": self.b}

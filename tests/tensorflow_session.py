@@ -2,6 +2,7 @@
 collector. A plugin of pytest, which conftest.py registers."""
 
 import gc
+import os
 
 import hypothesis
 import keras
@@ -64,8 +65,11 @@ def two_replicas():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    # The longest first, so that the processes end together.
-    items.sort(key=lambda item: item.path.suffix != ".ipynb")
+    # Each process begins with files from everywhere, the longest first: what XLA compiles for the tests of one folder
+    # would be more than one process should hold.
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    places = {path: place % processes for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (places[item.path], item.path.suffix != ".ipynb"))
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.slow)

@@ -116,7 +116,7 @@ def test_options_reach_every_attention():
     bayesian = to_bayesian(
         functional_model(),
         keras_vattn.LogNormal(0.3),
-        keras_vattn.ContextualPrior(3, sigma=2.0),
+        keras_vattn.LogNormalPrior(sigma=2.0, hidden_units=3),
         kl_weight=0.5,
         kl_annealing=annealing,
         kl_reduction="mean",
@@ -158,8 +158,8 @@ def test_the_divergence_of_scores_is_that_of_the_named_attention():
     """`keras.layers.Attention` with a scale of one is dot-product attention."""
     query, value = keras.Input((4, 8)), keras.Input((5, 8))
     model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
-    ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.FixedPrior(0.3))
-    bayesian = to_bayesian(model, prior=keras_vattn.FixedPrior(0.3))
+    ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.GammaPrior(0.3))
+    bayesian = to_bayesian(model, prior=keras_vattn.GammaPrior(0.3))
     inputs = [X[:, :4], X]
     bayesian(inputs)
     ours.score.scaled = False
@@ -318,7 +318,7 @@ def without_config():
         (functional_model, {"kl_weight": -1.0}, "kl_weight=-1.0"),
         (functional_model, {"kl_reduction": "max"}, "kl_reduction"),
         (functional_model, {"seed": 0.5}, "seed=0.5"),
-        (functional_model, {"prior": keras_vattn.ContextualPrior(num_heads=2)}, "num_heads"),
+        (functional_model, {"prior": keras_vattn.GammaPrior(num_heads=2)}, "num_heads"),
         (nested_model, {"prior": "fixed", "per_head_prior": True}, "per_head_prior"),
         (without_config, {}, "cannot be made again from its config"),
         (without_get_config, {}, "no `get_config` that returns them. Received: WithoutGetConfig"),

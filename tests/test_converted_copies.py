@@ -64,7 +64,7 @@ def test_files_load_in_another_process(tmp_path):
 @pytest.mark.parametrize("name", slow_after(OF_ONES_OWN))
 def test_files_of_classes_of_ones_own(name, tmp_path):
     make, inputs, count = MODELS[name]
-    bayesian = to_bayesian(make(), prior=keras_vattn.FixedPrior(0.5), kl_weight=0.25)
+    bayesian = to_bayesian(make(), prior=keras_vattn.GammaPrior(0.5), kl_weight=0.25)
     bayesian.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Subclassed": Subclassed})
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(bayesian, inputs))

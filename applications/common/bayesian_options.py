@@ -40,11 +40,11 @@ class BayesianOptions:
         not depend on what the process made before; what else a contextual one is made of is given by name."""
         import keras_vattn
 
-        is_weibull = alignment == "weibull"
-        own = {"beta": self.prior_beta} if is_weibull else {"sigma": self.prior_sigma}
-        if kind == "contextual":
-            return keras_vattn.ContextualPrior(self.prior_hidden_units, **own, **contextual, name="prior")
-        return keras_vattn.FixedPrior(**own, **({"alpha": alpha} if is_weibull else {}), name="prior")
+        fixed = kind == "fixed"
+        options = {} if fixed else {"hidden_units": self.prior_hidden_units, **contextual}
+        if alignment == "weibull":
+            return keras_vattn.GammaPrior(alpha if fixed else None, self.prior_beta, **options, name="prior")
+        return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
 
     def annealing(self):
         """Return the annealing of the KL, or `None`."""

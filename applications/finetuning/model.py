@@ -67,8 +67,8 @@ def bayesian(options, backbone):
     initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
     if given.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=given.prior_stddev)
-    prior = keras_vattn.ContextualPrior(
-        given.prior_hidden_units, beta=given.prior_beta, kernel_initializer=initializer, name="prior"
+    prior = keras_vattn.GammaPrior(
+        beta=given.prior_beta, hidden_units=given.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
     # A layer that is called many times has a KL for each call: it is the mean over these, too.
     num_layers = backbone.num_layers if given.kl_reduction == "mean" else 1

@@ -7,8 +7,8 @@ from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.log_normal import LogNormal
-from keras_vattn.alignments.names import ALIGNMENTS, PRIORS, get, get_prior
-from keras_vattn.alignments.priors import ContextualPrior, FixedPrior, Prior
+from keras_vattn.alignments.names import ALIGNMENTS, get, get_prior
+from keras_vattn.alignments.priors import ContextualPrior, DirichletPrior, FixedPrior, GammaPrior, LogNormalPrior, Prior
 from keras_vattn.alignments.segment_keys import SegmentKeys
 from keras_vattn.alignments.softmax import Softmax
 from keras_vattn.alignments.variational_alignment import Scored, VariationalAlignment
@@ -16,16 +16,18 @@ from keras_vattn.alignments.weibull import Weibull
 
 __all__ = [
     "ALIGNMENTS",
-    "PRIORS",
     "Alignment",
     "Categorical",
     "ContextualPrior",
     "DenseKeys",
     "Dirichlet",
+    "DirichletPrior",
     "FixedPrior",
+    "GammaPrior",
     "GumbelSoftmax",
     "Keys",
     "LogNormal",
+    "LogNormalPrior",
     "Prior",
     "Scored",
     "SegmentKeys",

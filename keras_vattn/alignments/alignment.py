@@ -1,3 +1,6 @@
+from keras_vattn.alignments.priors import ContextualPrior, FixedPrior
+
+
 class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
@@ -7,14 +10,17 @@ class Alignment:
     itself. Constants of a row are left out of the perturbed logits: the softmax drops them.
 
     A subclass overrides what it needs; as it stands this class is the deterministic case. One with noise sets
-    `is_stochastic`; one with a KL defines `posterior`, and `prior` where it takes one: two TensorFlow Probability
-    distributions of the weights S before normalisation. The KL of the loss is `tfd.kl_divergence` of the two where one
-    is registered for them, else log q(S) - log p(S) at a draw of q, and the mean over 16 fixed draws where a call does
-    not draw. It is serialised like every Keras object: `get_config` returns the constructor's arguments, and
-    the class is registered with `keras.saving.register_keras_serializable`.
+    `is_stochastic`; one with a KL defines `posterior`, q, a TensorFlow Probability distribution of the weights S before
+    normalisation. p is that of the scores where there are posterior logits, or that of a `Prior`. The KL of the loss is
+    `tfd.kl_divergence` of the two where one is registered for them, else log q(S) - log p(S) at a draw of q, and the
+    mean over 16 fixed draws where a call does not draw. It is serialised like every Keras object: `get_config` returns
+    the constructor's arguments, and the class is registered with `keras.saving.register_keras_serializable`.
 
     Attributes:
         kl_estimator: `"sampled"` for log q(S) - log p(S) at a draw where there is a closed form too.
+        kl_of: `"weights"` where q and p are on the simplex, or are taken there: `normalized()` of
+            `keras_vattn.distributions.RowDistribution`.
+        priors: Which priors the names "fixed" and "contextual" stand for.
 
     Example:
 
@@ -26,8 +32,10 @@ class Alignment:
 
     is_stochastic = False
     kl_estimator = "analytic"
-    # Whether q may be held to the scores by posterior logits, where it is stochastic.
-    takes_posterior_logits = True
+    kl_of = "draws"
+    priors = {"fixed": FixedPrior, "contextual": ContextualPrior}
+    # Whether q may be held to a p, by a prior or posterior logits, where it is stochastic.
+    takes_divergence = True
 
     def noise(self, shape, seed):
         """Return the noise of all steps, drawn before any loop: a tensor, or a dictionary of tensors, whose first axes
@@ -41,7 +49,7 @@ class Alignment:
 
     def at_step(self, step):
         """Return what changes with the count of training calls: a dictionary of scalars, which joins the noise, and is
-        passed to both distributions as keyword arguments."""
+        passed to `posterior` as keyword arguments."""
         return {}
 
     def perturb(self, logits, noise, keys):
@@ -57,27 +65,16 @@ class Alignment:
         entry, or a row as in `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
         raise ValueError(f"The alignment {type(self).__name__} has no distribution.")
 
-    def prior(self, prior, log_psi, logits, keys):
-        """Return p, a distribution of what `posterior` is one of. What `at_step` returns comes as keyword arguments.
+    def divergence_floor(self, prior, p, logits, keys):
+        """Return what the KL to a prior is never below, whatever q and the prior's network learn: one float32 value for
+        each row, or `None` where that is 0 or not known. The log shows the KL above it too.
 
         Args:
-            prior: A `Prior`.
-            log_psi: Its log Psi, of the entries or what broadcasts to them, or `None` for a fixed prior.
-            logits: The logits of q, one for each entry; only their shape is read.
+            prior: The `Prior`.
+            p: Its distribution.
+            logits: Those of q, one for each entry; only their shape is read.
             keys: As everywhere.
         """
-        raise ValueError(f"The alignment {type(self).__name__} takes no prior. Received: prior={prior!r}")
-
-    def prior_arguments(self, prior):
-        """Return which of a prior's arguments `alpha`, `beta`, `mean`, `sigma` and `scale` are read by `prior`: another
-        one, unless it is at its default, is an error where the two meet. `None`, for an alignment that does not say,
-        lets any pass."""
-        return None
-
-    def divergence_floor(self, prior, log_psi, logits, keys):
-        """Return what the KL to a prior is never below, whatever q and the prior's network learn: one float32 value for
-        each row, or `None` where that is 0. The log shows the KL above it too. Arguments as of `prior`; the values of
-        the logits have no say."""
         return None
 
     def __repr__(self):

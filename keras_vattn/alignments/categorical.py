@@ -27,7 +27,7 @@ class Categorical(Alignment):
 
     is_stochastic = True
     # What a draw does to the KLs of later steps no gradient of theirs would tell.
-    takes_posterior_logits = False
+    takes_divergence = False
 
     def noise(self, shape, seed):
         return {"gumbel": random.gumbel(shape, seed)}

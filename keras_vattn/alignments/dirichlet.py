@@ -1,11 +1,11 @@
-import math
+from functools import partial
 
 import keras
 from keras import ops
 
 from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.alignments.priors import FixedPrior
+from keras_vattn.alignments.priors import DirichletPrior
 from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number
 
@@ -21,8 +21,8 @@ class Dirichlet(Alignment):
 
     The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. Concentrations are
     pressed smoothly into [exp(min_log_concentration), exp(max_log_concentration)]; the published code of other models
-    clips at the same ends. A prior is Dirichlet(alpha) for a `FixedPrior`, Dirichlet(beta Psi) or Dirichlet(Psi) for a
-    `ContextualPrior`; with posterior logits p is the Dirichlet of the scores.
+    clips at the same ends. The prior that a name stands for is a `DirichletPrior`; with posterior logits p is the
+    Dirichlet of the scores.
 
     Args:
         min_log_concentration: Defaults to -10.0.
@@ -33,12 +33,14 @@ class Dirichlet(Alignment):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.FixedPrior(alpha=0.5))
+    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.DirichletPrior(alpha=0.5))
     >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 
     is_stochastic = True
+    kl_of = "weights"
+    priors = {"fixed": partial(DirichletPrior, 1.0), "contextual": DirichletPrior}
 
     def __init__(self, min_log_concentration=-10.0, max_log_concentration=10.0):
         self.min_log_concentration = number("min_log_concentration", min_log_concentration)
@@ -63,23 +65,9 @@ class Dirichlet(Alignment):
         uniform = ops.clip(noise["uniform"], random.SMALLEST, random.LARGEST)
         return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(uniform) / concentration
 
-    def prior_arguments(self, prior):
-        reads_beta = prior.scale == "rate" and not isinstance(prior, FixedPrior)
-        return ("alpha", "scale", *(("beta",) if reads_beta else ()))
-
     def posterior(self, logits, keys):
         # What is masked may be anything, NaN too, and is no part of the distribution.
-        return distributions.Dirichlet(self._concentration(keys.zero_masked(logits)), keys)
-
-    def prior(self, prior, log_psi, logits, keys):
-        if log_psi is None:
-            log_alpha = keys.one_per_key(math.log(prior.alpha), logits)
-        else:
-            log_alpha = log_psi + math.log(prior.beta) if prior.scale == "rate" else log_psi
-        return distributions.Dirichlet(self._concentration(log_alpha), keys)
-
-    def _concentration(self, logits):
-        return ops.exp(self._clamp(logits))
+        return distributions.Dirichlet(ops.exp(self._clamp(keys.zero_masked(logits))), keys)
 
     def _clamp(self, logits):
         return soft_clamp(ops.cast(logits, "float32"), self.min_log_concentration, self.max_log_concentration)

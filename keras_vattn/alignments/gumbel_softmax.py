@@ -16,7 +16,7 @@ class GumbelSoftmax(Alignment):
 
     The relaxed distribution has no KL in closed form. The KL of this alignment is that of the underlying categoricals,
     sum_s softmax(phi)[s] (log softmax(phi)[s] - log p[s]): a surrogate. p is Categorical(Psi) of a `ContextualPrior`,
-    uniform over the valid keys for a `FixedPrior`.
+    uniform over the valid keys of a `FixedPrior`.
 
     Args:
         tau: Temperature, positive, or a `keras.optimizers.schedules.LearningRateSchedule` over the layer's training
@@ -36,6 +36,7 @@ class GumbelSoftmax(Alignment):
     """
 
     is_stochastic = True
+    kl_of = "weights"
 
     def __init__(self, tau=1.0, straight_through=False):
         if isinstance(tau, dict):
@@ -61,18 +62,8 @@ class GumbelSoftmax(Alignment):
             return weights
         return weights + ops.stop_gradient(keys.one_hot(perturbed) - weights)
 
-    def prior_arguments(self, prior):
-        return ()
-
     def posterior(self, logits, keys, tau=None):
-        return self._relaxed(keys.log_softmax(logits), keys, tau)
-
-    def prior(self, prior, log_psi, logits, keys, tau=None):
-        # One over all nodes of a graph keeps what it gives to those that a row does not see.
-        return self._relaxed(keys.log_softmax(ops.zeros_like(logits)) if log_psi is None else log_psi, keys, tau)
-
-    def _relaxed(self, log_probabilities, keys, tau):
-        return distributions.RelaxedCategorical(self.tau if tau is None else tau, log_probabilities, keys)
+        return distributions.RelaxedCategorical(self.tau if tau is None else tau, keys.log_softmax(logits), keys)
 
     def get_config(self):
         tau = keras.saving.serialize_keras_object(self.tau) if self.is_annealed else self.tau

@@ -1,11 +1,13 @@
 import math
+from functools import partial
 
 import keras
 from keras import ops
 
 from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.alignments.weibull import KL_ESTIMATORS, PARAMETERIZATIONS
+from keras_vattn.alignments.priors import LogNormalPrior
+from keras_vattn.alignments.weibull import KL_ESTIMATORS, KL_OF, PARAMETERIZATIONS
 from keras_vattn.support.validation import one_of, positive_number
 
 
@@ -18,15 +20,18 @@ class LogNormal(Alignment):
     normalised. For sigma to 0 this is softmax attention.
 
     The KL is on S, and stands at `keras_vattn.distributions.LogNormal`; phi = log softmax(logits) for
-    `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the printed formula). The prior's
-    mean of log S is the mean of a `FixedPrior`, or log Psi (`scale="rate"`, the published code) or Psi (`"paper"`) of a
-    `ContextualPrior`. Against posterior logits p is a LogNormal of the same sigma.
+    `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the printed formula). The published
+    prior is a `LogNormalPrior`. Against posterior logits, or a prior of its own family, p is a LogNormal of the same
+    sigma. With `kl_of="weights"` q and p are distributions of the weights alone, on the simplex: a
+    `keras_vattn.distributions.LogisticNormal`, whose KL is in closed form and never above that of the draws; the scale
+    of phi drops out, and `parameterization` with it.
 
     Args:
         sigma: Standard deviation of log S, positive. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw; a call that does not draw is
             always analytic. Defaults to `"analytic"`.
+        kl_of: `"draws"`, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
         ValueError: If `sigma` is not positive, or a name is unknown.
@@ -39,11 +44,13 @@ class LogNormal(Alignment):
     """
 
     is_stochastic = True
+    priors = {"fixed": partial(LogNormalPrior, 0.0), "contextual": LogNormalPrior}
 
-    def __init__(self, sigma=0.5, parameterization="normalized", kl_estimator="analytic"):
+    def __init__(self, sigma=0.5, parameterization="normalized", kl_estimator="analytic", kl_of="draws"):
         self.sigma = positive_number("sigma", sigma)
         self.parameterization = one_of("parameterization", parameterization, PARAMETERIZATIONS)
         self.kl_estimator = one_of("kl_estimator", kl_estimator, KL_ESTIMATORS)
+        self.kl_of = one_of("kl_of", kl_of, KL_OF)
 
     def noise(self, shape, seed):
         return random.normal(shape, seed)
@@ -51,31 +58,34 @@ class LogNormal(Alignment):
     def perturb(self, logits, noise, keys):
         return logits if noise is None else logits + self.sigma * noise
 
-    def prior_arguments(self, prior):
-        return ("mean", "sigma", "scale")
-
     def posterior(self, logits, keys):
         phi = keys.log_softmax(logits) if self.parameterization == "normalized" else keys.zero_masked(logits)
         return distributions.LogNormal(phi - 0.5 * self.sigma**2, self.sigma, keys)
 
-    def prior(self, prior, log_psi, logits, keys):
-        if log_psi is None:
-            mean = keys.one_per_key(prior.mean, logits)
-        else:
-            mean = log_psi if prior.scale == "rate" else ops.exp(log_psi)
-        return distributions.LogNormal(mean, prior.sigma, keys)
-
-    def divergence_floor(self, prior, log_psi, logits, keys):
-        ratio = self.sigma / prior.sigma
-        floor = 0.5 * (ratio**2 - 1.0) - math.log(ratio)
-        distance = 0.0
-        if self.parameterization == "normalized" and log_psi is None:
+    def divergence_floor(self, prior, p, logits, keys):
+        if isinstance(p, distributions.LogisticNormal):
+            floor, count = self._least(p.scale), ops.maximum(keys.count(logits) - 1.0, 0.0)
+            return None if floor == 0.0 else count * floor
+        if not isinstance(p, distributions.LogNormal):
+            return None
+        floor, distance = self._least(p.scale), 0.0
+        if self.parameterization == "normalized" and isinstance(prior, LogNormalPrior) and not prior.reads_keys:
             # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
             count = ops.maximum(keys.count(logits), 1.0)
-            distance = ops.maximum(prior.mean + 0.5 * self.sigma**2 + ops.log(count), 0.0) / prior.sigma
-        elif ratio == 1.0:
+            distance = ops.maximum(prior.mean + 0.5 * self.sigma**2 + ops.log(count), 0.0) / p.scale
+        elif floor == 0.0:
             return None
         return keys.count(logits) * (floor + 0.5 * ops.square(distance))
 
+    def _least(self, scale):
+        """Return the KL of an entry to a lognormal of the same mean of log S and of another standard deviation."""
+        ratio = self.sigma / scale
+        return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
+
     def get_config(self):
-        return {"sigma": self.sigma, "parameterization": self.parameterization, "kl_estimator": self.kl_estimator}
+        return {
+            "sigma": self.sigma,
+            "parameterization": self.parameterization,
+            "kl_estimator": self.kl_estimator,
+            "kl_of": self.kl_of,
+        }

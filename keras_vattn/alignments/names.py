@@ -1,11 +1,11 @@
-"""The names of the alignments and of their priors."""
+"""The names of the alignments, and of their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.categorical import Categorical
 from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
 from keras_vattn.alignments.log_normal import LogNormal
-from keras_vattn.alignments.priors import ContextualPrior, FixedPrior, Prior
+from keras_vattn.alignments.priors import Prior
 from keras_vattn.alignments.softmax import Softmax
 from keras_vattn.alignments.weibull import Weibull
 from keras_vattn.support.identifiers import resolve
@@ -18,7 +18,6 @@ ALIGNMENTS = {
     "gumbel_softmax": GumbelSoftmax,
     "categorical": Categorical,
 }
-PRIORS = {"fixed": FixedPrior, "contextual": ContextualPrior}
 
 
 def get(identifier):
@@ -26,6 +25,7 @@ def get(identifier):
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
 
 
-def get_prior(identifier, **kwargs):
-    """Return the `Prior` that a name, class, config dictionary or instance stands for, `None` for `None`."""
-    return None if identifier is None else resolve(identifier, PRIORS, Prior, "prior", **kwargs)
+def get_prior(identifier, alignment, **kwargs):
+    """Return the `Prior` that a name, class, config dictionary or instance stands for beside an alignment, `None` for
+    `None`."""
+    return None if identifier is None else resolve(identifier, alignment.priors, Prior, "prior", **kwargs)

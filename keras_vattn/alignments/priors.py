@@ -1,6 +1,10 @@
+import math
+
 import keras
 from keras import ops
 
+from keras_vattn import distributions
+from keras_vattn.support.special import soft_clamp
 from keras_vattn.support.validation import number, one_of, positive_integer, positive_number
 
 SCALES = ("rate", "paper")
@@ -9,24 +13,24 @@ SCALES = ("rate", "paper")
 class Prior(keras.layers.Layer):
     """Base class of the priors of an alignment: p, which an attention's weights are held to by the KL.
 
-    What p means depends on the alignment: a Gamma for `Weibull`, a LogNormal for `LogNormal`, a Dirichlet for
-    `Dirichlet`, a categorical for `GumbelSoftmax`. `beta` and `sigma` belong to the prior.
+    Here p is of the family of the posterior, with log Psi in place of the logits: a Weibull of the same k, a lognormal
+    of the same sigma, so that the KL reaches 0. A subclass may define another one in `distribution`.
 
     It is a layer for the sake of its weights; an attention asks it for `log_psi` and never calls it. A prior of your
     own defines `log_psi`, and `build` where it has weights; every alignment takes it as it takes `ContextualPrior`.
 
     Attributes:
-        beta, sigma, scale: As in `keras_vattn.ContextualPrior`.
         num_heads: Number of heads that it has a network for each of, `None` where one serves all.
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="weibull", prior=keras_vattn.FixedPrior(alpha=0.1, beta=1.0))
+    >>> class First(keras_vattn.Prior):  # expects the first key
+    ...     def log_psi(self, key, keys):
+    ...         place = keras.ops.arange(key.shape[-2], dtype="float32") + 0.0 * key[..., 0]
+    ...         return keys.log_softmax(keys.per_entry(-place))
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=First())
     """
 
-    beta = 1.0
-    sigma = 1.0
-    scale = "rate"
     num_heads = None
 
     def log_psi(self, key, keys):
@@ -42,6 +46,23 @@ class Prior(keras.layers.Layer):
         """
         return None
 
+    @property
+    def reads_keys(self):
+        """Whether p depends on the keys."""
+        return type(self).log_psi is not Prior.log_psi
+
+    def distribution(self, alignment, log_psi, logits, keys, **at_step):
+        """Return p, a TensorFlow Probability distribution of what the posterior of the alignment is one of.
+
+        Args:
+            alignment: The `Alignment` whose weights are held to it.
+            log_psi: What `log_psi` returned.
+            logits: Those of q, one for each entry; only their shape is read.
+            keys: As in `log_psi`.
+            **at_step: What the alignment's `at_step` returns.
+        """
+        return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
+
     def get_config(self):
         # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
         return super().get_config()
@@ -49,102 +70,50 @@ class Prior(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior that is the same for every key, query and example (Fan et al. 2020, section 3.3: "fixed").
+    """Prior of the posterior's own family that is the same for every key: at equal logits.
 
-    Gamma(alpha, beta) for `Weibull`, LogNormal(mean, sigma^2) for `LogNormal`, a symmetric Dirichlet(alpha) for
-    `Dirichlet`, the uniform categorical for `GumbelSoftmax`. It is never normalised over the keys. An argument that the
-    alignment has no use for stays at its default: another value is an error where the two meet.
-
-    Args:
-        alpha: Concentration of the Gamma or Dirichlet, positive. Defaults to 1.0.
-        beta: Rate of the Gamma, positive. Defaults to 1.0.
-        mean: Mean of log S under the LogNormal. Defaults to 0.0.
-        sigma: Standard deviation of log S under the LogNormal, positive. Defaults to 1.0.
-
-    Raises:
-        ValueError: If `alpha`, `beta` or `sigma` is not positive.
+    Of `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
+    `DirichletPrior(1.0)` are fixed priors of one family (Fan et al. 2020, section 3.3: "fixed").
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.FixedPrior(sigma=10.0))
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.FixedPrior())
     """
-
-    def __init__(self, alpha=1.0, beta=1.0, mean=0.0, sigma=1.0, **kwargs):
-        super().__init__(**kwargs)
-        self.alpha = positive_number("alpha", alpha)
-        self.beta = positive_number("beta", beta)
-        self.mean = number("mean", mean)
-        self.sigma = positive_number("sigma", sigma)
 
     def build(self, key_shape):
         pass
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "mean": self.mean,
-            "sigma": self.sigma,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ContextualPrior(Prior):
-    """Prior that a small network reads off the keys, shared by all queries.
+    """Prior of the posterior's own family that a small network reads off the keys, shared by all queries.
 
-    Psi = softmax over the valid keys of w2^T relu(W1 key + b1) (Fan et al. 2020, section 3.3). With it
+    Psi = softmax over the valid keys of w2^T relu(W1 key + b1) (Fan et al. 2020, section 3.3), whose logarithm takes
+    the place of the logits. Its KL is 0 where softmax(logits) = Psi, so that there is no floor to explain. In the paper
+    the prior is of one family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
 
-    - `Weibull` has the prior Gamma(beta Psi, beta) for `scale="rate"` (the published code) and Gamma(Psi, beta) for
-      `scale="paper"` (the printed formula);
-    - `LogNormal` has LogNormal(log Psi, sigma^2) for `"rate"` (the published code), LogNormal(Psi, sigma^2) for
-      `"paper"`;
-    - `Dirichlet` has Dirichlet(beta Psi) for `"rate"`, Dirichlet(Psi) for `"paper"`; `GumbelSoftmax` has
-      Categorical(Psi).
-
-    What `beta` does: with `"rate"` the prior's mean is Psi for every beta, and dKL / d log lambda = beta (E[S] - Psi),
-    so that beta is the strength with which the KL pulls. The published values (1e-6 ... 1e-15) leave the posterior no
-    usable gradient and pull Psi to uniform; at 10 and more Psi follows the posterior. The default of 1.0 makes the pull
-    comparable with a likelihood in nats, while Psi still stays close to uniform and draws the weights there. The KL of
-    a Weibull to a Gamma never reaches 0 (its floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs
-    under different beta do not compare; the log shows the KL above the floor too. The entropies of
-    `keras_vattn.Attention.alignment_statistics` show where q and Psi are. An alignment that has no use for `beta`,
-    `sigma` or `scale` refuses another value than the default.
+    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log w - log Psi)), and is beyond use unless k is small:
+    take `kl_of="weights"`.
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.
-        beta: Rate of the Gamma, positive. Defaults to 1.0.
-        sigma: Standard deviation of log S under the LogNormal, positive. Defaults to 1.0.
-        scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
         num_heads: With heads, `None` for one network shared by all of them, or their number for one network each.
             Defaults to `None`.
         kernel_initializer: Initializer of W1 and w2. Defaults to `"glorot_uniform"`.
 
     Raises:
-        ValueError: If `beta`, `sigma`, `hidden_units` or `num_heads` is not positive or `scale` unknown.
+        ValueError: If `hidden_units` or `num_heads` is not positive.
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment="weibull", prior=keras_vattn.ContextualPrior(beta=10.0))
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.ContextualPrior(hidden_units=4))
     >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 
-    def __init__(
-        self,
-        hidden_units=10,
-        beta=1.0,
-        sigma=1.0,
-        scale="rate",
-        num_heads=None,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+    def __init__(self, hidden_units=10, num_heads=None, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
         self.hidden_units = positive_integer("hidden_units", hidden_units)
-        self.beta = positive_number("beta", beta)
-        self.sigma = positive_number("sigma", sigma)
-        self.scale = one_of("scale", scale, SCALES)
         self.num_heads = positive_integer("num_heads", num_heads, optional=True)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
@@ -174,9 +143,176 @@ class ContextualPrior(Prior):
         return {
             **super().get_config(),
             "hidden_units": self.hidden_units,
-            "beta": self.beta,
-            "sigma": self.sigma,
-            "scale": self.scale,
             "num_heads": self.num_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+class FamilyPrior(ContextualPrior):
+    """Base class of the priors of one family: contextual, or fixed where its first argument is a number."""
+
+    # The name of that argument.
+    fixed_by = None
+
+    @property
+    def reads_keys(self):
+        return getattr(self, self.fixed_by) is None
+
+    def build(self, key_shape):
+        if self.reads_keys:
+            super().build(key_shape)
+
+    def log_psi(self, key, keys):
+        return super().log_psi(key, keys) if self.reads_keys else None
+
+    def _refuse_unread(self, **defaults):
+        """Raise ValueError for what would change nothing beside the other arguments."""
+        names = [name for name, default in defaults.items() if getattr(self, name) != default]
+        if names:
+            found = ", ".join(f"{name}={getattr(self, name)!r}" for name in (self.fixed_by, *names))
+            raise ValueError(
+                f"{' and '.join(names)} would change nothing in this {type(self).__name__}. Received: {found}"
+            )
+
+
+UNREAD_IF_FIXED = {"scale": "rate", "hidden_units": 10, "num_heads": None}
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class GammaPrior(FamilyPrior):
+    """Gamma prior of the weights before they are normalised, that of the published Weibull attention (Fan et al. 2020).
+
+    Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Gamma(beta Psi, beta) for `scale="rate"` (the
+    published code) and Gamma(Psi, beta) for `scale="paper"` (the printed formula, section 3.3); fixed, Gamma(alpha,
+    beta), never normalised over the keys. On the simplex it is the Dirichlet of the same concentrations.
+
+    What `beta` does: with `"rate"` the prior's mean is Psi for every beta, and dKL / d log lambda = beta (E[S] - Psi),
+    so that beta is the strength with which the KL pulls. The published values (1e-6 ... 1e-15) leave the posterior no
+    usable gradient and pull Psi to uniform; at 10 and more Psi follows the posterior. The default of 1.0 makes the pull
+    comparable with a likelihood in nats, while Psi still stays close to uniform and draws the weights there. The KL of
+    a Weibull to a Gamma never reaches 0 (its floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs
+    under different beta do not compare; the log shows the KL above the floor too. The entropies of
+    `keras_vattn.Attention.alignment_statistics` show where q and Psi are.
+
+    Args:
+        alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
+        beta: Rate, positive. Defaults to 1.0.
+        scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+
+    Raises:
+        ValueError: If `alpha` or `beta` is not positive, `scale` unknown, or an argument would change nothing.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment="weibull", prior=keras_vattn.GammaPrior(beta=10.0))
+    >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
+    (TensorShape([2, 3, 4]), 1)
+    """
+
+    fixed_by = "alpha"
+
+    def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):
+        super().__init__(**kwargs)
+        self.alpha = None if alpha is None else positive_number("alpha", alpha)
+        self.beta = positive_number("beta", beta)
+        self.scale = one_of("scale", scale, SCALES)
+        if not self.reads_keys:
+            self._refuse_unread(**UNREAD_IF_FIXED)
+
+    def distribution(self, alignment, log_psi, logits, keys, **at_step):
+        log_beta = math.log(self.beta)
+        if log_psi is None:
+            log_alpha = keys.one_per_key(math.log(self.alpha), logits)
+        else:
+            log_alpha = log_psi + log_beta if self.scale == "rate" else log_psi
+        return distributions.Gamma(log_alpha, log_beta, keys)
+
+    def get_config(self):
+        return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class LogNormalPrior(FamilyPrior):
+    """Lognormal prior of the weights before they are normalised: log S is normal (Fan et al. 2020, section 3.3).
+
+    Contextual, with Psi as in `keras_vattn.ContextualPrior`, the mean of log S is log Psi for `scale="rate"` (the
+    published code) and Psi for `scale="paper"` (the printed formula); fixed, it is `mean` for every key.
+
+    Args:
+        mean: Mean of log S for every key, or `None` for a contextual prior. Defaults to `None`.
+        sigma: Standard deviation of log S, positive. Defaults to 1.0.
+        scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+
+    Raises:
+        ValueError: If `sigma` is not positive, `scale` unknown, or an argument would change nothing.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment="lognormal", prior=keras_vattn.LogNormalPrior(mean=0.0, sigma=10.0))
+    """
+
+    fixed_by = "mean"
+
+    def __init__(self, mean=None, sigma=1.0, scale="rate", **kwargs):
+        super().__init__(**kwargs)
+        self.mean = number("mean", mean, optional=True)
+        self.sigma = positive_number("sigma", sigma)
+        self.scale = one_of("scale", scale, SCALES)
+        if not self.reads_keys:
+            self._refuse_unread(**UNREAD_IF_FIXED)
+
+    def distribution(self, alignment, log_psi, logits, keys, **at_step):
+        if log_psi is None:
+            mean = keys.one_per_key(self.mean, logits)
+        else:
+            mean = log_psi if self.scale == "rate" else ops.exp(log_psi)
+        return distributions.LogNormal(mean, self.sigma, keys)
+
+    def get_config(self):
+        return {**super().get_config(), "mean": self.mean, "sigma": self.sigma, "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable(package="keras_vattn")
+class DirichletPrior(FamilyPrior):
+    """Dirichlet prior of the weights, on the simplex.
+
+    Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Dirichlet(beta Psi), or Dirichlet(Psi) for
+    `scale="paper"`; fixed, the symmetric Dirichlet(alpha). Concentrations are pressed smoothly into [e^-10, e^10].
+
+    Args:
+        alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
+        beta: Sum of the concentrations of a contextual prior, positive. Defaults to 1.0.
+        scale: `"rate"` or `"paper"`. Defaults to `"rate"`.
+        **kwargs: `hidden_units`, `num_heads` and `kernel_initializer` as of `keras_vattn.ContextualPrior`.
+
+    Raises:
+        ValueError: If `alpha` or `beta` is not positive, `scale` unknown, or an argument would change nothing.
+
+    Example:
+
+    >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.DirichletPrior(alpha=0.5))
+    """
+
+    fixed_by = "alpha"
+
+    def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):
+        super().__init__(**kwargs)
+        self.alpha = None if alpha is None else positive_number("alpha", alpha)
+        self.beta = positive_number("beta", beta)
+        self.scale = one_of("scale", scale, SCALES)
+        if not self.reads_keys:
+            self._refuse_unread(beta=1.0, **UNREAD_IF_FIXED)
+        elif scale == "paper":
+            self._refuse_unread(beta=1.0)
+
+    def distribution(self, alignment, log_psi, logits, keys, **at_step):
+        if log_psi is None:
+            log_alpha = keys.one_per_key(math.log(self.alpha), logits)
+        else:
+            log_alpha = log_psi + math.log(self.beta) if self.scale == "rate" else log_psi
+        return distributions.Dirichlet(ops.exp(soft_clamp(log_alpha, -10.0, 10.0)), keys)
+
+    def get_config(self):
+        return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}

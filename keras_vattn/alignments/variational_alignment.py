@@ -5,7 +5,6 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
@@ -14,8 +13,6 @@ from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
 LARGEST = 65504.0
-# What a prior may have that an alignment reads.
-PRIOR_ARGUMENTS = ("alpha", "beta", "mean", "sigma", "scale")
 # Draws behind the KL at inference of a family without a closed form.
 EVALUATION_DRAWS = 16
 # Logits that `statistics` holds draws of at a time.
@@ -57,14 +54,14 @@ class VariationalAlignment:
         dtype: Dtype policy of a prior that is made here. Defaults to `None`.
 
     Raises:
-        ValueError: For unknown names, a prior or a warm start that has no meaning, an argument of a prior that the
-            alignment does not read, and a prior for another number of heads.
+        ValueError: For unknown names, a prior or a warm start that has no meaning, and a prior for another number of
+            heads.
     """
 
     def __init__(self, alignment, prior=None, warm_start=0, num_heads=None, per_head_prior=False, dtype=None):
         self.alignment = get(alignment)
         options = {"num_heads": num_heads} if per_head_prior and _names_contextual(prior) else {}
-        self.prior = get_prior(prior, dtype=dtype, name="prior", **options)
+        self.prior = get_prior(prior, self.alignment, dtype=dtype, name="prior", **options)
         self.warm_start = whole_number("warm_start", warm_start)
         self.estimates_divergence = None
         if self.prior is not None and not self.is_stochastic:
@@ -72,11 +69,8 @@ class VariationalAlignment:
                 'A prior needs a stochastic alignment, for instance "weibull". '
                 f"Received: prior={prior!r}, alignment={type(self.alignment).__name__}"
             )
-        if self.prior is not None and type(self.alignment).prior is Alignment.prior:
-            # It would say so at the first call that computes something, which a functional model has later.
-            self.alignment.prior(self.prior, None, None, None)
-        if self.prior is not None:
-            _refuse_unread(self.alignment, self.prior)
+        if self.prior is not None and not self.alignment.takes_divergence:
+            raise ValueError(f"The alignment {type(self.alignment).__name__} takes no prior. Received: prior={prior!r}")
         networks = None if self.prior is None else self.prior.num_heads
         if networks is not None and num_heads is None:
             raise ValueError(
@@ -186,12 +180,16 @@ class VariationalAlignment:
         """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
-        return self.alignment.divergence_floor(self.prior, scored.log_psi, scored.logits, scored.keys)
+        p = self.prior_distribution(scored, 0)
+        return self.alignment.divergence_floor(self.prior, p, scored.logits, scored.keys)
 
     def posterior_distribution(self, scored, step, noise=()):
-        """Return q, the TensorFlow Probability distribution of the weights before normalisation, after `step` training
-        calls."""
-        return self.alignment.posterior(self.logits_of_q(scored, noise), scored.keys, **self.alignment.at_step(step))
+        """Return q, the TensorFlow Probability distribution that the KL is of, after `step` training calls."""
+        return self._of_family(self.logits_of_q(scored, noise), scored.keys, step)
+
+    def _of_family(self, logits, keys, step):
+        q = self.alignment.posterior(logits, keys, **self.alignment.at_step(step))
+        return q.normalized() if self.alignment.kl_of == "weights" else q
 
     def prior_distribution(self, scored, step, others=""):
         """Return p, as `posterior_distribution` returns q.
@@ -204,15 +202,23 @@ class VariationalAlignment:
         Raises:
             ValueError: If there is no prior and no posterior logits: nothing is held to anything.
         """
-        at_step = self.alignment.at_step(step)
         if scored.posterior_logits is not None:
-            return self.alignment.posterior(scored.logits, scored.keys, **at_step)
+            return self._of_family(scored.logits, scored.keys, step)
         if self.prior is None:
             raise ValueError(
                 "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
                 f"{others}. Received: alignment={type(self.alignment).__name__}, prior=None"
             )
-        return self.alignment.prior(self.prior, scored.log_psi, scored.logits, scored.keys, **at_step)
+        at_step = self.alignment.at_step(step)
+        p = self.prior.distribution(self.alignment, scored.log_psi, scored.logits, scored.keys, **at_step)
+        if self.alignment.kl_of == "weights":
+            return p.normalized()
+        if getattr(p, "on_simplex", False):
+            raise ValueError(
+                'A distribution on the simplex is a prior of the weights: give the alignment kl_of="weights". '
+                f"Received: alignment={self.alignment!r}, prior={type(self.prior).__name__}"
+            )
+        return p
 
     def statistics(self, scored, step, num_samples, seed):
         """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.
@@ -258,7 +264,7 @@ class VariationalAlignment:
                 "Posterior logits make the scores the prior: there is no other beside them. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, prior={type(self.prior).__name__}"
             )
-        if not (self.is_stochastic and self.alignment.takes_posterior_logits):
+        if not (self.is_stochastic and self.alignment.takes_divergence):
             raise ValueError(
                 'Posterior logits need an alignment that takes them, for instance "dirichlet", or '
                 "keras_vattn.CategoricalAttention. "
@@ -276,23 +282,6 @@ def as_finite_float32(logits):
 
 def _names_contextual(prior):
     return prior == "contextual" or (inspect.isclass(prior) and issubclass(prior, ContextualPrior))
-
-
-def _refuse_unread(alignment, prior):
-    """Raise ValueError for an argument of a prior that would change nothing under this alignment."""
-    read = alignment.prior_arguments(prior)
-    if read is None:
-        return
-    arguments = inspect.signature(type(prior)).parameters
-    taken = [name for name in PRIOR_ARGUMENTS if name in arguments]
-    unread = [name for name in taken if name not in read and getattr(prior, name) != arguments[name].default]
-    if unread:
-        of_use = ", ".join(name for name in taken if name in read) or "nothing"
-        raise ValueError(
-            f"An argument of a {type(prior).__name__} that {type(alignment).__name__} does not read changes nothing: "
-            f"leave it at its default. What it reads: {of_use}. Received: "
-            f"{', '.join(f'{name}={getattr(prior, name)!r}' for name in unread)}"
-        )
 
 
 def _entropy(weights, keys):

@@ -85,7 +85,7 @@ def to_bayesian(
     """
     conversion = {
         "alignment": keras.saving.serialize_keras_object(alignments.get(alignment)),
-        "prior": _serialized_prior(prior),
+        "prior": _serialized_prior(prior, alignment),
         "per_head_prior": per_head_prior,
         "kl_weight": kl_weight,
         "kl_annealing": keras.saving.serialize_keras_object(kl_annealing),
@@ -326,12 +326,12 @@ def _class_of(original, mixin=None):
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
 
 
-def _serialized_prior(prior):
+def _serialized_prior(prior, alignment):
     """Return the config of a prior, without a dtype where it is to have that of each attention."""
     if prior is None:
         return None
     made_here = not isinstance(prior, (Prior, dict))
-    config = serialize_part(get_prior(prior, name="prior"))
+    config = serialize_part(get_prior(prior, alignments.get(alignment), name="prior"))
     if made_here:
         # A name that does not depend on what the process made before.
         config["config"] |= {"name": "prior"}

@@ -3,17 +3,19 @@
 from keras_vattn.distributions.categorical import Categorical, RelaxedCategorical
 from keras_vattn.distributions.dirichlet import Dirichlet
 from keras_vattn.distributions.gamma import Gamma
-from keras_vattn.distributions.log_normal import LogNormal
+from keras_vattn.distributions.log_normal import LogisticNormal, LogNormal
 from keras_vattn.distributions.normal import Normal
 from keras_vattn.distributions.row_distribution import RowDistribution
-from keras_vattn.distributions.weibull import Weibull
+from keras_vattn.distributions.weibull import NormalizedWeibull, Weibull
 
 __all__ = [
     "Categorical",
     "Dirichlet",
     "Gamma",
     "LogNormal",
+    "LogisticNormal",
     "Normal",
+    "NormalizedWeibull",
     "RelaxedCategorical",
     "RowDistribution",
     "Weibull",

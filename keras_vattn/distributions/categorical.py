@@ -1,8 +1,7 @@
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.distributions.row_distribution import RowDistribution
+from keras_vattn.distributions.row_distribution import RowDistribution, relaxed_density
 from keras_vattn.support import tfp
 
 
@@ -54,22 +53,18 @@ class RelaxedCategorical(RowDistribution):
     TensorShape([3, 4])
     """
 
+    on_simplex = True
+
     def __init__(self, temperature, log_probabilities, keys):
         parameters = dict(locals())
         super().__init__(log_probabilities, keys, parameters)
         self.temperature, self.log_probabilities = temperature, self.like
 
     def log_density(self, log_value):
-        # Of log w: (n - 1)! tau^(n - 1) prod_s x_s / (sum_s x_s)^n, x = p w^-tau, given out to the n entries.
-        x = self.keys.log_softmax(self.log_probabilities - self.temperature * log_value)
-        count = self.keys.count(log_value)
-        of_row = tf.math.lgamma(count) + (count - 1.0) * ops.log(ops.cast(self.temperature, "float32"))
-        return x + self.keys.spread(of_row / count)
+        return relaxed_density(self.log_probabilities - self.temperature * log_value, self.temperature, self.keys)
 
-    def _sample_n(self, n, seed=None):
-        shape = tf.concat([[n], self._shape_tensor()], axis=0)
-        logits = self.log_probabilities + random.gumbel(shape, tfp.sanitize_seed(seed))
-        return self.keys.softmax(logits / self.temperature)
+    def log_sample(self, shape, seed):
+        return self.keys.log_softmax((self.log_probabilities + random.gumbel(shape, seed)) / self.temperature)
 
 
 @tfp.RegisterKL(RelaxedCategorical, RelaxedCategorical)

@@ -1,11 +1,12 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.distributions.gamma import Gamma
+from keras_vattn import random
 from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import (
+    bounded_exp,
     gap_of_expm1,
     log_gamma_bent,
     log_gamma_curvature,
@@ -96,7 +97,7 @@ class Dirichlet(RowDistribution):
 
     Args:
         concentration: (..., S), positive, or what broadcasts to it with an axis of keys.
-        keys: A `keras_vattn.Keys`: which entries are a row. Draws and densities need `keras_vattn.DenseKeys`.
+        keys: A `keras_vattn.Keys`: which entries are a row.
 
     Example:
 
@@ -104,6 +105,8 @@ class Dirichlet(RowDistribution):
     >>> q.mean()[0]
     <tf.Tensor: shape=(4,), dtype=float32, numpy=array([0.25, 0.25, 0.25, 0.25], dtype=float32)>
     """
+
+    on_simplex = True
 
     def __init__(self, concentration, keys):
         parameters = dict(locals())
@@ -119,18 +122,22 @@ class Dirichlet(RowDistribution):
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)
 
-    def _sample_n(self, n, seed=None):
-        self.keys.require_dense()
-        shape = tf.concat([[n], self._shape_tensor()], axis=0)
-        return self.keys.softmax(Gamma(ops.log(self.concentration), 0.0, self.keys).log_sample(shape, seed))
+    def log_sample(self, shape, seed):
+        return self.keys.log_softmax(log_gamma_sample(ops.log(self.concentration), shape, seed))
 
-    def _log_prob(self, value):
-        self.keys.require_dense()
-        a = self.concentration
-        # A masked position counts log 1.
-        log_value = ops.log(self.keys.where_valid(value, 1.0))
-        entries = (a - 1.0) * log_value - tf.math.lgamma(a)
-        return self.keys.sum(entries) + tf.math.lgamma(_total(a, self.keys))
+    def log_density(self, log_value):
+        a, count = self.concentration, ops.maximum(self.keys.count(log_value), 1.0)
+        of_row = self.keys.spread(tf.math.lgamma(_total(a, self.keys)) / count)
+        return a * log_value - tf.math.lgamma(a) + of_row
+
+
+def log_gamma_sample(log_concentration, shape, seed):
+    """Return log S of S ~ Gamma(exp(log_concentration), 1), of the shape."""
+    # Gamma(a) is Gamma(a + 1) times u^(1/a).
+    first, second = tfp.split_seed(seed)
+    concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
+    log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
+    return log_gamma + ops.log(random.uniform(shape, second)) / concentration
 
 
 @tfp.RegisterKL(Dirichlet, Dirichlet)

@@ -1,9 +1,8 @@
 import math
 
-import tensorflow as tf
 from keras import ops
 
-from keras_vattn import random
+from keras_vattn.distributions.dirichlet import Dirichlet, log_gamma_sample
 from keras_vattn.distributions.row_distribution import RowDistribution
 from keras_vattn.distributions.weibull import EULER, Weibull
 from keras_vattn.support import tfp
@@ -36,6 +35,10 @@ class Gamma(RowDistribution):
         super().__init__(log_concentration, keys, parameters)
         self.log_concentration, self.log_rate = self.like, log_rate
 
+    def normalized(self):
+        # A concentration that is no float32 would have no density.
+        return Dirichlet(ops.exp(ops.clip(self.log_concentration, -80.0, 60.0)), self.keys)
+
     def log_mean(self):
         return self.log_concentration - self.log_rate
 
@@ -47,11 +50,7 @@ class Gamma(RowDistribution):
         return -gap - log_gamma_remainder(self.log_concentration)
 
     def log_sample(self, shape, seed):
-        # Gamma(a) is Gamma(a + 1) times u^(1/a).
-        first, second = tfp.split_seed(seed)
-        concentration = tf.broadcast_to(bounded_exp(self.log_concentration), shape)
-        log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))
-        return log_gamma + ops.log(random.uniform(shape, second)) / concentration - self.log_rate
+        return log_gamma_sample(self.log_concentration, shape, seed) - self.log_rate
 
 
 def at_the_mean(k, log_concentration):

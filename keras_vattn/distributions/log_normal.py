@@ -31,6 +31,9 @@ class LogNormal(RowDistribution):
         super().__init__(loc, keys, parameters)
         self.loc, self.scale = self.like, scale
 
+    def normalized(self):
+        return LogisticNormal(self.loc, self.scale, self.keys)
+
     def log_mean(self):
         return self.loc + 0.5 * self.scale**2
 
@@ -49,12 +52,68 @@ class LogNormal(RowDistribution):
         return self.log_draw(random.normal(shape, seed))
 
 
+class LogisticNormal(RowDistribution):
+    """Lognormal draws of each row, normalised: w = softmax(loc + scale e), e standard normal, on the simplex.
+
+    Over the n valid keys, with a bar for the mean of a row, the density of log w is (2 pi scale^2)^(-(n - 1) / 2)
+    n^(-1/2) exp(-sum_s (d_s - dbar)^2 / (2 scale^2)), d = log w - loc. The KL to another is (n - 1) (log(s' / s) +
+    s^2 / (2 s'^2) - 1/2) + sum_s (d_s - dbar)^2 / (2 s'^2), d = loc - loc': what all loc of a row share has no say. The
+    mean is not known.
+
+    Args:
+        loc: Mean of log S, up to a constant of each row, (..., S), or what broadcasts to it with an axis of keys.
+        scale: Standard deviation of log S, a positive number.
+        keys: A `keras_vattn.Keys`: which entries are a row.
+
+    Example:
+
+    >>> q, p = (keras_vattn.distributions.LogisticNormal(x + keras.ops.zeros((3, 4)), 0.5, keras_vattn.DenseKeys())
+    ...         for x in (0.0, 7.0))
+    >>> q.kl_divergence(p)
+    <tf.Tensor: shape=(3,), dtype=float32, numpy=array([0., 0., 0.], dtype=float32)>
+    """
+
+    on_simplex = True
+
+    def __init__(self, loc, scale, keys):
+        parameters = dict(locals())
+        super().__init__(loc, keys, parameters)
+        self.loc, self.scale = self.like, scale
+
+    def log_density(self, log_value):
+        square = _square(self.scale)(_centred(log_value - self.loc, self.keys) / self.scale)
+        half = 0.5 * math.log(2.0 * math.pi * self.scale**2)
+        count = ops.maximum(self.keys.count(square), 1.0)
+        return -0.5 * square - half + self.keys.spread((half - 0.5 * ops.log(count)) / count)
+
+    def log_draw(self, normal):
+        """Return log w of a standard normal for each entry."""
+        return self.keys.log_softmax(self.loc + self.scale * normal)
+
+    def log_sample(self, shape, seed):
+        return self.log_draw(random.normal(shape, seed))
+
+
 @tfp.RegisterKL(LogNormal, LogNormal)
 def _to_log_normal(q, p, name=None):
     distance = _square(p.scale)((q.loc - p.loc) / p.scale) + (q.scale / p.scale) ** 2 - 1.0
     return q.keys.sum(math.log(p.scale / q.scale) + 0.5 * distance)
 
 
+@tfp.RegisterKL(LogisticNormal, LogisticNormal)
+def _to_logistic_normal(q, p, name=None):
+    square = _square(p.scale)(_centred(q.loc - p.loc, q.keys) / p.scale)
+    ratio = q.scale / p.scale
+    of_row = (0.5 * (ratio**2 - 1.0) - math.log(ratio)) * ops.maximum(q.keys.count(square) - 1.0, 0.0)
+    return 0.5 * q.keys.sum(square) + of_row
+
+
 def _square(scale):
     # Logits up to 1e4 stay below the bound where sigma is not tiny.
     return bounded_square if scale < 1e-9 else ops.square
+
+
+def _centred(x, keys):
+    """Return x without the mean of its row, 0 where it is masked."""
+    x = keys.zero_masked(x)
+    return keys.zero_masked(x - keys.spread(keys.sum(x) / ops.maximum(keys.count(x), 1.0)))

@@ -46,6 +46,15 @@ class RowDistribution(tfp.Distribution):
             parameters=parameters,
         )
 
+    # Whether the entries of a row sum to one.
+    on_simplex = False
+
+    def normalized(self):
+        """Return the distribution of the weights w = S / sum_s S of a row, on the simplex."""
+        if self.on_simplex:
+            return self
+        raise ValueError(f"The distribution of normalised draws is not known. Received: {type(self).__name__}")
+
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
 
@@ -89,6 +98,14 @@ class RowDistribution(tfp.Distribution):
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
         return {}
+
+
+def relaxed_density(x, power, keys):
+    """Return `log_density` of normalised rows whose density of log w is (n - 1)! power^(n - 1) prod_s e^x_s /
+    (sum_s e^x_s)^n, the whole row's given out to its n entries."""
+    count = ops.maximum(keys.count(x), 1.0)
+    of_row = tf.math.lgamma(count) + (count - 1.0) * ops.log(ops.cast(power, "float32"))
+    return keys.log_softmax(x) + keys.spread(of_row / count)
 
 
 def closed_divergence(q, p, keys):

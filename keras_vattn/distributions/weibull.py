@@ -3,7 +3,7 @@ import math
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.distributions.row_distribution import RowDistribution
+from keras_vattn.distributions.row_distribution import RowDistribution, relaxed_density
 from keras_vattn.support import tfp
 from keras_vattn.support.special import bounded_exp, bounded_exponential_gap
 
@@ -45,6 +45,9 @@ class Weibull(RowDistribution):
         """log lambda of each entry."""
         return self.like - self.log_gamma
 
+    def normalized(self):
+        return NormalizedWeibull(self.k, self.like, self.keys)
+
     def log_mean(self):
         return self.like
 
@@ -58,6 +61,45 @@ class Weibull(RowDistribution):
     def log_draw(self, uniform):
         """Return log S of a uniform draw for each entry."""
         return self.log_scale + log_exponential(uniform) / self.k
+
+    def log_sample(self, shape, seed):
+        return self.log_draw(random.uniform(shape, seed))
+
+
+class NormalizedWeibull(RowDistribution):
+    """Weibull draws of each row, normalised: w = S / sum_s S, S ~ Weibull(k, lambda), on the simplex.
+
+    p(w) = (n - 1)! k^(n - 1) prod_s lambda_s^-k w_s^(k - 1) / (sum_s (w_s / lambda_s)^k)^n over the n valid keys. What
+    all lambda of a row share has no say. No KL is in closed form: it is estimated at draws, log q(w) - log p(w), which
+    is 0 at every draw where the two are equal, and grows with k times the distance of the logits, not with its
+    exponential. It is never above that of the draws S, of which w is a function. The mean is not known.
+
+    Args:
+        k: Shape, a positive number.
+        log_scale: log lambda, up to a constant of each row, (..., S), or what broadcasts to it with an axis of keys.
+        keys: A `keras_vattn.Keys`: which entries are a row.
+
+    Example:
+
+    >>> q = keras_vattn.distributions.NormalizedWeibull(2.0, keras.ops.zeros((3, 4)), keras_vattn.DenseKeys())
+    >>> weights = q.sample(seed=1)
+    >>> weights.shape, q.log_prob(weights).shape, round(float(keras.ops.sum(weights[0])), 5)
+    (TensorShape([3, 4]), TensorShape([3]), 1.0)
+    """
+
+    on_simplex = True
+
+    def __init__(self, k, log_scale, keys):
+        parameters = dict(locals())
+        super().__init__(log_scale, keys, parameters)
+        self.k, self.log_scale = k, self.like
+
+    def log_density(self, log_value):
+        return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
+
+    def log_draw(self, uniform):
+        """Return log w of a uniform draw for each entry."""
+        return self.keys.log_softmax(self.log_scale + log_exponential(uniform) / self.k)
 
     def log_sample(self, shape, seed):
         return self.log_draw(random.uniform(shape, seed))

@@ -23,13 +23,14 @@ class BayesianAttention(Attention):
         sigma: Standard deviation of log S of the lognormal; likewise with `"weibull"`. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
+        kl_of: `"draws"`, as published, or `"weights"`: see `keras_vattn.Weibull`. Defaults to `"draws"`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (the published code). Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training. Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
 
-    What beta and the prior's sigma do is said at `keras_vattn.ContextualPrior`; give an instance to choose them.
+    What beta does is said at `keras_vattn.GammaPrior`; give an instance of it, or of `LogNormalPrior`, to choose.
     Weights of a trained deterministic model load by the name of the class: to go on from one, write both models with
     `keras_vattn.Attention`, and load with `skip_mismatch=True` where a prior has weights that the file lacks.
 
@@ -44,13 +45,13 @@ class BayesianAttention(Attention):
 
     Example:
 
-    >>> layer = keras_vattn.BayesianAttention(prior=keras_vattn.ContextualPrior(beta=10.0), k=20.0)
+    >>> layer = keras_vattn.BayesianAttention(prior=keras_vattn.GammaPrior(beta=10.0), k=20.0)
     >>> layer(keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4)), training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
     """
 
     decided = ("alignment", "context")
-    own_arguments = ("distribution", "k", "sigma", "parameterization", "kl_estimator")
+    own_arguments = ("distribution", "k", "sigma", "parameterization", "kl_estimator", "kl_of")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class BayesianAttention(Attention):
         sigma=0.5,
         parameterization="normalized",
         kl_estimator="analytic",
+        kl_of="draws",
         kl_weight=1.0,
         kl_annealing=None,
         kl_reduction="sum",
@@ -76,8 +78,8 @@ class BayesianAttention(Attention):
                 f'distribution="{distribution}" does not read `{unread}`: leave it at its default. '
                 f"Received: {unread}={value!r}"
             )
-        weibull = Weibull(k, parameterization, kl_estimator)
-        log_normal = LogNormal(sigma, parameterization, kl_estimator)
+        weibull = Weibull(k, parameterization, kl_estimator, kl_of)
+        log_normal = LogNormal(sigma, parameterization, kl_estimator, kl_of)
         super().__init__(
             score=score,
             alignment=weibull if distribution == "weibull" else log_normal,
@@ -91,4 +93,4 @@ class BayesianAttention(Attention):
         )
         self.distribution = distribution
         self.k, self.sigma = weibull.k, log_normal.sigma
-        self.parameterization, self.kl_estimator = parameterization, kl_estimator
+        self.parameterization, self.kl_estimator, self.kl_of = parameterization, kl_estimator, kl_of

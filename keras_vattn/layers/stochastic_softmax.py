@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vattn.alignments import DenseKeys, Prior, Scored, VariationalAlignment
+from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.aligned_layer import AlignedLayer
 from keras_vattn.support.masks import check_shape
@@ -62,7 +62,7 @@ class StochasticSoftmax(AlignedLayer):
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
         self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
-        if self.prior is not None and type(self.prior).log_psi is not Prior.log_psi:
+        if self.prior is not None and self.prior.reads_keys:
             raise ValueError(
                 "A softmax sees no keys that a prior could read: use `keras_vattn.Attention` or "
                 f"`keras_vattn.MultiHeadAttention`. Received: prior={prior!r}"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from alignment_cases import KEYS, LOGITS, MASK, PRIORS, REPARAMETERISED, divergence_of, parameters
+from alignment_cases import KEYS, LOGITS, MASK, REPARAMETERISED, divergence_of, parameters, prior_of
 from scipy import optimize, special
 from tiers import slow_after
 
@@ -13,9 +13,10 @@ from keras_vattn import (
     ContextualPrior,
     DenseKeys,
     Dirichlet,
-    FixedPrior,
+    GammaPrior,
     GumbelSoftmax,
     LogNormal,
+    LogNormalPrior,
     SegmentKeys,
     Weibull,
 )
@@ -37,7 +38,7 @@ def weibull_to_gamma(k, phi, alpha, beta):
 def least(alignment, prior, count):
     """The least KL of a row that a search over the logits, and over those of Psi, finds from three starts."""
     normalized = alignment.parameterization == "normalized"
-    contextual = isinstance(prior, ContextualPrior)
+    contextual = prior.reads_keys
 
     def divergence(x):
         phi, psi = (log_softmax(x[:count]) if normalized else x[:count]), np.exp(log_softmax(x[count:]))
@@ -52,23 +53,28 @@ def least(alignment, prior, count):
     return min(optimize.minimize(divergence, x, tol=1e-9).fun for x in starts)
 
 
+def floor_of(alignment, prior, log_psi, logits, keys):
+    p = prior.distribution(alignment, log_psi, logits, keys)
+    return alignment.divergence_floor(prior, p, logits, keys)
+
+
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("form", ["normalized", "raw"])
 @pytest.mark.parametrize(
     "prior",
     [
-        ContextualPrior(),
-        ContextualPrior(beta=1e-3),
-        ContextualPrior(beta=40.0),
-        ContextualPrior(beta=3.0, scale="paper"),
-        FixedPrior(alpha=0.7, beta=2.0),
+        GammaPrior(),
+        GammaPrior(beta=1e-3),
+        GammaPrior(beta=40.0),
+        GammaPrior(beta=3.0, scale="paper"),
+        GammaPrior(alpha=0.7, beta=2.0),
     ],
     ids=["default", "weak", "strong", "paper", "fixed"],
 )
 def test_a_weibull_is_held_to_no_less(prior, form, count):
     alignment, logits = Weibull(10.0, form), tf.zeros((1, 1, count))
-    log_psi = None if isinstance(prior, FixedPrior) else tf.fill((1, 1, count), -np.log(np.float32(count)))
-    floor = alignment.divergence_floor(prior, log_psi, logits, DenseKeys()).numpy().item()
+    log_psi = tf.fill((1, 1, count), -np.log(np.float32(count))) if prior.reads_keys else None
+    floor = floor_of(alignment, prior, log_psi, logits, DenseKeys()).numpy().item()
     assert floor == pytest.approx(least(alignment, prior, count), rel=1e-4, abs=1e-4)
 
 
@@ -77,44 +83,45 @@ def test_a_lognormal_is_held_to_no_less(count):
     """To the last digit for a constant; beside a network some way to the mean is left, (sigma^2 / 2)^2 / 2 a key."""
     logits = tf.zeros((1, 1, count))
     for form, prior, rest in (
-        ("normalized", FixedPrior(mean=0.3, sigma=1.5), 0.0),
-        ("raw", FixedPrior(mean=0.3, sigma=1.5), 0.0),
-        ("raw", ContextualPrior(), 0.0),
-        ("normalized", ContextualPrior(), 0.125**2 / 2 * count),
+        ("normalized", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
+        ("raw", LogNormalPrior(mean=0.3, sigma=1.5), 0.0),
+        ("raw", LogNormalPrior(), 0.0),
+        ("normalized", LogNormalPrior(), 0.125**2 / 2 * count),
     ):
         alignment = LogNormal(0.5, form)
-        log_psi = None if isinstance(prior, FixedPrior) else logits
-        floor = float(tf.reduce_sum(alignment.divergence_floor(prior, log_psi, logits, DenseKeys())))
+        log_psi = logits if prior.reads_keys else None
+        floor = float(tf.reduce_sum(floor_of(alignment, prior, log_psi, logits, DenseKeys())))
         assert floor - 1e-4 <= least(alignment, prior, count) <= floor + rest + 1e-4
 
 
 @pytest.mark.parametrize("name", ["weibull", "weibull-raw", "lognormal", "lognormal-raw"])
 @pytest.mark.parametrize("prior", ["fixed", "rate", "paper"])
 def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prior):
-    alignment, prior = REPARAMETERISED[name], PRIORS[prior]()
+    alignment = REPARAMETERISED[name]
+    prior = prior_of(alignment, prior)
     p = parameters(alignment, prior)
     log_psi = p["log_psi"]
-    floor = alignment.divergence_floor(prior, log_psi, tf.constant(LOGITS), KEYS)
+    floor = floor_of(alignment, prior, log_psi, tf.constant(LOGITS), KEYS)
     floor = tf.broadcast_to(floor, LOGITS.shape[:2]).numpy()
     assert (divergence_of(alignment, tf.constant(LOGITS), p, KEYS).numpy() >= floor - 1e-4).all()
     for row, count in enumerate(MASK[:, 0].sum(-1)):
         alone = None if log_psi is None else log_psi[row : row + 1, :, :count]
-        of_row = alignment.divergence_floor(prior, alone, tf.zeros((1, 1, count)), DenseKeys())
+        of_row = floor_of(alignment, prior, alone, tf.zeros((1, 1, count)), DenseKeys())
         np.testing.assert_allclose(floor[row], np.ravel(of_row)[0], rtol=1e-5)
     rows, columns = np.nonzero(MASK[:, 0])
     edges = SegmentKeys(rows, num_rows=4)
     along = None if log_psi is None else tf.constant(log_psi.numpy()[rows, 0, columns])
-    of_edges = alignment.divergence_floor(prior, along, tf.zeros(len(rows)), edges)
+    of_edges = floor_of(alignment, prior, along, tf.zeros(len(rows)), edges)
     np.testing.assert_allclose(of_edges, [*floor[:, 0], 0.0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("beta", [1e-15, 1e15])
 @pytest.mark.parametrize("scale", ["rate", "paper"])
 def test_it_is_finite_for_every_beta_and_without_a_key(beta, scale):
-    alignment, prior = Weibull(), ContextualPrior(beta=beta, scale=scale)
+    alignment, prior = Weibull(), GammaPrior(beta=beta, scale=scale)
     keys = DenseKeys(tf.constant([[[True, True, False]], [[False, False, False]]]))
     logits = tf.zeros((2, 1, 3))
-    floor = alignment.divergence_floor(prior, keys.log_softmax(logits), logits, keys)
+    floor = floor_of(alignment, prior, keys.log_softmax(logits), logits, keys)
     assert np.isfinite(floor).all()
     assert floor[1] == 0.0
 
@@ -122,7 +129,8 @@ def test_it_is_finite_for_every_beta_and_without_a_key(beta, scale):
 @pytest.mark.parametrize("alignment", [Dirichlet(), GumbelSoftmax(), LogNormal(0.5)], ids=repr)
 def test_a_family_that_meets_its_prior_has_none(alignment):
     log_psi = tf.fill((2, 3, 4), -np.log(np.float32(4)))
-    assert alignment.divergence_floor(ContextualPrior(sigma=0.5), log_psi, tf.zeros((2, 3, 4)), DenseKeys()) is None
+    for prior in (ContextualPrior(), prior_of(alignment, "rate", sigma=0.5)):
+        assert floor_of(alignment, prior, log_psi, tf.zeros((2, 3, 4)), DenseKeys()) is None
 
 
 X = np.random.default_rng(0).normal(size=(8, 4, 5)).astype("float32")
@@ -152,7 +160,7 @@ def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
         layer = make(alignment="weibull", prior="contextual")
         log = history_of(layer, calls, mask, **options)
         rows = calls * 3 * getattr(layer, "num_heads", 1)
-        floor = rows * least(Weibull(), ContextualPrior(), 4)
+        floor = rows * least(Weibull(), GammaPrior(), 4)
         assert log["attention_kl"] == pytest.approx(log["loss"], rel=1e-6)
         assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
         assert log["attention_kl_above_floor"][0] > 1e-2
@@ -168,7 +176,7 @@ def test_a_log_without_a_floor_is_as_it_was(make):
 def test_a_gaussian_context_beside_the_weights_is_above_their_floor():
     layer = keras_vattn.Attention(alignment="weibull", prior="contextual", context="gaussian", name="attention")
     log = history_of(layer)
-    floor = 4 * least(Weibull(), ContextualPrior(), 4)
+    floor = 4 * least(Weibull(), GammaPrior(), 4)
     assert log["attention_kl_above_floor"][0] == pytest.approx(log["attention_kl"][0] - floor, abs=1e-3)
 
 

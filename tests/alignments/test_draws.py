@@ -14,9 +14,11 @@ from keras_vattn import (
     ContextualPrior,
     DenseKeys,
     Dirichlet,
-    FixedPrior,
+    DirichletPrior,
+    GammaPrior,
     GumbelSoftmax,
     LogNormal,
+    LogNormalPrior,
     Weibull,
 )
 from keras_vattn import random as noise_of
@@ -218,11 +220,15 @@ def test_permuting_the_keys_permutes_the_weights():
         (lambda: GumbelSoftmax("low"), "tau='low'"),
         (lambda: GumbelSoftmax(straight_through="no"), "straight_through='no'"),
         (lambda: Dirichlet(3.0, 3.0), "min_log_concentration=3.0"),
-        (lambda: FixedPrior(alpha=0.0), "alpha=0.0"),
-        (lambda: ContextualPrior(beta=-1.0), "beta=-1.0"),
-        (lambda: ContextualPrior(sigma=float("inf")), "sigma=inf"),
+        (lambda: Weibull(kl_of="logits"), "kl_of='logits'"),
+        (lambda: LogNormal(kl_of="logits"), "kl_of='logits'"),
+        (lambda: GammaPrior(alpha=0.0), "alpha=0.0"),
+        (lambda: GammaPrior(beta=-1.0), "beta=-1.0"),
+        (lambda: DirichletPrior(-1.0), "alpha=-1.0"),
+        (lambda: LogNormalPrior(sigma=float("inf")), "sigma=inf"),
+        (lambda: LogNormalPrior(float("nan")), "mean=nan"),
         (lambda: ContextualPrior(hidden_units=0), "hidden_units=0"),
-        (lambda: ContextualPrior(scale="code"), "scale='code'"),
+        (lambda: GammaPrior(scale="code"), "scale='code'"),
     ],
 )
 def test_errors(make, received):
@@ -231,4 +237,4 @@ def test_errors(make, received):
 
 
 def test_repr_names_the_arguments():
-    assert repr(Weibull(3.0)) == "Weibull(k=3.0, parameterization='normalized', kl_estimator='analytic')"
+    assert repr(Weibull(3.0)) == "Weibull(k=3.0, parameterization='normalized', kl_estimator='analytic', kl_of='draws')"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from alignment_cases import PRIORS, REPARAMETERISED, divergence_of, parameters
+from alignment_cases import PRIORS, REPARAMETERISED, divergence_of, parameters, prior_of
 from keras import tree
 from log_laplace import LogLaplace
 
@@ -69,7 +69,8 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "prior", "drawn", "heads"), PAIRS)
 def test_weights_divergence_and_gradients_are_those_of_dense_keys(name, prior, drawn, heads):
-    alignment, made = ALIGNMENTS[name], PRIORS[prior]()
+    alignment = ALIGNMENTS[name]
+    made = prior_of(alignment, prior)
     logits, other, key = inputs(heads)
     noise = alignment.noise(logits.shape, tf.constant([1, 2])) if drawn else None
     dense = outcome(alignment, made, logits, other, key, DENSE, noise)
@@ -108,7 +109,7 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
     mask = tf.constant(GENERATOR.random(len(ROW_IDS)) < 0.7)
     logits = entries(inputs(False)[0])
     alignment, keys = REPARAMETERISED["weibull"], segments(mask)
-    p = {"prior": PRIORS["fixed"](), "log_psi": None}
+    p = {"prior": prior_of(alignment, "fixed"), "log_psi": None}
     poisoned = tf.where(mask, logits, np.nan)
     with tf.GradientTape() as tape:
         tape.watch(poisoned)
@@ -126,7 +127,8 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_a_graph_with_an_unknown_number_of_entries(jit_compile):
-    alignment, prior = REPARAMETERISED["dirichlet"], PRIORS["rate"]()
+    alignment = REPARAMETERISED["dirichlet"]
+    prior = prior_of(alignment, "rate")
     logits, _, key = inputs(True)
 
     def divergence(logits, key, row_ids, key_ids):
@@ -151,6 +153,6 @@ def test_errors():
         SegmentKeys([0, 1], 2, [0])
     with pytest.raises(ValueError, match=r"which entry looks at which key.*Received: key_ids=None"):
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
-    for alignment in (Softmax(), Categorical(), REPARAMETERISED["dirichlet"]):
+    for alignment in (Softmax(), Categorical()):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
             alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=1)

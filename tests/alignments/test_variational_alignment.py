@@ -11,13 +11,12 @@ import keras_vattn
 from keras_vattn import (
     Attention,
     BayesianAttention,
-    ContextualPrior,
     Dirichlet,
-    FixedPrior,
-    GumbelSoftmax,
+    DirichletPrior,
+    GammaPrior,
     LogNormal,
+    LogNormalPrior,
     MultiHeadAttention,
-    Weibull,
 )
 
 GENERATOR = np.random.default_rng(0)
@@ -116,8 +115,8 @@ class TestAFamilyWithoutAClosedForm:
             losses.append(float(layer.losses[0]))
         q, p = layer.posterior_distribution(QUERY, VALUE), layer.prior_distribution(QUERY, VALUE)
         draws = q.sample(16, seed=keras_vattn.random.as_seed(0))
-        entries = tf.reduce_mean(q.log_prob(draws) - p.log_prob(draws), axis=0)
-        assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(entries)) / 3, rel=1e-5)
+        rows = tf.reduce_mean(tf.reduce_sum(q.log_prob(draws), axis=-1) - p.log_prob(draws), axis=0)
+        assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(rows)) / 3, rel=1e-5)
 
     def test_gradients_are_finite_under_a_mask(self):
         layer, value = Attention(alignment=DrawnLogNormal(0.7), prior="contextual"), tf.Variable(VALUE)
@@ -144,10 +143,11 @@ class TestAFamilyWithoutAClosedForm:
             def posterior(self, logits, keys, width):
                 return Opaque(keys.log_softmax(logits), width)
 
-            def prior(self, prior, log_psi, logits, keys, width):
-                return super().prior(prior, log_psi, logits, keys)
+        class Standard(keras_vattn.Prior):
+            def distribution(self, alignment, log_psi, logits, keys, width):
+                return Opaque(tf.zeros_like(logits), 1.0)
 
-        layer = Attention(alignment=Narrowing(), prior="fixed", seed=1)
+        layer = Attention(alignment=Narrowing(), prior=Standard(), seed=1)
         for calls in range(4):
             layer(QUERY, VALUE)
             log_p = np.log(tf.nn.softmax(QUERY @ VALUE.transpose(0, 2, 1)))
@@ -163,7 +163,7 @@ class TestAFamilyWithoutAClosedForm:
             def posterior(self, logits, keys):
                 return tfd.Poisson(log_rate=logits)
 
-        with pytest.raises(ValueError, match=r"need a gradient: .*Received: q=Poisson, p=Opaque"):
+        with pytest.raises(ValueError, match=r"need a gradient: .*Received: q=Poisson, p=LogNormal"):
             Attention(alignment=Counted(), prior="fixed")(QUERY, VALUE)
 
     def test_an_error_of_a_registered_divergence_is_one(self):
@@ -179,18 +179,12 @@ class TestAFamilyWithoutAClosedForm:
             def posterior(self, logits, keys):
                 return Broken(logits, keys)
 
-            def prior(self, prior, log_psi, logits, keys):
-                return Broken(logits, keys)
-
         with pytest.raises(NotImplementedError, match="Broken does not implement `log_density`"):
-            Attention(alignment=Breaks(), prior="fixed")(QUERY, VALUE)
+            Attention(alignment=Breaks(), prior=keras_vattn.FixedPrior())(QUERY, VALUE)
 
     def test_without_a_distribution_it_is_an_error(self):
         class Silent(keras_vattn.Alignment):
             is_stochastic = True
-
-            def prior(self, prior, log_psi, logits, keys):
-                return None
 
         with pytest.raises(ValueError, match="The alignment Silent has no distribution"):
             Attention(alignment=Silent(), prior="fixed")(QUERY, VALUE)
@@ -213,28 +207,33 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
 
 
 @pytest.mark.parametrize(
-    ("alignment", "prior", "unread"),
+    ("make", "message"),
     [
-        (Weibull, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "mean=0.5, sigma=9.0"),
-        (Weibull, ContextualPrior(beta=3.0, sigma=9.0, scale="paper"), "sigma=9.0"),
-        (LogNormal, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "alpha=2.0, beta=3.0"),
-        (LogNormal, ContextualPrior(beta=3.0, sigma=9.0, scale="paper"), "beta=3.0"),
-        (Dirichlet, FixedPrior(2.0, 3.0, mean=0.5, sigma=9.0), "beta=3.0, mean=0.5, sigma=9.0"),
-        (Dirichlet, ContextualPrior(beta=3.0, sigma=9.0), "sigma=9.0"),
-        (Dirichlet, ContextualPrior(beta=3.0, scale="paper"), "beta=3.0"),
-        (GumbelSoftmax, FixedPrior(2.0), "alpha=2.0"),
-        (GumbelSoftmax, ContextualPrior(beta=3.0, scale="paper"), "beta=3.0, scale='paper'"),
+        (lambda: GammaPrior(2.0, scale="paper"), "scale would .*GammaPrior.*Received: alpha=2.0, scale='paper'"),
+        (lambda: GammaPrior(2.0, hidden_units=3), "hidden_units would .*Received: alpha=2.0, hidden_units=3"),
+        (lambda: LogNormalPrior(0.0, num_heads=2, scale="paper"), "scale and num_heads .*Received: mean=0.0, scale="),
+        (lambda: DirichletPrior(0.5, beta=2.0), "beta would .*Received: alpha=0.5, beta=2.0"),
+        (lambda: DirichletPrior(beta=2.0, scale="paper"), "beta would .*Received: alpha=None, beta=2.0"),
     ],
 )
-def test_an_argument_that_the_alignment_does_not_read_is_refused(alignment, prior, unread):
-    """The one that is left at its default is not, and the layer is made again from its config."""
-    for layer in (Attention, lambda **options: MultiHeadAttention(2, 4, **options)):
-        with pytest.raises(ValueError, match=rf"{alignment.__name__} does not read .*Received: {unread}$"):
-            layer(alignment=alignment(), prior=prior)
-    config = prior.get_config()
-    config = {name: value for name, value in config.items() if name not in unread}
-    layer = Attention(alignment=alignment(), prior=type(prior).from_config(config))
-    assert Attention.from_config(layer.get_config()).prior.get_config() == layer.prior.get_config()
+def test_an_argument_that_would_change_nothing_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("prior", [GammaPrior, LogNormalPrior, DirichletPrior])
+def test_a_fixed_prior_has_no_weights_and_comes_back(prior):
+    for given, count in ((prior(0.5), 0), (prior(), 3)):
+        layer = Attention(alignment="weibull", prior=given) if prior is not DirichletPrior else None
+        layer = layer or Attention(alignment="dirichlet", prior=given)
+        layer(QUERY, VALUE, training=True)
+        assert len(layer.weights) == count and np.isfinite(layer.losses[0])
+        assert Attention.from_config(layer.get_config()).prior.get_config() == layer.prior.get_config()
+
+
+def test_a_prior_of_the_weights_needs_their_divergence():
+    with pytest.raises(ValueError, match=r'kl_of="weights".*Received: alignment=Weibull.*prior=DirichletPrior'):
+        Attention(alignment="weibull", prior=DirichletPrior())(QUERY, VALUE)
 
 
 @pytest.mark.parametrize(("distribution", "unread"), [("weibull", {"sigma": 9.0}), ("lognormal", {"k": 9.0})])

@@ -72,7 +72,7 @@ class Model:
                 score, warm_start=warm_start, kl_annealing=schedule, seed=seed, name="attention"
             )
         if self.row == "weibull":
-            prior = keras_vattn.ContextualPrior(beta=options.weibull_beta)
+            prior = keras_vattn.GammaPrior(beta=options.weibull_beta)
             return keras_vattn.BayesianAttention(
                 "weibull", score, prior, k=options.weibull_k, seed=seed, name="attention"
             )

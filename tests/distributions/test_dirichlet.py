@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_probability.python import distributions
 
-from keras_vattn import ContextualPrior, DenseKeys, Dirichlet, FixedPrior
+from keras_vattn import DenseKeys, Dirichlet, DirichletPrior
 from keras_vattn import random as noise_of
 from keras_vattn.distributions.dirichlet import dirichlet_divergence
 
@@ -91,21 +91,21 @@ def test_one_valid_key_is_a_point():
             assert (np.abs(gradient) <= 1e-6 * (x + b + a)).all()
 
 
-@pytest.mark.parametrize("prior", [FixedPrior(0.3), ContextualPrior()])
+@pytest.mark.parametrize("prior", [DirichletPrior(0.3), DirichletPrior()])
 def test_a_prior_narrower_than_the_logits(prior):
     """One number, or one row for all queries: value and gradient are those of the prior repeated."""
     generator = np.random.default_rng(0)
     alignment, logits = Dirichlet(), tf.constant(generator.normal(size=(2, 3, 5)), tf.float32)
-    log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if isinstance(prior, ContextualPrior) else None
+    log_psi = tf.constant(generator.normal(size=(2, 1, 5)), tf.float32) if prior.reads_keys else None
     with tf.GradientTape() as tape:
         tape.watch([logits, *([] if log_psi is None else [log_psi])])
-        q, p = alignment.posterior(logits, KEYS), alignment.prior(prior, log_psi, logits, KEYS)
+        q, p = alignment.posterior(logits, KEYS), prior.distribution(alignment, log_psi, logits, KEYS)
         divergence = q.kl_divergence(p)
     source = logits if log_psi is None else log_psi
     gradient = tape.gradient(divergence, source)
     with tf.GradientTape() as tape:
         tape.watch(source)
-        q, p = alignment.posterior(logits, KEYS), alignment.prior(prior, log_psi, logits, KEYS)
+        q, p = alignment.posterior(logits, KEYS), prior.distribution(alignment, log_psi, logits, KEYS)
         expected = dirichlet_divergence(q.concentration, p.concentration + tf.zeros_like(logits), KEYS)
     np.testing.assert_allclose(divergence, expected, rtol=1e-6)
     np.testing.assert_allclose(gradient, tape.gradient(expected, source), rtol=1e-5, atol=1e-7)
@@ -145,7 +145,7 @@ def test_a_step_has_no_costly_operation():
             tape.watch(logits)
             noise = alignment.noise(logits.shape, noise_of.as_seed(1))
             weights = KEYS.softmax(alignment.perturb(logits, noise, KEYS))
-            p = alignment.prior(FixedPrior(), None, logits, KEYS)
+            p = DirichletPrior(1.0).distribution(alignment, None, logits, KEYS)
             divergence = alignment.posterior(logits, KEYS).kl_divergence(p)
             loss = tf.reduce_sum(weights**2) + tf.reduce_sum(divergence)
         return tape.gradient(loss, logits)

@@ -253,10 +253,10 @@ FAULTS = [
         "pretraining_are",
     ),
     Fault(
-        "finetuning: masked words are those of the number of the batch alone",
+        "finetuning: marks are hidden as words are",
         "applications/finetuning/pretraining.py",
-        "[seed, number]",
-        "[0, number]",
+        "ordinary = words >= len(SPECIAL)",
+        "ordinary = words >= 0",
         MODEL,
         "masked_words",
     ),

@@ -23,7 +23,7 @@ from multi_head_cases import (
     projections,
 )
 
-from keras_vattn import Alignment, ContextualPrior, FixedPrior, LogNormal, MultiHeadAttention, Weibull
+from keras_vattn import Alignment, GammaPrior, LogNormal, MultiHeadAttention, Weibull
 
 
 @pytest.mark.parametrize("posterior", [False, True])
@@ -125,15 +125,13 @@ def test_a_deterministic_alignment_of_ones_own():
 
 def test_identifiers():
     config = keras.saving.serialize_keras_object(Weibull(5.0))
-    prior = keras.saving.serialize_keras_object(ContextualPrior(beta=3.0))
-    prior_instance = FixedPrior()
+    prior = keras.saving.serialize_keras_object(GammaPrior(beta=3.0))
+    prior_instance = GammaPrior(1.0)
     assert MultiHeadAttention(2, 3, alignment=config, prior=prior).alignment.k == 5.0
     assert MultiHeadAttention(2, 3, alignment=Weibull, prior=prior).prior.beta == 3.0
     assert MultiHeadAttention(2, 3, alignment="weibull", prior=prior_instance).prior is prior_instance
-    assert (
-        MultiHeadAttention(2, 3, alignment="weibull", prior=ContextualPrior, per_head_prior=True).prior.num_heads == 2
-    )
-    assert MultiHeadAttention(2, 3, alignment="weibull", prior=ContextualPrior(num_heads=2)).per_head_prior
+    assert MultiHeadAttention(2, 3, alignment="weibull", prior=GammaPrior, per_head_prior=True).prior.num_heads == 2
+    assert MultiHeadAttention(2, 3, alignment="weibull", prior=GammaPrior(num_heads=2)).per_head_prior
 
 
 def test_config_is_that_of_keras_and_more():
@@ -164,8 +162,8 @@ def test_numbers_of_numpy():
         ({"alignment": "weibull", "prior": "uniform"}, r'"contextual".*Received: prior="uniform"'),
         ({"alignment": "weibull", "per_head_prior": True}, "for each head.*Received: prior=None"),
         ({"alignment": "weibull", "prior": "fixed", "per_head_prior": True}, "for each head.*Received"),
-        ({"alignment": "weibull", "prior": ContextualPrior(num_heads=3)}, "for each head.*num_heads=3"),
-        ({"alignment": "weibull", "prior": ContextualPrior(), "per_head_prior": True}, "for each head.*Received"),
+        ({"alignment": "weibull", "prior": GammaPrior(num_heads=3)}, "for each head.*num_heads=3"),
+        ({"alignment": "weibull", "prior": GammaPrior(), "per_head_prior": True}, "for each head.*Received"),
         ({"alignment": "weibull", "flash_attention": True}, "Flash attention.*Received: flash_attention=True"),
         ({"kl_weight": -1.0}, "Received: kl_weight=-1.0"),
         ({"kl_annealing": 0.5}, "Received: kl_annealing=0.5"),
@@ -181,7 +179,7 @@ def test_options_that_are_refused(options, message):
     ("options", "logits", "message"),
     [
         ({}, POSTERIOR, "need an alignment that takes them.*Received: alignment=Softmax"),
-        ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "no other beside them.*prior=FixedPrior"),
+        ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "no other beside them.*prior=GammaPrior"),
         (
             {"alignment": "weibull"},
             POSTERIOR[:, :, :3],

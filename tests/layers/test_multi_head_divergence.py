@@ -22,7 +22,7 @@ from multi_head_cases import (
 from scipy.special import log_softmax
 from tensorflow_probability.python import distributions as tfd
 
-from keras_vattn import Alignment, ContextualPrior, LinearAnnealing, MultiHeadAttention, Weibull, distributions
+from keras_vattn import Alignment, GammaPrior, LinearAnnealing, MultiHeadAttention, Weibull, distributions
 
 
 @pytest.mark.parametrize("reduction", ["sum", "query_mean", "mean"])
@@ -33,7 +33,7 @@ def test_divergence_is_the_sum_over_heads_queries_and_keys(per_head_prior, reduc
         HEADS,
         WIDTH,
         alignment=Weibull(k),
-        prior=ContextualPrior(beta=beta, num_heads=HEADS if per_head_prior else None),
+        prior=GammaPrior(beta=beta, num_heads=HEADS if per_head_prior else None),
         kl_reduction=reduction,
         kl_weight=0.5,
         bias_initializer="random_normal",
@@ -86,9 +86,6 @@ class OneNat(Alignment):
     is_stochastic = True
 
     def posterior(self, logits, keys):
-        return Rows(logits, keys)
-
-    def prior(self, prior, log_psi, logits, keys):
         return Rows(logits, keys)
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from alignment_cases import prior_of
 from log_laplace import LogLaplace
 
 import keras_vattn
@@ -11,9 +12,9 @@ from keras_vattn import (
     Attention,
     AttentionDecoder,
     BayesianAttention,
-    ContextualPrior,
     DirichletAttention,
-    FixedPrior,
+    GammaPrior,
+    LogNormalPrior,
     Weibull,
 )
 
@@ -33,7 +34,7 @@ def loss_of(layer, *arguments, **options):
 def test_lemma_1_semi_analytic_equals_joint():
     """Two stacked layers, the second attending over what the first drew: mean of the layers' KLs = KL of the joint."""
     num_samples = 20_000
-    prior = ContextualPrior(beta=2.0)
+    prior = GammaPrior(beta=2.0)
     first, second = (BayesianAttention(k=2.0, prior=prior.from_config(prior.get_config()), seed=i) for i in (1, 2))
     query, value = (tf.repeat(x[:1], num_samples, axis=0) for x in (QUERY, VALUE))
     drawn = first(query, value, training=True)
@@ -224,7 +225,7 @@ def test_errors():
         with pytest.raises(ValueError, match=r"one of posterior logits.*Received: warm_start=3"):
             Attention(**options)
     with pytest.raises(ValueError, match=r"needs keras_vattn.MultiHeadAttention. Received: prior.num_heads=4"):
-        Attention(alignment="weibull", prior=ContextualPrior(num_heads=4))
+        Attention(alignment="weibull", prior=GammaPrior(num_heads=4))
     with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
     for alignment in ("softmax", "categorical"):
@@ -232,7 +233,7 @@ def test_errors():
             ValueError, match=rf"need an alignment that takes them.*Received: alignment=(?i:{alignment})"
         ):
             Attention(alignment=alignment)(QUERY, VALUE, posterior_logits=POSTERIOR)
-    with pytest.raises(ValueError, match=r"Categorical takes no prior. Received: prior=<.*ContextualPrior"):
+    with pytest.raises(ValueError, match=r"Categorical takes no prior. Received: prior='contextual'"):
         Attention(alignment="categorical", prior="contextual")
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
         with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
@@ -257,17 +258,18 @@ def test_ten_thousand_random_cases_are_finite():
     """Shapes, masks, logits up to 1e4, policies, one key and rows without a valid key; an example is a case."""
     generator, cases = np.random.default_rng(1), 0
     alignments = [*STOCHASTIC, Weibull(1.0, "raw"), LogLaplace()]
-    priors, strong = [None, "fixed", "contextual", "posterior"], {"beta": 10.0, "sigma": 0.1}
+    priors = [None, "fixed", "contextual", "posterior"]
     for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
         for alignment in alignments:
             for prior in priors:
                 # float16 ends at 65504, which the gradient of a KL over such distances passes.
                 largest = 0.0 if policy == "mixed_float16" else 4.0
                 batch, steps, keys = 144, generator.integers(1, 4), generator.integers(1, 9)
-                read = keras_vattn.alignments.get(alignment).prior_arguments(ContextualPrior())
-                given = ContextualPrior(**{x: strong[x] for x in strong if read is None or x in read}, dtype=policy)
-                given = {"posterior": None, "contextual": given}.get(prior, prior)
-                layer = Attention(alignment=alignment, prior=given, dtype=policy)
+                made = alignments.get(alignment)
+                given = {"posterior": None, "contextual": prior_of(made, "rate", beta=10.0, sigma=0.1)}.get(
+                    prior, prior
+                )
+                layer = Attention(alignment=made, prior=given, dtype=policy)
                 scale = 10.0 ** generator.uniform(-2, largest, size=(batch, 1, 1))
                 query = tf.constant(generator.normal(size=(batch, steps, 1)) * scale, tf.float32)
                 value = tf.constant(np.clip(generator.normal(size=(batch, keys, 1)), -1, 1), tf.float32)
@@ -353,7 +355,7 @@ def test_the_mask_of_the_inputs_reaches_the_latent_alignment():
 
 
 def test_fixed_prior_values():
-    layer = Attention(alignment="lognormal", prior=FixedPrior(mean=0.3, sigma=2.0))
+    layer = Attention(alignment="lognormal", prior=LogNormalPrior(mean=0.3, sigma=2.0))
     layer(QUERY, VALUE)
     p = layer.prior_distribution(QUERY, VALUE)
     np.testing.assert_allclose(p.loc, np.full((B, 1, S), 0.3), rtol=1e-6)

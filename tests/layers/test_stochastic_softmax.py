@@ -78,7 +78,7 @@ def test_without_a_prior_and_posterior_logits_there_is_no_divergence():
 
 def test_a_model_with_one_is_saved_and_exported(tmp_path):
     inputs = keras.Input((H, None, S))
-    softmax = StochasticSoftmax("lognormal", keras_vattn.FixedPrior(sigma=0.5), seed=1, name="softmax")
+    softmax = StochasticSoftmax("lognormal", keras_vattn.LogNormalPrior(0.0, sigma=0.5), seed=1, name="softmax")
     model = keras.Model(inputs, keras.layers.Dense(S)(softmax(inputs)))
     model.compile("sgd", "mse")
     assert model.fit(LOGITS, LOGITS, verbose=0).history["softmax_kl"][0] > 0

@@ -1,0 +1,295 @@
+"""Which KL for a first try? Four forms of that of drawn weights, on four tasks, at two weights, with paired seeds.
+
+    python docs/experiments/which_kl.py train reversal digits scenes translation
+    python docs/experiments/which_kl.py tables
+
+`train` appends a line for each run to which_kl_<task>.csv beside this file and leaves out what is there; `tables`
+prints means over the seeds and differences from the published form, with 95% t intervals of the paired seeds. All
+figures are of examples that nothing was trained on, predictions the mean of 20 draws. Nothing is chosen by them.
+"""
+
+import csv
+import itertools
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+import keras_vattn as kv
+from applications.common.significance import mean_interval, paired_interval
+from applications.graphs.data import digits as digit_graph
+from applications.nmt.embedded.corpus import embedded_pairs
+from applications.vision import scenes as drawn_scenes
+
+FOLDER = pathlib.Path(__file__).parent
+SEEDS, KL_WEIGHTS, NUM_DRAWS = (1, 2, 3), (1.0, 0.1), 20
+# alignment and prior by the name of a form; the first of each family is the published one.
+FORMS = {
+    "softmax": lambda: ("softmax", None),
+    "weibull, no KL": lambda: (kv.Weibull(), None),
+    "weibull, published": lambda: (kv.Weibull(), kv.GammaPrior()),
+    "weibull, simplex": lambda: (kv.Weibull(kl_of="weights"), kv.GammaPrior()),
+    "weibull, own family": lambda: (kv.Weibull(), kv.ContextualPrior()),
+    "weibull, own family on the simplex": lambda: (kv.Weibull(kl_of="weights"), kv.ContextualPrior()),
+    "lognormal, no KL": lambda: (kv.LogNormal(), None),
+    "lognormal, published": lambda: (kv.LogNormal(), kv.LogNormalPrior()),
+    "lognormal, simplex": lambda: (kv.LogNormal(kl_of="weights"), kv.LogNormalPrior()),
+    "lognormal, own family": lambda: (kv.LogNormal(), kv.ContextualPrior()),
+    "lognormal, own family on the simplex": lambda: (kv.LogNormal(kl_of="weights"), kv.ContextualPrior()),
+}
+FIGURES = ("train_loss", "nll", "accuracy", "ece", "weights_sd", "kl", "kl_above_floor")
+
+
+def attention_options(form, kl_weight, seed):
+    alignment, prior = FORMS[form]()
+    return {"alignment": alignment, "prior": prior, "kl_weight": kl_weight, "seed": seed}
+
+
+def fitted(model, loss, data, epochs, learning_rate, batch_size=64):
+    """Train; return the last line of the log."""
+    model.compile(keras.optimizers.Adam(learning_rate), loss, jit_compile=False)
+    if isinstance(data, tf.data.Dataset):
+        log = model.fit(data, epochs=epochs, verbose=0, shuffle=False)
+    else:
+        log = model.fit(*data, epochs=epochs, batch_size=batch_size, verbose=0)
+    return {name: values[-1] for name, values in log.history.items()}
+
+
+def figures(log, probabilities, labels, weights):
+    """Return a line of the table.
+
+    Args:
+        log: Last line of the log.
+        probabilities: (draws, N, C).
+        labels: (N,).
+        weights: Draws of all weights, a list of arrays (draws, ...), zero where nothing is attended to.
+    """
+    deviations = [x.std(axis=0)[x.mean(axis=0) > 0.0] for x in weights]
+    divergences = {name: value for name, value in log.items() if "_kl" in name}
+    above = {name: divergences.get(f"{name}_above_floor", value) for name, value in divergences.items()}
+    whole = {name: value for name, value in divergences.items() if not name.endswith("_above_floor")}
+    return {
+        "train_loss": log["loss"],
+        "nll": kv.metrics.negative_log_likelihood(probabilities, labels),
+        "accuracy": float(np.mean(probabilities.mean(axis=0).argmax(axis=-1) == labels)),
+        "ece": kv.metrics.expected_calibration_error(probabilities, labels),
+        "weights_sd": float(np.mean(np.concatenate(deviations))),
+        "kl": sum(whole.values()),
+        "kl_above_floor": sum(above[name] for name in whole),
+    }
+
+
+def drawn(model, inputs, form, max_rows=256):
+    """Return draws of all outputs, or the one prediction of a model without noise."""
+    if form == "softmax":
+        found = model.predict(inputs, verbose=0)
+        return [x[None] for x in found]
+    return kv.posterior_predictive(model, inputs, NUM_DRAWS, seed=0, max_rows=max_rows)
+
+
+def reversal(form, kl_weight, seed):
+    """README's: digits, written from behind; 2,048 rows of eight, two epochs."""
+    digits = np.random.default_rng(0).integers(10, size=(2560, 8))
+    x = np.concatenate([np.eye(10)[digits], np.tile(np.eye(8), (2560, 1, 1))], axis=-1).astype("float32")
+    y = digits[:, ::-1]
+    inputs = keras.Input((8, 18))
+    hidden = layers.Dense(64)(inputs)
+    attention = kv.MultiHeadAttention(1, 32, name="attention", **attention_options(form, kl_weight, seed))
+    attended, weights = attention(hidden, hidden, return_attention_scores=True)
+    logits = layers.Dense(10)(attended)
+    model = keras.Model(inputs, logits)
+    log = fitted(model, kv.SequenceCrossentropy(), (x[:2048], y[:2048]), epochs=4, learning_rate=0.01)
+    found, weights = drawn(keras.Model(inputs, [layers.Softmax()(logits), weights]), x[2048:], form)
+    return figures(log, found.reshape(len(found), -1, 10), y[2048:].ravel(), [weights])
+
+
+def digits(form, kl_weight, seed):
+    """Nodes of a graph of ten nearest neighbours of scikit-learn's digits, 20 of each class known."""
+    features, edges, labels, _ = digit_graph(10)
+    features = (features / 16.0).astype("float32")
+    edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")
+    order = np.random.default_rng(0).permutation(len(labels))
+    known = np.concatenate([order[labels[order] == each][:20] for each in range(10)])
+    others = np.setdiff1d(order, known)
+    nodes, ends = keras.Input((64,)), keras.Input((2,), dtype="int32")
+    options = {"feature_dropout": 0.4, "dropout": 0.4}
+    # The KL of a node beside its cross-entropy, which is a mean over the nodes that are known.
+    first = kv.GraphAttention(
+        8, 8, activation="elu", name="first", **options, **attention_options(form, kl_weight, seed)
+    )
+    second = kv.GraphAttention(10, 1, name="second", **options, **attention_options(form, kl_weight, seed + 100))
+    hidden, first_weights = first(nodes, ends, return_attention_scores=True)
+    logits, second_weights = second(hidden, ends, return_attention_scores=True)
+    model = keras.Model([nodes, ends], logits)
+    counts = np.zeros(len(labels), "float32")
+    counts[known] = len(labels) / len(known)
+    graph = tf.data.Dataset.from_tensors(((features, edges), labels, counts))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    log = fitted(model, loss, graph, epochs=100, learning_rate=0.01)
+    whole = keras.Model([nodes, ends], [layers.Softmax()(logits), first_weights, second_weights])
+    passes = 1 if form == "softmax" else NUM_DRAWS
+    found = []
+    for number in range(passes):
+        if form == "softmax":
+            found.append(whole((features, edges), training=False))
+        else:
+            with kv.posterior_draws(whole, seed=number):
+                found.append(whole((features, edges), training=False))
+    probabilities, *weights = (np.stack(x) for x in zip(*found, strict=True))
+    return figures(log, probabilities[:, others], labels[others], weights)
+
+
+def rows_of(texts, vocabulary, length):
+    found = np.zeros((len(texts), length), "int32")
+    for row, text in zip(found, texts, strict=True):
+        ids = [vocabulary.get(word, 1) for word in text][:length]
+        row[: len(ids)] = ids
+    return found
+
+
+def vocabulary_of(texts):
+    return {word: index + 2 for index, word in enumerate(sorted(set(itertools.chain(*texts))))}
+
+
+def scenes(form, kl_weight, seed):
+    """Questions about one object of a scene: words attend to each other, then to the sixteen cells, as in a block
+    of MCAN."""
+    made = drawn_scenes.scenes(2000, seed=0)
+    # What a detector would see of each cell, colour and shape, in noise.
+    kinds = [*drawn_scenes.COLORS, *drawn_scenes.SHAPES]
+    cells = 0.3 * np.random.default_rng(1).normal(size=(len(made), 16, 12)).astype("float32")
+    for number, scene in enumerate(made):
+        for thing in scene.objects:
+            cells[number, thing.cell, [kinds.index(thing.color), kinds.index(thing.shape)]] += 1.0
+    columns = drawn_scenes.question_columns(made, 8)
+    asked_of = [index for index, cell in enumerate(columns["cell"]) if cell >= 0]
+    row, texts, answers = ([columns[name][index] for index in asked_of] for name in ("row", "text", "votes"))
+    row, texts, answers = np.array(row), [text.split() for text in texts], [votes[0] for votes in answers]
+    classes = {answer: index for index, answer in enumerate(sorted(set(answers)))}
+    words, labels = rows_of(texts, vocabulary_of(texts), 14), np.array([classes[answer] for answer in answers])
+    train, other = row < 1600, row >= 1600
+    asked, looked = keras.Input((14,), dtype="int32"), keras.Input((16, 12))
+    word = layers.Embedding(200, 64, mask_zero=False)(asked)
+    mask = ops.not_equal(asked, 0)
+    word = word + layers.Embedding(14, 64)(ops.arange(14))
+    cell = layers.Dense(64, "relu")(looked) + layers.Embedding(16, 64)(ops.arange(16))
+    drawn_weights = []
+    for name, memory, valid in (("self", None, mask), ("guided", cell, None)):
+        attention = kv.MultiHeadAttention(2, 32, name=name, **attention_options(form, kl_weight, seed))
+        memory = word if memory is None else memory
+        attended, weights = attention(word, memory, query_mask=mask, value_mask=valid, return_attention_scores=True)
+        drawn_weights.append(weights)
+        word = layers.LayerNormalization()(word + attended)
+        word = layers.LayerNormalization()(word + layers.Dense(64)(layers.Dense(128, "relu")(word)))
+    pooled = layers.GlobalAveragePooling1D()(word, mask=mask)
+    logits = layers.Dense(len(classes))(pooled)
+    model = keras.Model([asked, looked], logits)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    log = fitted(model, loss, ([words[train], cells[row[train]]], labels[train]), epochs=6, learning_rate=0.003)
+    whole = keras.Model([asked, looked], [layers.Softmax()(logits), *drawn_weights])
+    found, *weights = drawn(whole, [words[other], cells[row[other]]], form)
+    # Padded queries are none.
+    counted = (words[other] > 0)[:, None, :, None]
+    return figures(log, found, labels[other], [np.where(counted, x, 0.0) for x in weights])
+
+
+def translation(form, kl_weight, seed):
+    """The embedded German and English sentences: a bidirectional encoder, a decoder with additive attention."""
+    pairs = embedded_pairs()
+    order = np.random.default_rng(0).permutation(len(pairs))[:2500]
+    texts = [[getattr(pairs[index], name) for index in order] for name in ("source", "target")]
+    texts = [[text.split() if isinstance(text, str) else list(text) for text in side] for side in texts]
+    texts[1] = [["<s>", *text, "</s>"] for text in texts[1]]
+    vocabularies = [vocabulary_of(side) for side in texts]
+    source, target = (rows_of(*given, 16) for given in zip(texts, vocabularies, strict=True))
+    before, after = target[:, :-1], target[:, 1:]
+    read, written = keras.Input((16,), dtype="int32"), keras.Input((15,), dtype="int32")
+    size = len(vocabularies[1]) + 2
+    memory = layers.Embedding(len(vocabularies[0]) + 2, 64, mask_zero=True)(read)
+    memory = layers.Bidirectional(layers.LSTM(64, return_sequences=True))(memory)
+    words = layers.Embedding(size, 64, mask_zero=True)(written)
+    attention = kv.Attention("additive", name="attention", **attention_options(form, kl_weight, seed))
+    decoded = kv.AttentionDecoder(128, attention)(words, memory, return_attention_scores=True)
+    logits = layers.Dense(size)(ops.concatenate([decoded["hidden"], decoded["context"]], axis=-1))
+    model = keras.Model([read, written], logits)
+    loss = kv.SequenceCrossentropy(ignore_class=0)
+    log = fitted(model, loss, ([source[:2200], before[:2200]], after[:2200]), epochs=6, learning_rate=0.005)
+    whole = keras.Model([read, written], [layers.Softmax()(logits), decoded["weights"]])
+    found, weights = drawn(whole, [source[2200:], before[2200:]], form)
+    counted = after[2200:] > 0
+    return figures(log, found[:, counted], after[2200:][counted], [np.where(counted[..., None], weights, 0.0)])
+
+
+TASKS = {task.__name__: task for task in (reversal, digits, scenes, translation)}
+
+
+def read(task):
+    path = FOLDER / f"which_kl_{task}.csv"
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    return {
+        (x["form"], float(x["kl_weight"]), int(x["seed"])): {name: float(x[name]) for name in FIGURES} for x in lines
+    }
+
+
+def train(task):
+    path, known = FOLDER / f"which_kl_{task}.csv", read(task)
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, ("form", "kl_weight", "seed", *FIGURES))
+        if is_new:
+            lines.writeheader()
+        for seed, (form, kl_weight) in itertools.product(SEEDS, rows()):
+            if (form, kl_weight, seed) in known:
+                continue
+            keras.utils.clear_session()
+            keras.utils.set_random_seed(seed)
+            found = TASKS[task](form, kl_weight, seed)
+            lines.writerow({"form": form, "kl_weight": kl_weight, "seed": seed, **found})
+            file.flush()
+            print(task, form, kl_weight, seed, {name: round(x, 4) for name, x in found.items()}, flush=True)
+
+
+def rows():
+    """Return the lines of a table: form and weight."""
+    for form in FORMS:
+        has_divergence = FORMS[form]()[1] is not None
+        for kl_weight in KL_WEIGHTS if has_divergence else (0.0,):
+            yield form, kl_weight
+
+
+def tables():
+    for task in TASKS:
+        found = read(task)
+        print(f"\n### {task}\n")
+        print("| form | weight | train loss | NLL | NLL less published | accuracy | ECE | sd | KL | above floor |")
+        print("|---|---|---|---|---|---|---|---|---|---|")
+        for form, kl_weight in rows():
+            lines = [found[form, kl_weight, seed] for seed in SEEDS]
+            means = {name: np.mean([line[name] for line in lines]) for name in FIGURES}
+            family = form.partition(",")[0]
+            difference = ""
+            if kl_weight and "published" not in form:
+                published = [found[f"{family}, published", kl_weight, seed]["nll"] for seed in SEEDS]
+                value, low, high = paired_interval([line["nll"] for line in lines], published)
+                difference = f"{value:+.4f} [{low:+.4f}, {high:+.4f}]"
+            _, low, high = mean_interval([line["nll"] for line in lines])
+            print(
+                f"| {form} | {kl_weight or '-'} | {means['train_loss']:.4g} | {means['nll']:.4f} "
+                f"[{low:.4f}, {high:.4f}] | {difference} | {means['accuracy']:.4f} | {means['ece']:.4f} | "
+                f"{means['weights_sd']:.4f} | {means['kl']:.4g} | {means['kl_above_floor']:.4g} |"
+            )
+
+
+if __name__ == "__main__":
+    command, *names = sys.argv[1:]
+    if command == "train":
+        for name in names or TASKS:
+            train(name)
+    else:
+        tables()

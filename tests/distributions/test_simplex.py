@@ -1,0 +1,146 @@
+"""Distributions of normalised draws: densities that integrate to one, draws, and KLs, on the simplex."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import integrate
+from tensorflow_probability.python import distributions as tfd
+
+import keras_vattn
+from keras_vattn import DenseKeys, SegmentKeys, distributions
+from keras_vattn.distributions.row_distribution import drawn_divergence
+
+GENERATOR = np.random.default_rng(0)
+X, Y = GENERATOR.normal(size=(2, 4)).astype("float32")
+KEYS = DenseKeys()
+MAKE = {
+    "weibull": lambda x, keys=KEYS: distributions.NormalizedWeibull(2.5, x, keys),
+    "lognormal": lambda x, keys=KEYS: distributions.LogisticNormal(x, 0.6, keys),
+    "dirichlet": lambda x, keys=KEYS: distributions.Dirichlet(tf.exp(x), keys),
+}
+FREE = {
+    "weibull": lambda x: distributions.Weibull(2.5, x, KEYS),
+    "lognormal": lambda x: distributions.LogNormal(x, 0.6, KEYS),
+    "dirichlet": lambda x: distributions.Gamma(x, 0.3, KEYS),
+}
+every_family = pytest.mark.parametrize("name", MAKE)
+
+
+@every_family
+def test_the_density_integrates_to_one(name):
+    """Over the triangle of three weights."""
+    q = MAKE[name](X[:3])
+    points = (np.arange(400) + 0.5) / 400
+    first, second = np.meshgrid(points, points)
+    inside = first + second < 1.0
+    weights = np.stack([first, second, 1.0 - first - second], axis=-1)[inside].astype("float32")
+    density = np.zeros(first.shape)
+    density[inside] = np.exp(q.log_prob(weights))
+    total = integrate.simpson(integrate.simpson(density, x=points), x=points)
+    np.testing.assert_allclose(total, 1.0, rtol=0.02)
+
+
+@every_family
+def test_the_density_is_that_of_normalised_draws(name):
+    """The share of 200,000 draws whose first weight is the smaller, within 5 standard errors, and the mean of log w."""
+    q, free = MAKE[name](X), FREE[name](X)
+    assert type(free.normalized()) is type(q)
+    count = 100_000
+    draws = free.sample(count, seed=1).numpy()
+    draws = draws / draws.sum(axis=-1, keepdims=True)
+    for found in (q.sample(count, seed=2).numpy(), free.normalized().sample(count, seed=3).numpy()):
+        np.testing.assert_allclose(found.sum(axis=-1), 1.0, rtol=1e-5)
+        error = np.sqrt((draws.var(axis=0) + found.var(axis=0)) / count)
+        assert (np.abs(draws.mean(axis=0) - found.mean(axis=0)) < 5 * error).all()
+    np.testing.assert_allclose(free.normalized().log_prob(draws[:50]), q.log_prob(draws[:50]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_logistic_normal_is_a_normal_of_log_ratios():
+    """TensorFlow Probability's softmax-centred normal in float64: the ratios of all weights to the last."""
+    mixing = np.concatenate([np.eye(3), -np.ones((3, 1))], axis=1)
+
+    def ratios(loc, scale):
+        loc = np.float64(loc)
+        return tfd.MultivariateNormalFullCovariance(mixing @ loc, scale**2 * mixing @ mixing.T)
+
+    q, p = MAKE["lognormal"](X), distributions.LogisticNormal(Y, 1.1, KEYS)
+    expected = tfd.kl_divergence(ratios(X, 0.6), ratios(Y, 1.1))
+    np.testing.assert_allclose(q.kl_divergence(p), expected, rtol=1e-5)
+    weights = GENERATOR.dirichlet(np.ones(4), size=20)
+    log_ratios = np.log(weights[:, :3] / weights[:, 3:])
+    expected = ratios(X, 0.6).log_prob(log_ratios) - np.log(weights).sum(axis=-1)
+    np.testing.assert_allclose(q.log_prob(weights.astype("float32")), expected, rtol=1e-5, atol=1e-4)
+
+
+def estimate(q, p, count=200_000):
+    draws = drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5), num_draws=count).numpy()
+    return draws.mean(), draws.std() / np.sqrt(count)
+
+
+@pytest.mark.parametrize(("rate", "of_draws", "of_weights"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
+def test_it_is_never_above_that_of_the_draws(rate, of_draws, of_weights):
+    """Eight equal keys, k = 10, a contextual prior of rate beta: a function of the draws tells no more than they."""
+    uniform = tf.fill((8,), -np.log(np.float32(8)))
+    q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)
+    p = distributions.Gamma(uniform + np.log(np.float32(rate)), np.log(rate), KEYS)
+    np.testing.assert_allclose(q.kl_divergence(p), of_draws, atol=0.05)
+    found, error = estimate(q.normalized(), p.normalized())
+    assert abs(found - of_weights) < 0.05 + 4 * error
+
+
+def test_the_divergence_of_normalised_weibulls_grows_with_the_distance():
+    """And is exactly 0 at every draw where they are equal; that of the draws grows with its exponential."""
+    found = []
+    for distance in (0.0, 2.0, 4.0, 8.0):
+        q, p = (MAKE["weibull"](tf.constant([x, 0.0, 0.0, 0.0])) for x in (distance, 0.0))
+        found.append(drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5), num_draws=4000).numpy())
+    assert (np.abs(found[0]) < 1e-5).all()
+    means = [x.mean() for x in found]
+    assert 0.0 < means[1] < means[2] < means[3] < 4 * 2.5 * 8.0
+    np.testing.assert_allclose((means[3] - means[2]) / (means[2] - means[1]), 2.0, rtol=0.1)
+
+
+@every_family
+def test_what_a_row_shares_has_no_say(name):
+    if name == "dirichlet":
+        return
+    one, other = MAKE[name](X), MAKE[name](X + 7.0)
+    weights = one.sample(30, seed=1)
+    np.testing.assert_allclose(one.log_prob(weights), other.log_prob(weights), rtol=1e-4, atol=1e-4)
+
+
+@every_family
+def test_edges_are_rows(name):
+    """Rows of two and of four keys, one without a key, in a list."""
+    rows = SegmentKeys([0, 1, 1, 0, 1, 1], num_rows=3)
+    flat = np.concatenate([X[:1], Y[:2], X[1:2], Y[2:]])
+    q = MAKE[name](flat, rows)
+    weights = q.sample(seed=1)
+    np.testing.assert_allclose(rows.sum(weights), [1.0, 1.0, 0.0], rtol=1e-5)
+    for row, x, places in ((0, X[:2], [0, 3]), (1, Y, [1, 2, 4, 5])):
+        alone = MAKE[name](x).log_prob(tf.gather(weights, places))
+        np.testing.assert_allclose(q.log_prob(weights)[row], alone, rtol=1e-4, atol=1e-4)
+    assert float(q.log_prob(weights)[2]) == 0.0
+
+
+@every_family
+def test_masked_keys_are_none_and_have_no_gradient(name):
+    mask = np.array([[True, True, False, True], [False] * 4])
+    logits = tf.constant(np.where(mask, X, np.nan).astype("float32"))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        keys = DenseKeys(tf.constant(mask))
+        q, p = (MAKE[name](keys.zero_masked(x), keys) for x in (logits, Y * np.ones((2, 1), "float32")))
+        divergence = drawn_divergence(q, p, keys, keras_vattn.random.as_seed(1))
+    gradient = tape.gradient(divergence, logits).numpy()
+    assert np.isfinite(divergence).all() and float(divergence[1]) == 0.0
+    assert np.isfinite(gradient).all() and (gradient[~mask] == 0.0).all()
+
+
+def test_draws_of_an_unknown_family_are_not_taken_to_the_simplex():
+    class Free(distributions.RowDistribution):
+        def __init__(self, x, keys):
+            super().__init__(x, keys, {})
+
+    with pytest.raises(ValueError, match=r"not known. Received: Free"):
+        Free(X, KEYS).normalized()
