@@ -3,11 +3,11 @@
 from keras_vattn.support.backend import require_tensorflow
 
 require_tensorflow()
+del require_tensorflow
 
-from keras_vattn import decoding, distributions, metrics, plots, random, recurrent  # noqa: E402
+from keras_vattn import annealing, decoding, distributions, layers, losses, metrics, plots, random, recurrent  # noqa: E402
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
-    Categorical,
     ContextualPrior,
     DenseKeys,
     Dirichlet,
@@ -15,6 +15,7 @@ from keras_vattn.alignments import (  # noqa: E402
     FixedPrior,
     GammaPrior,
     GumbelSoftmax,
+    Hard,
     Keys,
     LogNormal,
     LogNormalPrior,
@@ -76,7 +77,6 @@ __all__ = [
     "AttentionDecoder",
     "BayesianAttention",
     "Bilinear",
-    "Categorical",
     "CategoricalAttention",
     "Context",
     "ContextualPrior",
@@ -97,6 +97,7 @@ __all__ = [
     "GaussianLatent",
     "GraphAttention",
     "GumbelSoftmax",
+    "Hard",
     "Keys",
     "LSTMCell",
     "LatentLogLikelihood",
@@ -125,9 +126,12 @@ __all__ = [
     "Weibull",
     "WeightedSum",
     "WordDropout",
+    "annealing",
     "decoding",
     "distributions",
     "divergences",
+    "layers",
+    "losses",
     "metrics",
     "plots",
     "posterior_draws",

@@ -8,6 +8,8 @@ from keras import ops
 
 from keras_vattn.support.validation import integer, number
 
+__all__ = ["CyclicalAnnealing", "LinearAnnealing", "LogisticAnnealing", "final_value"]
+
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):

@@ -18,6 +18,21 @@ from keras import ops
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import derivative, polynomial
 
+__all__ = [
+    "LARGEST",
+    "SMALLEST",
+    "as_seed",
+    "draw_seed",
+    "dropout_mask",
+    "fold_in",
+    "fold_in_replica",
+    "gamma_noise",
+    "gumbel",
+    "log_gamma",
+    "normal",
+    "uniform",
+]
+
 _PHILOX = tf.random.Algorithm.PHILOX.value
 # The upper words of the counters of draws (either branch of a condition) and of seeds.
 _DRAWN, _ALSO_DRAWN, _FOLDED = range(3)

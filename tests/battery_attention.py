@@ -131,7 +131,7 @@ ATTENTION_CASES = [
         "weibull-contextual",
         alignment="weibull",
         prior="contextual",
-        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start": -1}),
+        bad_options=({"prior": "uniform"}, {"alignment": "softmax"}, {"warm_start_steps": -1}),
     ),
     _alignment_case("weibull-raw-fixed", alignment=Weibull(3.0, "raw"), prior=_configuration(GammaPrior(0.5, 2.0))),
     _alignment_case("weibull-no-prior", alignment="weibull", divergence=False),
@@ -153,7 +153,7 @@ ATTENTION_CASES = [
     _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(DirichletPrior(0.5))),
     _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),
     _alignment_case("gumbel-straight-through-annealed", alignment=GumbelSoftmax(TAU, True), divergence=False),
-    _alignment_case("one-hot", alignment="categorical", divergence=False),
+    _alignment_case("one-hot", alignment="hard", divergence=False),
     _alignment_case("log-laplace", alignment=LogLaplace(), prior="contextual"),
     _alignment_case("weibull-gaussian", alignment="weibull", context="gaussian"),
     _alignment_case(
@@ -172,6 +172,6 @@ ATTENTION_CASES = [
         "dirichlet-attention",
         WITH_POSTERIOR,
         layer=DirichletAttention,
-        bad_options=({"min_log_concentration": 11.0}, {"warm_start": 0.5}),
+        bad_options=({"min_log_concentration": 11.0}, {"warm_start_steps": 0.5}),
     ),
 ]

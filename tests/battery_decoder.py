@@ -132,7 +132,7 @@ class StochasticDecoderCase(Case):
 
 
 def _stochastic_decoder(score="additive", seed=None, **options):
-    latent, prediction = GaussianLatent(2, seed=seed), PredictedContext(5, weight=0.0, seed=seed)
+    latent, prediction = GaussianLatent(2, seed=seed), PredictedContext(5, kl_weight=0.0, seed=seed)
     return StochasticDecoder(6, latent, Attention(score), prediction, **options)
 
 
@@ -237,7 +237,7 @@ DECODER_CASES = [
     ),
     _decoder_case(
         "max-out-lstm-one-hot-previous-sampled",
-        partial(Attention, score="bilinear", alignment="categorical"),
+        partial(Attention, score="bilinear", alignment="hard"),
         draws=True,
         tempered=False,
         cell="max_out_lstm",

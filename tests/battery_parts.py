@@ -155,7 +155,13 @@ PART_CASES = [
         partial(PredictedContext, units=3),
         {"inputs": 4},
         draws=True,
-        bad_options=({"units": 0}, {"temperature": -1.0}, {"weight": -1.0}, {"annealing": 0.5}, {"floor": 9.0}),
+        bad_options=(
+            {"units": 0},
+            {"temperature": -1.0},
+            {"kl_weight": -1.0},
+            {"kl_annealing": 0.5},
+            {"min_log_scale": 9.0},
+        ),
     ),
     WordsCase(
         "word-dropout",

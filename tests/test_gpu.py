@@ -14,7 +14,7 @@ import keras_vattn
 def test_the_decoder_trains_on_a_gpu(jit, policy):
     keras.config.set_dtype_policy(policy)
     words, memory = keras.Input((None, 8)), keras.Input((None, 6))
-    attention = keras_vattn.GaussianAttention("bilinear", prior="mean", kl_weight=0.1)
+    attention = keras_vattn.GaussianAttention("bilinear", context_prior="mean", kl_weight=0.1)
     decoded = keras_vattn.AttentionDecoder(16, attention)(words, memory)
     logits = keras.layers.Dense(5, dtype="float32")(decoded["hidden"])
     model = keras.Model([words, memory], logits)

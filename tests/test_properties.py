@@ -43,7 +43,7 @@ def allowed(query, value, masks):
 )
 def test_values_and_gradients_are_finite_and_masks_exact(arrays, score, prior):
     query, value, masks = arrays
-    layer = keras_vattn.GaussianAttention(score=score, prior=prior, seed=1)
+    layer = keras_vattn.GaussianAttention(score=score, context_prior=prior, seed=1)
     query, value = tf.constant(query), tf.constant(value)
     with tf.GradientTape() as tape:
         tape.watch([query, value])
@@ -63,7 +63,7 @@ def test_values_and_gradients_are_finite_and_masks_exact(arrays, score, prior):
 @hypothesis.given(inputs())
 def test_masked_positions_change_nothing(arrays):
     query, value, masks = arrays
-    layer = keras_vattn.GaussianAttention(score="bilinear", prior="mean", seed=1)
+    layer = keras_vattn.GaussianAttention(score="bilinear", context_prior="mean", seed=1)
     layer(query, value, **masks)
     loss = float(layer.losses[0])
     context = layer(query, value, **masks).numpy()

@@ -156,7 +156,7 @@ def build(options, vocabulary_size, max_regions, width):
         hidden, log_prior = emission.candidates(decoded, memory, mask)
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
-    elif kind.alignment == "categorical":
+    elif kind.alignment == "hard":
         bound = _hard(options, decoded, emission, target, mask)
     else:
         hidden, _ = emission.candidates(decoded, memory, mask)
@@ -208,13 +208,13 @@ def _decoder(options, kind):
 
 
 def _is_self_critical(options):
-    return MODELS[options.model].alignment == "categorical" and options.alignment.baseline == "soft"
+    return MODELS[options.model].alignment == "hard" and options.alignment.baseline == "soft"
 
 
 def _alignment(given, kind):
     """Return the options of an attention that concern its alignment and its KL."""
-    if kind.alignment == "categorical":
-        return {"alignment": keras_vattn.Categorical()}
+    if kind.alignment == "hard":
+        return {"alignment": keras_vattn.Hard()}
     drawn = given.of_model(kind.published)
     return {
         "alignment": drawn.alignment(kind.alignment),

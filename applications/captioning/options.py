@@ -32,7 +32,7 @@ class Model:
 
     Attributes:
         title: Name of the model in the paper.
-        alignment: Distribution of the decoder's weights: "categorical", "weibull" or "lognormal"; `None` for softmax.
+        alignment: Distribution of the decoder's weights: "hard", "weibull" or "lognormal"; `None` for softmax.
         feeding: What enters the decoder: the "sampled" vector, or the one "expected" under p.
         is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
         published: Values of `AlignmentOptions` that the paper has for the model.
@@ -52,7 +52,7 @@ class Model:
 # The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
 MODELS = {
     "soft": Model("Soft"),
-    "hard": Model("Hard", "categorical"),
+    "hard": Model("Hard", "hard"),
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
     "bam_lc": Model(
         "BAM-LC",

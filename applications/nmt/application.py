@@ -221,7 +221,7 @@ class TranslateValidation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
         attention = self.run.models.decoder.attention
-        if attention.warm_start and int(attention.training_calls) <= attention.warm_start:
+        if attention.warm_start_steps and int(attention.training_calls) <= attention.warm_start_steps:
             logs["warm_start"] = 1.0
         if not self.run.options.reports.decodes_after(epoch):
             return

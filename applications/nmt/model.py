@@ -190,7 +190,7 @@ def _attention(options, kind):
         score,
         drawn.alignment(drawn.relaxed if kind.alignment == "relaxed" else kind.alignment, drawn.tau),
         prior=drawn.prior(kind.alignment) if kind.is_bayesian else None,
-        warm_start=drawn.warm_start if kind.needs_posterior else 0,
+        warm_start_steps=drawn.warm_start if kind.needs_posterior else 0,
         kl_weight=drawn.kl_weight,
         kl_annealing=_annealing(options, kind),
         seed=options.run.layer_seed(4),

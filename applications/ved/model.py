@@ -146,7 +146,7 @@ def _attention(options, parts):
         return keras_vattn.DeterministicAttention(score, name="attention")
     return keras_vattn.GaussianAttention(
         score,
-        prior=parts.prior,
+        context_prior=parts.prior,
         kl_weight=options.variational.gamma_a,
         kl_annealing=_annealing(options),
         seed=options.run.layer_seed(4),

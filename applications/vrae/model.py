@@ -158,9 +158,9 @@ def _decoder(options, kind):
         keras_vattn.DeterministicAttention("additive", name="attention"),
         keras_vattn.PredictedContext(
             network.units,
-            floor=given.context_floor,
-            weight=given.auxiliary_weight if kind.auxiliary else 0.0,
-            annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
+            min_log_scale=given.context_floor,
+            kl_weight=given.auxiliary_weight if kind.auxiliary else 0.0,
+            kl_annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
             seed=options.run.layer_seed(5),
             name="context",
         ),

@@ -1,10 +1,10 @@
 """Alignments: logits -> a distribution over source positions, and their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.alignments.categorical import Categorical
 from keras_vattn.alignments.dense_keys import DenseKeys
 from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
+from keras_vattn.alignments.hard import Hard
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.log_normal import LogNormal
 from keras_vattn.alignments.names import ALIGNMENTS, get, get_prior
@@ -17,7 +17,6 @@ from keras_vattn.alignments.weibull import Weibull
 __all__ = [
     "ALIGNMENTS",
     "Alignment",
-    "Categorical",
     "ContextualPrior",
     "DenseKeys",
     "Dirichlet",
@@ -25,6 +24,7 @@ __all__ = [
     "FixedPrior",
     "GammaPrior",
     "GumbelSoftmax",
+    "Hard",
     "Keys",
     "LogNormal",
     "LogNormalPrior",

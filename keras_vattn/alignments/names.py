@@ -1,9 +1,9 @@
 """The names of the alignments, and of their priors."""
 
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.alignments.categorical import Categorical
 from keras_vattn.alignments.dirichlet import Dirichlet
 from keras_vattn.alignments.gumbel_softmax import GumbelSoftmax
+from keras_vattn.alignments.hard import Hard
 from keras_vattn.alignments.log_normal import LogNormal
 from keras_vattn.alignments.priors import Prior
 from keras_vattn.alignments.softmax import Softmax
@@ -16,12 +16,15 @@ ALIGNMENTS = {
     "lognormal": LogNormal,
     "dirichlet": Dirichlet,
     "gumbel_softmax": GumbelSoftmax,
-    "categorical": Categorical,
+    "hard": Hard,
 }
+SYNONYMS = {"log_normal": "lognormal", "gumbel": "gumbel_softmax"}
 
 
 def get(identifier):
     """Return the `Alignment` that a name, class, config dictionary or instance stands for."""
+    if isinstance(identifier, str):
+        identifier = SYNONYMS.get(identifier, identifier)
     return resolve(identifier, ALIGNMENTS, Alignment, "alignment")
 
 

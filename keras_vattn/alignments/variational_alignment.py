@@ -47,7 +47,7 @@ class VariationalAlignment:
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
         prior: `None`, or name, class, config or instance of a `Prior`.
-        warm_start: Number of training calls that draw from p and pay no KL although posterior logits are passed.
+        warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed.
             Defaults to 0.
         num_heads: Number of heads of the attention, `None` for one that has none. Defaults to `None`.
         per_head_prior: Whether a contextual prior made here has one network for each head. Defaults to `False`.
@@ -58,11 +58,11 @@ class VariationalAlignment:
             heads.
     """
 
-    def __init__(self, alignment, prior=None, warm_start=0, num_heads=None, per_head_prior=False, dtype=None):
+    def __init__(self, alignment, prior=None, warm_start_steps=0, num_heads=None, per_head_prior=False, dtype=None):
         self.alignment = get(alignment)
         options = {"num_heads": num_heads} if per_head_prior and _names_contextual(prior) else {}
         self.prior = get_prior(prior, self.alignment, dtype=dtype, name="prior", **options)
-        self.warm_start = whole_number("warm_start", warm_start)
+        self.warm_start_steps = whole_number("warm_start_steps", warm_start_steps)
         self.estimates_divergence = None
         if self.prior is not None and not self.is_stochastic:
             raise ValueError(
@@ -83,10 +83,11 @@ class VariationalAlignment:
                 f"Received: prior={prior!r}, its num_heads={networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )
-        if self.warm_start and (self.prior is not None or not self.is_stochastic):
+        if self.warm_start_steps and (self.prior is not None or not self.is_stochastic):
             raise ValueError(
                 "A warm start is one of posterior logits: it needs a stochastic alignment without a prior. "
-                f"Received: warm_start={warm_start}, alignment={type(self.alignment).__name__}, prior={prior!r}"
+                f"Received: warm_start_steps={warm_start_steps}, alignment={type(self.alignment).__name__}, "
+                f"prior={prior!r}"
             )
 
     @property
@@ -120,8 +121,8 @@ class VariationalAlignment:
             training: The call's `training`.
         """
         noise = {}
-        if training and self.warm_start:
-            noise["warm"] = ops.broadcast_to(step < self.warm_start, (*shape[:-1], 1))
+        if training and self.warm_start_steps:
+            noise["warm"] = ops.broadcast_to(step < self.warm_start_steps, (*shape[:-1], 1))
         drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
         if drawn is not None:
             at_step = self.alignment.at_step(step)

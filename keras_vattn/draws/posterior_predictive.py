@@ -1,5 +1,6 @@
 """Draws from the posterior predictive distribution."""
 
+import functools
 import random as python_random
 
 import numpy as np
@@ -9,11 +10,18 @@ from keras import config, tree, utils
 from keras_vattn import random
 from keras_vattn.draws.kept_functions import kept_function
 from keras_vattn.draws.model_noise import ModelNoise
-from keras_vattn.support.validation import positive_integer
+from keras_vattn.support.validation import one_of, positive_integer
+
+# How draws are added up, and what their sum is divided by.
+REDUCTIONS = {
+    "none": None,
+    "mean": (np.add, np.divide),
+    "log_mean_exp": (np.logaddexp, lambda total, count: total - np.log(count)),
+}
 
 
 def posterior_predictive(
-    model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256, posterior=True
+    model, inputs, num_samples, dropout=False, seed=None, batch_size=32, max_rows=256, posterior=True, reduce="none"
 ):
     """Return draws of a model's outputs from the posterior predictive distribution.
 
@@ -58,9 +66,13 @@ def posterior_predictive(
         max_rows: The memory limit: the most rows (examples times draws) that go through the model together, one draw of
             a batch at least. 1 means one draw at a time. Defaults to 256.
         posterior: Whether stochastic layers draw, and are not at their mean. Defaults to `True`.
+        reduce: `"mean"` for the mean of the draws, and `"log_mean_exp"` for the logarithm of the mean of their
+            exponentials, where the outputs are log-probabilities: float32, with `max_rows` rows in memory at a time and
+            not all draws of (T, V) words. `"none"` for all draws. Defaults to `"none"`.
 
     Returns:
-        NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...). All of them are in memory.
+        NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...), or (N, ...) where the draws
+        are reduced.
 
     Raises:
         ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
@@ -82,6 +94,7 @@ def posterior_predictive(
     """
     for name, value in (("num_samples", num_samples), ("batch_size", batch_size), ("max_rows", max_rows)):
         positive_integer(name, value)
+    one_of("reduce", reduce, REDUCTIONS)
     if not model.built:
         raise ValueError(
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
@@ -98,11 +111,11 @@ def posterior_predictive(
             draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, repeats))  # noqa: B023
         together = _draws_together(batch, num_samples, max_rows) if repeats else 1
         of_batch, starts = random.fold_in(seed, index), range(0, num_samples, together)
-        draws = [draw(batch, random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts]
-        results.append(tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws))
+        draws = (draw(batch, random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
+        results.append(_reduced(draws, reduce, num_samples))
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
-    return tree.map_structure(_join, *results)
+    return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
 
 
 def _refuse_strings(model, inputs):
@@ -185,12 +198,22 @@ def _by_draw(x, count):
     return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
-def _join(*batches):
-    """Return the batches along the second axis."""
-    shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
+def _reduced(draws, reduce, num_samples):
+    """Return the arrays (num_samples, B, ...), or (B, ...), of a few draws (k, B, ...) at a time."""
+    if reduce == "none":
+        return tree.map_structure(lambda *x: np.concatenate([part.numpy() for part in x]), *draws)
+    add, share = REDUCTIONS[reduce]
+    parts = (tree.map_structure(lambda x: add.reduce(x.numpy().astype("float32")), some) for some in draws)
+    total = functools.reduce(functools.partial(tree.map_structure, add), parts)
+    return tree.map_structure(lambda x: share(x, np.float32(num_samples)), total)
+
+
+def _join(*batches, axis):
+    """Return the batches along that of the examples."""
+    shapes = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(
             "The outputs of the batches must have one shape but for the batch axis: pad the inputs to one length. "
             f"Received: {sorted(set(shapes))}"
         )
-    return np.concatenate(batches, axis=1)
+    return np.concatenate(batches, axis=axis)

@@ -31,7 +31,7 @@ class RewardToGo(keras.layers.Layer):
     later steps belongs to the reward, too.
 
     ```
-    attention = keras_vattn.Attention("additive", "categorical")
+    attention = keras_vattn.Attention("additive", "hard")
     decoder = keras_vattn.AttentionDecoder(units, attention, query="previous")
     decoded = decoder(words, regions, return_attention_scores=True, return_logits=True)
     log_likelihood = keras_vattn.TokenLogLikelihood(vocabulary_size)(decoded["hidden"][:, :, None], targets)
@@ -119,7 +119,7 @@ class RewardToGo(keras.layers.Layer):
         tf.debugging.Assert(
             ops.all(ops.logical_or(largest > 0.99, largest == 0.0)),
             [
-                "`weights` must be one-hot, as the alignment Categorical draws them. Those of another alignment have a "
+                "`weights` must be one-hot, as the alignment Hard draws them. Those of another alignment have a "
                 "gradient of their own: leave out RewardToGo."
             ],
         )

@@ -37,7 +37,7 @@ class Attention(AlignedLayer):
 
     Args:
         score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
-        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"categorical"` or an
+        alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"hard"` or an
             `Alignment`. Defaults to `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
         prior: `None` for no KL of the alignment, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
@@ -47,9 +47,9 @@ class Attention(AlignedLayer):
             nats; `"query_mean"`: divided by the number of valid queries, right beside a token-mean loss; `"mean"`:
             divided by the number of valid query-key pairs or dimensions. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
-        warm_start: Number of training calls that draw from p and pay no KL although posterior logits are passed: the
-            Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). `kl_annealing` begins after
-            it. Defaults to 0.
+        warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed:
+            the Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). `kl_annealing` begins
+            after it. Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -100,7 +100,7 @@ class Attention(AlignedLayer):
         kl_annealing=None,
         kl_reduction="sum",
         dropout=0.0,
-        warm_start=0,
+        warm_start_steps=0,
         seed=None,
         **kwargs,
     ):
@@ -109,18 +109,18 @@ class Attention(AlignedLayer):
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
         for name, part in (("score", self.score), ("context", self.context)):
             require_dtype(self, name, part)
-        self.hold(VariationalAlignment(alignment, prior, warm_start, dtype=self.dtype_policy))
+        self.hold(VariationalAlignment(alignment, prior, warm_start_steps, dtype=self.dtype_policy))
         self.dropout = fraction("dropout", dropout)
         # The schedule of the KL begins where its KL does.
-        self.annealing_start = self.warm_start
+        self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
             # Without a prior the alignment's KL comes with posterior logits, or never: the log waits for it.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
-    def warm_start(self):
-        return self.variational.warm_start
+    def warm_start_steps(self):
+        return self.variational.warm_start_steps
 
     @property
     def is_stochastic(self):
@@ -344,7 +344,7 @@ class Attention(AlignedLayer):
             "context": serialize_part(self.context),
             "prior": serialize_part(self.alignment_prior),
             "dropout": self.dropout,
-            "warm_start": self.warm_start,
+            "warm_start_steps": self.warm_start_steps,
             **{name: getattr(self, name) for name in self.own_arguments},
         }
         return {name: value for name, value in config.items() if name not in self.decided}

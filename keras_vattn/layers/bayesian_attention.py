@@ -16,8 +16,8 @@ class BayesianAttention(Attention):
     of the weights before normalisation, summed over valid queries and keys (section 3.3).
 
     Args:
-        distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
+        distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         prior: `"contextual"`, `"fixed"`, `None` or a `Prior`. Defaults to `"contextual"`.
         k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
         sigma: Standard deviation of log S of the lognormal; likewise with `"weibull"`. Defaults to 0.5.
@@ -55,8 +55,8 @@ class BayesianAttention(Attention):
 
     def __init__(
         self,
-        distribution="weibull",
         score="dot_product",
+        distribution="weibull",
         prior="contextual",
         k=10.0,
         sigma=0.5,

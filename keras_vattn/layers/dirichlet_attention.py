@@ -12,14 +12,14 @@ class DirichletAttention(Attention):
     `Attention(alignment=Dirichlet())` under its own name. With posterior logits this is the paper's variational relaxed
     attention (algorithm 2): p = Dirichlet(exp(scores)), q = Dirichlet(exp(posterior_logits)), KL(q || p) through
     `add_loss`, prediction from p. The paper trains the Jensen bound E_p[log p(y | z)] first, because a random start
-    falls into uniform weights: `warm_start` is the number of training calls that do so.
+    falls into uniform weights: `warm_start_steps` is the number of training calls that do so.
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         prior: `None`, `"fixed"`, `"contextual"` or a `Prior`, where no posterior logits are passed. Defaults to `None`.
         min_log_concentration: Lower end of log alpha. Defaults to -10.0.
         max_log_concentration: Upper end of log alpha. Defaults to 10.0.
-        warm_start: Number of training calls that draw from p, without a KL. Defaults to 0.
+        warm_start_steps: Number of training calls that draw from p, without a KL. Defaults to 0.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
@@ -37,7 +37,7 @@ class DirichletAttention(Attention):
 
     Example:
 
-    >>> layer = keras_vattn.DirichletAttention(warm_start=1000)
+    >>> layer = keras_vattn.DirichletAttention(warm_start_steps=1000)
     >>> inputs = keras.ops.ones((2, 3, 4)), keras.ops.ones((2, 5, 4))
     >>> layer(*inputs, posterior_logits=keras.ops.zeros((2, 3, 5)), training=True).shape, len(layer.losses)
     (TensorShape([2, 3, 4]), 1)
@@ -52,7 +52,7 @@ class DirichletAttention(Attention):
         prior=None,
         min_log_concentration=-10.0,
         max_log_concentration=10.0,
-        warm_start=0,
+        warm_start_steps=0,
         kl_weight=1.0,
         kl_annealing=None,
         kl_reduction="sum",
@@ -69,7 +69,7 @@ class DirichletAttention(Attention):
             kl_annealing=kl_annealing,
             kl_reduction=kl_reduction,
             dropout=dropout,
-            warm_start=warm_start,
+            warm_start_steps=warm_start_steps,
             seed=seed,
             **kwargs,
         )

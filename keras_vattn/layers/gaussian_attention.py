@@ -15,7 +15,7 @@ class GaussianAttention(Attention):
 
     Args:
         score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
-        prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
+        context_prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         kl_weight: gamma_a of eq. 8; the paper uses 0.1. Defaults to 1.0.
@@ -35,18 +35,18 @@ class GaussianAttention(Attention):
 
     Example:
 
-    >>> layer = keras_vattn.GaussianAttention(score="bilinear", prior="mean", kl_weight=0.1)
+    >>> layer = keras_vattn.GaussianAttention(score="bilinear", context_prior="mean", kl_weight=0.1)
     >>> layer(keras.ops.ones((2, 3, 8)), keras.ops.ones((2, 5, 6)), training=True).shape
     TensorShape([2, 3, 6])
     """
 
-    decided = ("alignment", "context", "warm_start")
-    own_arguments = ("prior", "hidden_units", "temperature")
+    decided = ("alignment", "context", "warm_start_steps")
+    own_arguments = ("context_prior", "hidden_units", "temperature")
 
     def __init__(
         self,
         score="dot_product",
-        prior="standard",
+        context_prior="standard",
         hidden_units=None,
         temperature=1.0,
         kl_weight=1.0,
@@ -58,7 +58,11 @@ class GaussianAttention(Attention):
     ):
         refuse("GaussianAttention", kwargs, self.decided)
         context = GaussianContext(
-            prior=prior, hidden_units=hidden_units, temperature=temperature, dtype=kwargs.get("dtype"), name="context"
+            prior=context_prior,
+            hidden_units=hidden_units,
+            temperature=temperature,
+            dtype=kwargs.get("dtype"),
+            name="context",
         )
         super().__init__(
             score=score,
@@ -72,7 +76,7 @@ class GaussianAttention(Attention):
         )
 
     @property
-    def prior(self):
+    def context_prior(self):
         return self.context.prior
 
     @property

@@ -9,12 +9,12 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class PredictedContext(GaussianLayer):
     """What a latent variable says of an attended vector c: c~ ~ p(c~ | z) = N(W_m z + b_m, diag(sigma^2)), with
-    log sigma = floor + softplus(W_s z + b_s) (VRAE-SA, equations 16 and 19).
+    log sigma = min_log_scale + softplus(W_s z + b_s) (VRAE-SA, equations 16 and 19).
 
     A decoder reads c~ where it may not read c, and so goes on without a memory. With a target c, training adds the
-    auxiliary term weight * log p(sg(c) | z), which makes z know c: no gradient goes to what attends but through z. As
-    it is printed (equation 8), the term is E_p(c~|z) log p(c~ | z), a negative entropy, which the smallest sigma makes
-    largest, whatever z is: hence c in the place of c~, and the floor.
+    auxiliary term kl_weight * log p(sg(c) | z), which makes z know c: no gradient goes to what attends but through z.
+    As it is printed (equation 8), the term is E_p(c~|z) log p(c~ | z), a negative entropy, which the smallest sigma
+    makes largest, whatever z is: hence c in the place of c~, and the smallest log sigma.
 
     The term belongs to no bound: it is in the loss of training alone, and `keras_vattn.divergences` leaves it out. The
     log shows -log p(sg(c) | z) in nats, without its weight, as the layer's name with `_nats`.
@@ -23,9 +23,9 @@ class PredictedContext(GaussianLayer):
 
     Args:
         units: Width of c~ and of c.
-        floor: Smallest log sigma. Defaults to -3.0.
-        weight: Factor on the term (alpha). Defaults to 1.0.
-        annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
+        min_log_scale: Smallest log sigma. Defaults to -3.0.
+        kl_weight: Factor on the term (alpha). Defaults to 1.0.
+        kl_annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         seed: Integer or `None`. Defaults to `None`.
@@ -40,17 +40,17 @@ class PredictedContext(GaussianLayer):
         c~, (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, `weight` or `temperature` negative, or the target of another width.
+        ValueError: If `units` is not positive, `kl_weight` or `temperature` negative, or the target of another width.
 
     Example:
 
-    >>> layer = keras_vattn.PredictedContext(6, weight=0.1)
+    >>> layer = keras_vattn.PredictedContext(6, kl_weight=0.1)
     >>> layer(keras.ops.ones((2, 4, 3)), keras.ops.ones((2, 4, 6)), training=True).shape, len(layer.losses)
     (TensorShape([2, 4, 6]), 1)
     """
 
     noise_name = "prediction"
-    # First value of b_s, the softplus of 0 above the floor; means begin as large as the initializer has them.
+    # First value of b_s: log sigma begins log 2 above the smallest; means begin as large as the initializer has them.
     initial_log_scale = 0.0
     # What the log shows is no KL.
     logged_as = "nats"
@@ -58,30 +58,22 @@ class PredictedContext(GaussianLayer):
     def __init__(
         self,
         units,
-        floor=-3.0,
-        weight=1.0,
-        annealing=None,
+        min_log_scale=-3.0,
+        kl_weight=1.0,
+        kl_annealing=None,
         temperature=1.0,
         kernel_initializer="glorot_uniform",
         seed=None,
         **kwargs,
     ):
-        super().__init__(kl_weight=nonnegative_number("weight", weight), kl_annealing=annealing, seed=seed, **kwargs)
+        super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, seed=seed, **kwargs)
         self.units = positive_integer("units", units)
-        self.floor = number("floor", floor, minimum=-8.0, maximum=8.0)
+        self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         # Shown from the first call with a target.
         self.track_divergence(shown=False)
-
-    @property
-    def weight(self):
-        return self.kl_weight
-
-    @property
-    def annealing(self):
-        return self.kl_annealing
 
     def build(self, inputs_shape, target_shape=None):
         super().build(inputs_shape)
@@ -94,7 +86,8 @@ class PredictedContext(GaussianLayer):
             kernels: Result of `kernels`, or `None`.
         """
         mean, log_scale = self.linear(inputs, kernels)
-        return {"mean": mean, "log_scale": clip_log_scale(self.floor + ops.softplus(ops.cast(log_scale, "float32")))}
+        above = ops.softplus(ops.cast(log_scale, "float32"))
+        return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def account(self, parameters, target, mask=None, training=None):
         """Add the term of all draws: one `add_loss` a call.
@@ -141,9 +134,9 @@ class PredictedContext(GaussianLayer):
         return {
             **super().get_config(),
             "units": self.units,
-            "floor": self.floor,
-            "weight": self.weight,
-            "annealing": keras.saving.serialize_keras_object(self.annealing),
+            "min_log_scale": self.min_log_scale,
+            "kl_weight": self.kl_weight,
+            "kl_annealing": keras.saving.serialize_keras_object(self.kl_annealing),
             "temperature": self.temperature,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,

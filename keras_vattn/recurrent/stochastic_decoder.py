@@ -113,7 +113,7 @@ class StochasticDecoder(RecurrentDecoder):
         before = (*inputs_shape[:-1], self.units)
         width = self.attention.compute_output_shape(before, memory_shape)[-1]
         if self.prediction is None:
-            self.prediction = PredictedContext(width, weight=0.0, dtype=self.dtype_policy, name="prediction")
+            self.prediction = PredictedContext(width, kl_weight=0.0, dtype=self.dtype_policy, name="prediction")
         if self.prediction.units != width:
             raise ValueError(
                 "What is predicted must be as wide as the context. "

@@ -10,13 +10,13 @@ from tiers import slow_after
 
 from keras_vattn import (
     Attention,
-    Categorical,
     ContextualPrior,
     DenseKeys,
     Dirichlet,
     DirichletPrior,
     GammaPrior,
     GumbelSoftmax,
+    Hard,
     LogNormal,
     LogNormalPrior,
     Weibull,
@@ -105,12 +105,12 @@ def test_gumbel_draws_the_categorical():
 
 def test_categorical_draws_are_one_hot_without_a_gradient():
     """The draws of the Gumbel softmax that are the largest; the mean is softmax(logits)."""
-    drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Categorical(), GumbelSoftmax()))
+    drawn, relaxed = (draw(alignment, LOGITS, KEYS, 4000, seed=5) for alignment in (Hard(), GumbelSoftmax()))
     assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=-1) == 1.0).all()
     np.testing.assert_array_equal(drawn.argmax(-1), relaxed.argmax(-1))
     error = np.sqrt(PROBABILITIES * (1 - PROBABILITIES) / 4000)
     assert (np.abs(drawn.mean(0) - PROBABILITIES) < 4 * error + 1e-6).all()
-    alignment, logits = Categorical(), tf.constant(LOGITS)
+    alignment, logits = Hard(), tf.constant(LOGITS)
     np.testing.assert_allclose(alignment.normalize(logits, None, KEYS), PROBABILITIES, rtol=1e-5, atol=1e-7)
     noise = alignment.noise((B, T, S), noise_of.as_seed(2))
     with tf.GradientTape() as tape:

@@ -7,7 +7,7 @@ from alignment_cases import PRIORS, REPARAMETERISED, divergence_of, parameters, 
 from keras import tree
 from log_laplace import LogLaplace
 
-from keras_vattn import Categorical, DenseKeys, SegmentKeys, Softmax
+from keras_vattn import DenseKeys, Hard, SegmentKeys, Softmax
 
 HEADS, ROWS, KEYS_COUNT = 2, 4, 5
 GENERATOR = np.random.default_rng(3)
@@ -153,6 +153,6 @@ def test_errors():
         SegmentKeys([0, 1], 2, [0])
     with pytest.raises(ValueError, match=r"which entry looks at which key.*Received: key_ids=None"):
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
-    for alignment in (Softmax(), Categorical()):
+    for alignment in (Softmax(), Hard()):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
             alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=1)

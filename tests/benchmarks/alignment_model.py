@@ -69,7 +69,7 @@ class Model:
             warm_start, annealing = (round(x * steps) for x in (options.warm_start_epochs, options.kl_annealing_epochs))
             schedule = keras_vattn.LinearAnnealing(annealing) if annealing else None
             return keras_vattn.DirichletAttention(
-                score, warm_start=warm_start, kl_annealing=schedule, seed=seed, name="attention"
+                score, warm_start_steps=warm_start, kl_annealing=schedule, seed=seed, name="attention"
             )
         if self.row == "weibull":
             prior = keras_vattn.GammaPrior(beta=options.weibull_beta)

@@ -65,7 +65,7 @@ def test_attention_with_dropout_keeps_its_temperature_at_inference():
 
 def test_attention_with_dropout_draws_from_the_posterior_before_its_warm_start_is_over():
     """k = 1e5 leaves hardly any noise in the weights."""
-    attention = Attention(alignment=keras_vattn.Weibull(k=1e5), warm_start=100, dropout=0.5)
+    attention = Attention(alignment=keras_vattn.Weibull(k=1e5), warm_start_steps=100, dropout=0.5)
     inputs, logits = keras.Input((None, D)), keras.Input((None, T))
     _, weights = attention(inputs, inputs, posterior_logits=logits, return_attention_scores=True)
     posterior_logits = X @ np.random.default_rng(2).normal(size=(D, T)).astype("float32")

@@ -70,8 +70,8 @@ FAULTS = [
     Fault(
         "vrae: no floor under what is predicted",
         "layers/predicted_context.py",
-        "clip_log_scale(self.floor + ops.softplus(",
-        "clip_log_scale(self.floor + (",
+        "above = ops.softplus(",
+        "above = (",
         CONTEXT,
         "order_of_a_step or floor or density",
     ),

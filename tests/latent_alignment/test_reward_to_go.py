@@ -12,8 +12,8 @@ from tiers import jit_compile, slow_after
 from keras_vattn import (
     Attention,
     AttentionDecoder,
-    Categorical,
     FusedAdam,
+    Hard,
     NegativeBound,
     RewardToGo,
     TokenLogLikelihood,
@@ -28,7 +28,7 @@ REGIONS = generator.normal(size=(1, SOURCE, 4)).astype("float32")
 WORDS = np.array([[1, 3, 2]])
 
 
-class Forced(Categorical):
+class Forced(Hard):
     """Draws the positions of a path (B, T), whatever the logits."""
 
     path = PATHS
@@ -221,7 +221,7 @@ def test_a_model_learns_where_to_look(jit_compile):
         keras.Input(shape, dtype=dtype)
         for shape, dtype in (((2, SOURCE), "float32"), ((SOURCE, SOURCE + words), "float32"), ((2,), "int32"))
     )
-    attention = Attention("additive", "categorical", seed=1)
+    attention = Attention("additive", "hard", seed=1)
     decoder = AttentionDecoder(32, attention, query="current", feeding="sampled")
     decoded = decoder(given, memory, return_attention_scores=True, return_logits=True)
     hidden = keras.layers.Dense(32, "relu")(decoded["context"])
@@ -252,7 +252,7 @@ def test_half_precision(policy):
 
 
 def test_without_it_keras_says_that_the_score_does_not_learn():
-    decoder = AttentionDecoder(4, Attention("additive", "categorical"))
+    decoder = AttentionDecoder(4, Attention("additive", "hard"))
     given, memory = keras.Input((None, 2)), keras.Input((None, 4))
     model = keras.Model([given, memory], decoder(given, memory)["hidden"])
     model.compile("sgd", "mse", run_eagerly=True)

@@ -57,8 +57,8 @@ def test_key_and_all_masks():
 @pytest.mark.parametrize(
     "layer",
     [
-        GaussianAttention(prior="mean", kl_reduction="mean", seed=1),
-        BayesianAttention("lognormal", kl_reduction="mean", seed=1),
+        GaussianAttention(context_prior="mean", kl_reduction="mean", seed=1),
+        BayesianAttention(distribution="lognormal", kl_reduction="mean", seed=1),
         CategoricalAttention(objective="elbo/enumerate", kl_reduction="mean"),
         MultiHeadAttention(2, 3, alignment="weibull", prior="contextual", kl_reduction="mean", seed=1),
     ],

@@ -38,7 +38,7 @@ def test_inference_is_deterministic_attention():
 
 def test_training_draws_from_the_posterior():
     """Means and variances over 4 000 calls, within 4.5 and 5 standard errors (60 of each); seed 3."""
-    layer, count = GaussianAttention(prior="mean", seed=3), 4_000
+    layer, count = GaussianAttention(context_prior="mean", seed=3), 4_000
     layer(QUERY, VALUE)
     draw = tf.function(lambda: layer(QUERY, VALUE, training=True))
     draws = np.stack([draw() for _ in range(count)])
@@ -50,7 +50,7 @@ def test_training_draws_from_the_posterior():
 
 def test_causal_mask_with_the_mean_prior():
     """Query t sees positions 0 to t: so do its context and its prior."""
-    layer = GaussianAttention(prior="mean")
+    layer = GaussianAttention(context_prior="mean")
     context = layer(QUERY, VALUE, use_causal_mask=True)
     np.testing.assert_allclose(context[:, 0], VALUE[:, 0], rtol=1e-5, atol=1e-6)
     prior_mean = layer.prior_distribution(QUERY, VALUE, use_causal_mask=True).mean()

@@ -15,11 +15,11 @@ MASK = np.arange(5) < np.array([5, 4, 3, 2, 1, 0])[:, None]
 def distribution(layer, z):
     mean = z @ layer.mean_kernel.numpy() + layer.mean_bias.numpy()
     raw = z @ layer.log_scale_kernel.numpy() + layer.log_scale_bias.numpy()
-    return tfd.MultivariateNormalDiag(mean, np.exp(layer.floor + np.log1p(np.exp(raw))))
+    return tfd.MultivariateNormalDiag(mean, np.exp(layer.min_log_scale + np.log1p(np.exp(raw))))
 
 
 def test_the_mean_and_the_density():
-    layer = PredictedContext(3, floor=-0.7)
+    layer = PredictedContext(3, min_log_scale=-0.7)
     np.testing.assert_allclose(layer(LATENT), distribution(layer, LATENT).mean(), rtol=1e-5, atol=1e-6)
     assert layer.losses == []
     found, expected = layer.distribution(LATENT), distribution(layer, LATENT)
@@ -28,7 +28,7 @@ def test_the_mean_and_the_density():
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_the_term_is_in_the_loss_of_training_alone(weight):
-    layer = PredictedContext(3, weight=weight, name="c")
+    layer = PredictedContext(3, kl_weight=weight, name="c")
     layer(LATENT, TARGET, mask=tf.constant(MASK), training=True)
     nats = -distribution(layer, LATENT).log_prob(TARGET).numpy()[MASK].sum() / 6
     assert float(layer.losses[0]) == pytest.approx(weight * nats, rel=1e-5)
@@ -51,7 +51,7 @@ def test_no_gradient_to_the_target():
 
 def test_sigma_has_a_floor_and_comes_back_from_it():
     """Where the target is what is predicted, the term alone would make sigma 0."""
-    layer = PredictedContext(3, floor=-1.5)
+    layer = PredictedContext(3, min_log_scale=-1.5)
     layer.build((None, 4))
     layer.log_scale_bias.assign([-100.0] * 3)
     sigma = layer.distribution(np.zeros((1, 4), "float32")).stddev()
@@ -74,7 +74,7 @@ def test_draws():
 
 
 def test_the_weight_is_annealed():
-    layer = PredictedContext(3, weight=0.5, annealing=keras_vattn.LinearAnnealing(1, start_step=1))
+    layer = PredictedContext(3, kl_weight=0.5, kl_annealing=keras_vattn.LinearAnnealing(1, start_step=1))
     losses = []
     for _ in range(3):
         layer(LATENT, TARGET, training=True)

@@ -108,7 +108,7 @@ def test_the_log_shows_the_divergence_once_there_is_one():
 
 @pytest.mark.parametrize("alignment", STOCHASTIC)
 def test_warm_start_draws_from_p_without_a_divergence(alignment):
-    layer = Attention(alignment=alignment, warm_start=2, seed=1)
+    layer = Attention(alignment=alignment, warm_start_steps=2, seed=1)
     uniform = tf.zeros((B, T, S))
     spike = tf.constant([[[0.0, 0.0, 0.0, 0.0, 9.0]]]) + uniform
     query, value = tf.linalg.diag(tf.ones((B, S)))[:, :1] * 9.0, tf.linalg.diag(tf.ones((B, S)))
@@ -124,7 +124,7 @@ def test_warm_start_draws_from_p_without_a_divergence(alignment):
 
 
 def test_annealing_begins_after_the_warm_start():
-    layer = DirichletAttention(warm_start=2, kl_annealing=keras_vattn.LinearAnnealing(2), seed=1)
+    layer = DirichletAttention(warm_start_steps=2, kl_annealing=keras_vattn.LinearAnnealing(2), seed=1)
     losses = [loss_of(layer, QUERY, VALUE, posterior_logits=POSTERIOR, training=True) for _ in range(5)]
     full = loss_of(layer, QUERY, VALUE, posterior_logits=POSTERIOR)
     np.testing.assert_allclose(losses, [0.0, 0.0, 0.0, 0.5 * full, full], rtol=1e-5, atol=1e-5)
@@ -221,20 +221,20 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             Attention(**options)
-    for options in ({"warm_start": 3}, {"warm_start": 3, "alignment": "weibull", "prior": "fixed"}):
-        with pytest.raises(ValueError, match=r"one of posterior logits.*Received: warm_start=3"):
+    for options in ({"warm_start_steps": 3}, {"warm_start_steps": 3, "alignment": "weibull", "prior": "fixed"}):
+        with pytest.raises(ValueError, match=r"one of posterior logits.*Received: warm_start_steps=3"):
             Attention(**options)
     with pytest.raises(ValueError, match=r"needs keras_vattn.MultiHeadAttention. Received: prior.num_heads=4"):
         Attention(alignment="weibull", prior=GammaPrior(num_heads=4))
     with pytest.raises(ValueError, match=r"no other beside them.*Received: posterior_logits.shape=\(4, 3, 5\)"):
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
-    for alignment in ("softmax", "categorical"):
+    for alignment in ("softmax", "hard"):
         with pytest.raises(
             ValueError, match=rf"need an alignment that takes them.*Received: alignment=(?i:{alignment})"
         ):
             Attention(alignment=alignment)(QUERY, VALUE, posterior_logits=POSTERIOR)
-    with pytest.raises(ValueError, match=r"Categorical takes no prior. Received: prior='contextual'"):
-        Attention(alignment="categorical", prior="contextual")
+    with pytest.raises(ValueError, match=r"Hard takes no prior. Received: prior='contextual'"):
+        Attention(alignment="hard", prior="contextual")
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
         with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)

@@ -32,9 +32,9 @@ def test_no_key_at_all_has_no_divergence(alignment, prior):
 @pytest.mark.parametrize(
     "layer",
     [
-        keras_vattn.GaussianAttention("bilinear", prior="mean", seed=1),
-        keras_vattn.BayesianAttention("weibull", score="bilinear", seed=1),
-        keras_vattn.Attention("bilinear", "categorical", seed=1),
+        keras_vattn.GaussianAttention("bilinear", context_prior="mean", seed=1),
+        keras_vattn.BayesianAttention(distribution="weibull", score="bilinear", seed=1),
+        keras_vattn.Attention("bilinear", "hard", seed=1),
     ],
     ids=lambda layer: type(layer).__name__,
 )

@@ -158,7 +158,7 @@ def test_in_a_stack_previous_asks_with_the_first_layer_and_current_with_the_top(
 
 
 def test_with_feeding_off_it_is_an_rnn_and_an_attention():
-    decoder = AttentionDecoder(UNITS, GaussianAttention("additive", prior="mean"), feeding="off")
+    decoder = AttentionDecoder(UNITS, GaussianAttention("additive", context_prior="mean"), feeding="off")
     decoded = decoder(INPUTS, MEMORY, inputs_mask=INPUTS_MASK, memory_mask=MEMORY_MASK)
     loss = float(decoder.losses[0])
     rnn = AttentionDecoder(UNITS)

@@ -14,7 +14,7 @@ MEMORY = tf.constant(GENERATOR.normal(size=(3, 5, 6)), tf.float32)
 POSTERIOR = tf.constant(GENERATOR.normal(size=(3, 4, 5)), tf.float32)
 MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
 ALIGNMENTS = list(keras_vattn.alignments.ALIGNMENTS)
-TAKING_LOGITS = [name for name in ALIGNMENTS if name not in ("softmax", "categorical")]
+TAKING_LOGITS = [name for name in ALIGNMENTS if name not in ("softmax", "hard")]
 
 
 def calls(decoder, **options):

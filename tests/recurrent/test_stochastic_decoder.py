@@ -27,7 +27,7 @@ def built(weight=0.25, **options):
         UNITS,
         keras_vattn.GaussianLatent(WIDTH, seed=1, name="z"),
         keras_vattn.Attention("additive"),
-        keras_vattn.PredictedContext(CONTEXT, floor=FLOOR, weight=weight, seed=2, name="c"),
+        keras_vattn.PredictedContext(CONTEXT, min_log_scale=FLOOR, kl_weight=weight, seed=2, name="c"),
         **options,
     )
     decoder.build(INPUTS.shape, MEMORY.shape)

@@ -115,10 +115,10 @@ def test_a_model_that_nobody_has_any_more_is_gone(make):
 
 LAYERS = {
     "softmax": lambda: AttentionDecoder(UNITS, Attention("additive")),
-    "gaussian": lambda: AttentionDecoder(UNITS, keras_vattn.GaussianAttention("additive", prior="mean")),
-    "weibull": lambda: AttentionDecoder(UNITS, keras_vattn.BayesianAttention("weibull", score="additive")),
+    "gaussian": lambda: AttentionDecoder(UNITS, keras_vattn.GaussianAttention("additive", context_prior="mean")),
+    "weibull": lambda: AttentionDecoder(UNITS, keras_vattn.BayesianAttention(distribution="weibull", score="additive")),
     "stochastic": lambda: keras_vattn.StochasticDecoder(
-        UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, weight=0.1)
+        UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, kl_weight=0.1)
     ),
     "lstm": lambda: keras_vattn.LSTM(UNITS, return_sequences=True),
 }

@@ -78,7 +78,7 @@ THREE, HALF = np.int64(3), np.float32(0.5)
         lambda: TokenLogLikelihood(THREE, ignore_class=THREE, chunk_size=THREE),
         lambda: keras_vattn.WordDropout(HALF, replacement_id=THREE, protected_ids=np.arange(2), seed=THREE),
         lambda: keras_vattn.GaussianLatent(THREE, kl_weight=HALF, temperature=HALF, free_bits=HALF, seed=THREE),
-        lambda: keras_vattn.Attention(alignment="weibull", dropout=HALF, warm_start=THREE, seed=THREE),
+        lambda: keras_vattn.Attention(alignment="weibull", dropout=HALF, warm_start_steps=THREE, seed=THREE),
         lambda: keras_vattn.Perplexity(ignore_class=THREE),
     ],
 )

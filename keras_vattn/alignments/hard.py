@@ -7,7 +7,7 @@ from keras_vattn.support import tfp
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Categorical(Alignment):
+class Hard(Alignment):
     """Hard alignment: a draw is one source position, whose weight is 1 (Xu et al. 2015, section 4.1).
 
     z ~ Categorical(softmax(phi)), weights = one-hot(z). Inference uses softmax(phi), the mean of the weights.
@@ -18,7 +18,7 @@ class Categorical(Alignment):
 
     Example:
 
-    >>> layer = keras_vattn.Attention(alignment=keras_vattn.Categorical(), seed=1)
+    >>> layer = keras_vattn.Attention(alignment=keras_vattn.Hard(), seed=1)
     >>> _, weights = layer(keras.ops.ones((1, 1, 2)), keras.ops.ones((1, 3, 2)), return_attention_scores=True,
     ...                    training=True)
     >>> sorted(weights[0, 0].numpy().tolist())
