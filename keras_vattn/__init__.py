@@ -5,7 +5,7 @@ from keras_vattn.support.backend import require_tensorflow
 require_tensorflow()
 del require_tensorflow
 
-from keras_vattn import annealing, decoding, distributions, layers, losses, metrics, plots, random, recurrent  # noqa: E402
+from keras_vattn import annealing, decoding, distributions, fast, layers, losses, metrics, plots, random, recurrent  # noqa: E402
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
     ContextualPrior,
@@ -41,7 +41,6 @@ from keras_vattn.layers import (  # noqa: E402
     BayesianAttention,
     DeterministicAttention,
     DirichletAttention,
-    Dropout,
     GaussianAttention,
     GaussianLatent,
     GraphAttention,
@@ -54,9 +53,7 @@ from keras_vattn.layers import (  # noqa: E402
 )
 from keras_vattn.losses import NegativeBound, SequenceCrossentropy  # noqa: E402
 from keras_vattn.metrics import Perplexity  # noqa: E402
-from keras_vattn.optimizers import FusedAdam  # noqa: E402
 from keras_vattn.recurrent import (  # noqa: E402
-    LSTM,
     AttentionDecoder,
     GRUCell,
     LSTMCell,
@@ -69,7 +66,6 @@ from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive
 __version__ = "0.1.0"
 
 __all__ = [
-    "LSTM",
     "Additive",
     "AlignedHeads",
     "Alignment",
@@ -87,9 +83,7 @@ __all__ = [
     "DirichletAttention",
     "DirichletPrior",
     "DotProduct",
-    "Dropout",
     "FixedPrior",
-    "FusedAdam",
     "GRUCell",
     "GammaPrior",
     "GaussianAttention",
@@ -130,6 +124,7 @@ __all__ = [
     "decoding",
     "distributions",
     "divergences",
+    "fast",
     "layers",
     "losses",
     "metrics",

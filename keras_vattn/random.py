@@ -19,8 +19,6 @@ from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import derivative, polynomial
 
 __all__ = [
-    "LARGEST",
-    "SMALLEST",
     "as_seed",
     "draw_seed",
     "dropout_mask",

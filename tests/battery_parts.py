@@ -9,11 +9,9 @@ from keras import ops
 from twins import twin_divergence
 
 from keras_vattn import (
-    LSTM,
     Additive,
     Bilinear,
     DotProduct,
-    Dropout,
     GaussianContext,
     GaussianLatent,
     PredictedContext,
@@ -21,6 +19,7 @@ from keras_vattn import (
     WeightedSum,
     WordDropout,
 )
+from keras_vattn.fast import LSTM, Dropout
 
 
 class ScoreCase(Case):

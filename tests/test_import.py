@@ -46,12 +46,7 @@ def public_objects():
     objects = {name: getattr(keras_vattn, name) for name in keras_vattn.__all__}
     for module_name, module in list(objects.items()):
         if inspect.ismodule(module):
-            names = getattr(module, "__all__", None) or [
-                name
-                for name, value in vars(module).items()
-                if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-            ]
-            objects.update({f"{module_name}.{name}": getattr(module, name) for name in names})
+            objects.update({f"{module_name}.{name}": getattr(module, name) for name in module.__all__})
     return {name: value for name, value in objects.items() if not inspect.ismodule(value)}
 
 
@@ -63,7 +58,7 @@ def test_all_names_what_is_public():
         and (inspect.isclass(value) or inspect.isfunction(value))
         and value.__module__.startswith("keras_vattn")
     }
-    assert public - {"require_tensorflow"} <= set(keras_vattn.__all__)
+    assert public <= set(keras_vattn.__all__)
     for name in keras_vattn.__all__:
         assert hasattr(keras_vattn, name)
 

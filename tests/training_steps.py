@@ -11,7 +11,8 @@ from battery_checks import training_argument, value_and_gradients, weight_gradie
 from battery_latent import CANDIDATES, TokenLogLikelihoodCase
 from battery_table import CASES, HALF_POLICIES, covering, options
 
-from keras_vattn import FusedAdam, GumbelSoftmax, NegativeBound, Perplexity, SequenceCrossentropy, TokenLogLikelihood
+from keras_vattn import GumbelSoftmax, NegativeBound, Perplexity, SequenceCrossentropy, TokenLogLikelihood
+from keras_vattn.fast import FusedAdam
 
 # More than there are axes, widths or keys: what has so many entries grows with the batch.
 BATCH, STEPS = 101, 11

@@ -86,7 +86,7 @@ class Emission:
             self.latent = keras_vattn.CategoricalAttention(objective="marginal", name="latent")
             self.hidden_projection = keras.layers.Dense(units, name="hidden_projection")
             self.region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
-        self.dropout = keras_vattn.Dropout(
+        self.dropout = keras_vattn.fast.Dropout(
             options.network.dropout,
             noise_shape=(None, None, 1, None),
             seed=options.run.layer_seed(4),
@@ -226,4 +226,4 @@ def _alignment(given, kind):
 
 
 def _dropout(options, index, name):
-    return keras_vattn.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
+    return keras_vattn.fast.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)

@@ -37,7 +37,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
             num_batches if options.warmup_epochs else 1,
         )
     optimizer_class = {
-        "adam": keras_vattn.FusedAdam,
+        "adam": keras_vattn.fast.FusedAdam,
         "adamw": keras.optimizers.AdamW,
         "adagrad": keras.optimizers.Adagrad,
         "rmsprop": keras.optimizers.RMSprop,

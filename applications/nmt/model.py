@@ -60,7 +60,7 @@ class Emission:
         self.value_projection = keras.layers.Dense(
             units, use_bias=False, name="value_projection", **_drawn(options, "kernel")
         )
-        self.dropout = keras_vattn.Dropout(
+        self.dropout = keras_vattn.fast.Dropout(
             options.network.dropout,
             noise_shape=(None, None, 1, None),
             seed=options.run.layer_seed(5),
@@ -101,7 +101,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
     source_dropout, target_dropout = (
-        keras_vattn.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
+        keras_vattn.fast.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
@@ -217,8 +217,9 @@ def _recurrent_stack(options, name, embedded, mask, index):
     for number in range(options.network.num_layers):
         if number:
             seed = options.run.layer_seed(32 * number + index)
-            outputs = keras_vattn.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")(outputs)
-        recurrent = keras_vattn.LSTM(
+            dropout = keras_vattn.fast.Dropout(options.network.dropout, seed=seed, name=f"{name}_dropout_{number}")
+            outputs = dropout(outputs)
+        recurrent = keras_vattn.fast.LSTM(
             options.network.encoder_units,
             return_sequences=True,
             name=f"{name}_{number}",

@@ -97,10 +97,10 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 def _encode(options, parts, source, vocabulary_size):
     embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
     if options.network.encoder_dropout:
-        embedded = keras_vattn.Dropout(
+        embedded = keras_vattn.fast.Dropout(
             options.network.encoder_dropout, seed=options.run.layer_seed(2), name="encoder_dropout"
         )(embedded)
-    recurrent = keras_vattn.LSTM(
+    recurrent = keras_vattn.fast.LSTM(
         options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
     )
     outputs = keras.layers.Bidirectional(recurrent, name="bidirectional")(embedded, mask=ops.not_equal(source, PAD))

@@ -82,12 +82,13 @@ def _updown(options, inputs, mask, embedding, num_answers):
     regions, p(y | x, q, z) = softmax W dropout(ReLU(V [x_z; q]))."""
     model, units, regions = MODELS[options.model], options.network.units, inputs["regions"]
     words = inputs["question"]
-    query = keras_vattn.LSTM(units, name="question_encoder")(embedding(words), mask=ops.not_equal(words, PAD))[:, None]
+    encoder = keras_vattn.fast.LSTM(units, name="question_encoder")
+    query = encoder(embedding(words), mask=ops.not_equal(words, PAD))[:, None]
     logits = keras_vattn.Additive(units, use_bias=False, name="score")(query, regions)  # (B, 1, R)
     # V [x; q] is split, so that a region is projected once.
     values = keras.layers.Dense(units, use_bias=False, name="region_projection")(regions)
     of_question = keras.layers.Dense(units, name="question_projection")(query)
-    dropout = keras_vattn.Dropout(
+    dropout = keras_vattn.fast.Dropout(
         options.dropout, noise_shape=(None, None, 1, None), seed=options.run.layer_seed(1), name="answer_dropout"
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
@@ -153,7 +154,8 @@ def _mcan(options, inputs, mask, embedding, num_answers):
     guided by the words; both are reduced by attention and added."""
     units, words = options.network.units, inputs["question"]
     word_mask = ops.not_equal(words, PAD)
-    question = keras_vattn.LSTM(units, return_sequences=True, name="question_encoder")(embedding(words), mask=word_mask)
+    encoder = keras_vattn.fast.LSTM(units, return_sequences=True, name="question_encoder")
+    question = encoder(embedding(words), mask=word_mask)
     image = keras.layers.Dense(units, name="region_projection")(inputs["regions"])
     unit = _Unit(options)
     for index in range(options.network.num_layers):
@@ -228,7 +230,7 @@ class _Unit:
         return keras.layers.LayerNormalization(epsilon=1e-6, name=f"{name}_normalization")(x + change)
 
     def _dropped(self, name, x):
-        return keras_vattn.Dropout(self.options.dropout, seed=self._seed(), name=f"{name}_dropout")(x)
+        return keras_vattn.fast.Dropout(self.options.dropout, seed=self._seed(), name=f"{name}_dropout")(x)
 
     def _seed(self):
         self.count += 1

@@ -30,8 +30,8 @@ class Models:
 
     embedding: keras.layers.Embedding
     word_dropout: keras_vattn.WordDropout
-    input_dropout: keras_vattn.Dropout
-    encoder: keras_vattn.LSTM | None
+    input_dropout: keras_vattn.fast.Dropout
+    encoder: keras_vattn.fast.LSTM | None
     latent: keras_vattn.GaussianLatent | None
     decoder: object
     words: keras_vattn.TokenLogLikelihood
@@ -95,7 +95,7 @@ def build(options, vocabulary_size):
     source, target_input, target = sentence.values()
     encoder, latent = None, None
     if kind.latent:
-        encoder = keras_vattn.LSTM(network.units, return_sequences=True, return_state=True, name="encoder")
+        encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, return_state=True, name="encoder")
         latent = _latent(
             options,
             "z_enc",
@@ -121,7 +121,7 @@ def build(options, vocabulary_size):
             seed=options.run.layer_seed(1),
             name="word_dropout",
         ),
-        keras_vattn.Dropout(network.input_dropout, seed=options.run.layer_seed(2), name="input_dropout"),
+        keras_vattn.fast.Dropout(network.input_dropout, seed=options.run.layer_seed(2), name="input_dropout"),
         encoder,
         latent,
         _decoder(options, kind),

@@ -6,7 +6,6 @@ from keras_vattn.layers.bayesian_attention import BayesianAttention
 from keras_vattn.layers.deterministic_attention import DeterministicAttention
 from keras_vattn.layers.dirichlet_attention import DirichletAttention
 from keras_vattn.layers.divergences import divergences
-from keras_vattn.layers.dropout import Dropout
 from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.graph_attention import GraphAttention
@@ -22,7 +21,6 @@ __all__ = [
     "BayesianAttention",
     "DeterministicAttention",
     "DirichletAttention",
-    "Dropout",
     "GaussianAttention",
     "GaussianLatent",
     "GraphAttention",

@@ -3,14 +3,12 @@
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
 from keras_vattn.recurrent.cells import GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell
 from keras_vattn.recurrent.feeding import ExpectedFeeding, Feeding, NoFeeding, SampledFeeding
-from keras_vattn.recurrent.lstm import LSTM
 from keras_vattn.recurrent.parts import AttentionPart, Carry, CellsPart, LatentPart, Part
 from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.recurrent.stochastic_decoder import StochasticDecoder
 from keras_vattn.support.products import product
 
 __all__ = [
-    "LSTM",
     "AttentionDecoder",
     "AttentionPart",
     "Carry",

@@ -78,7 +78,7 @@ def train(variant, seed, options, codec, encoded, num_epochs):
                 bias.reshape(4, -1)[1] += variant.forget
             weight.assign(bias)
     model.compile(
-        keras_vattn.FusedAdam(options.fit.learning_rate, global_clipnorm=options.fit.clip_norm),
+        keras_vattn.fast.FusedAdam(options.fit.learning_rate, global_clipnorm=options.fit.clip_norm),
         **APPLICATION.compile(run),
     )
     model.optimizer.build(model.trainable_variables)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from benchmarks.paired import interleave, median_interval, report
 
-import keras_vattn
+from keras_vattn import fast
 
 BATCH, LENGTH = 32, 20
 OF_KERAS = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "FusedAdam": keras.optimizers.Adam}
@@ -14,7 +14,7 @@ OF_KERAS = {"LSTM": keras.layers.LSTM, "Dropout": keras.layers.Dropout, "FusedAd
 def training_step(ours, jit, units, vocabulary_size):
     """One step of `fit`; `ours` names what is the library's."""
     keras.utils.set_random_seed(0)
-    found = {name: getattr(keras_vattn, name) if name in ours else of_keras for name, of_keras in OF_KERAS.items()}
+    found = {name: getattr(fast, name) if name in ours else of_keras for name, of_keras in OF_KERAS.items()}
     layers = [keras.layers.Embedding(vocabulary_size, units), found["Dropout"](0.3, seed=1)]
     layers += [keras.layers.Bidirectional(found["LSTM"](units, return_sequences=True)) for _ in range(2)]
     model = keras.Sequential([*layers, keras.layers.Dense(20, "softmax")])

@@ -94,7 +94,7 @@ FAULTS = [
     ),
     Fault(
         "XLA: masks of dropout are Keras's, which are other ones there",
-        "layers/dropout.py",
+        "fast/dropout.py",
         "        if not training or not 0 < self.rate < 1:\n",
         "        if True:\n",
         CALLS,
@@ -105,7 +105,7 @@ FAULTS = [
         "random.py",
         "seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64)",
         "seed=seed",
-        (*CALLS, "tests/layers/test_dropout.py"),
+        (*CALLS, "tests/fast/test_dropout.py"),
         "(fit_under_xla and graph) or negative_numbers",
     ),
     Fault(
@@ -118,7 +118,7 @@ FAULTS = [
     ),
     Fault(
         "half precision: masks of dropout are Keras's, which are other ones there",
-        "layers/dropout.py",
+        "fast/dropout.py",
         "        if not training or not 0 < self.rate < 1:\n",
         '        if not training or not 0 < self.rate < 1 or self.compute_dtype != "float32":\n',
         CALLS,

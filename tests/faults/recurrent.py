@@ -151,10 +151,10 @@ FAULTS = [
     ),
     Fault(
         "LSTM: padding before a sentence gives its initial state",
-        "recurrent/lstm.py",
+        "fast/lstm.py",
         'kept = ops.cumsum(ops.cast(kept, "int32"), axis=1) > 0',
         "kept = ops.ones_like(kept)",
-        ("tests/recurrent/test_lstm.py",),
+        ("tests/fast/test_lstm.py",),
         "those_of_keras",
     ),
     Fault(

@@ -12,7 +12,6 @@ from tiers import jit_compile, slow_after
 from keras_vattn import (
     Attention,
     AttentionDecoder,
-    FusedAdam,
     Hard,
     NegativeBound,
     RewardToGo,
@@ -228,7 +227,7 @@ def test_a_model_learns_where_to_look(jit_compile):
     log_likelihood = TokenLogLikelihood(words)(hidden[:, :, None], target)
     bound = RewardToGo(entropy_weight=0.05)(log_likelihood, decoded["weights"], decoded["logits"])
     model = keras.Model([given, memory, target], bound)
-    model.compile(FusedAdam(0.02), NegativeBound(), jit_compile=jit_compile)
+    model.compile(keras.optimizers.Adam(0.02), NegativeBound(), jit_compile=jit_compile)
     model.fit([inputs, regions, targets], targets, batch_size=64, epochs=15, verbose=0)
     attended = keras.Model([given, memory], decoded["weights"])
     weights = attended.predict([inputs, regions], verbose=0)

@@ -98,7 +98,7 @@ def test_states_of_one_example_for_all():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", [lambda: keras_vattn.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
+@pytest.mark.parametrize("make", [lambda: keras_vattn.fast.LSTM(4), lambda: AttentionDecoder(4, Attention("additive"))])
 def test_a_model_that_nobody_has_any_more_is_gone(make):
     """With its weights, which TensorFlow keeps for ever with the gradient of a plain `tf.custom_gradient`."""
     inputs, layer = keras.Input((4, 5)), make()
@@ -120,7 +120,7 @@ LAYERS = {
     "stochastic": lambda: keras_vattn.StochasticDecoder(
         UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, kl_weight=0.1)
     ),
-    "lstm": lambda: keras_vattn.LSTM(UNITS, return_sequences=True),
+    "lstm": lambda: keras_vattn.fast.LSTM(UNITS, return_sequences=True),
 }
 
 

@@ -200,7 +200,7 @@ def test_aggressive_updates_move_q_alone_and_end(tmp_path):
     from applications.vrae.aggressive import AggressiveInference
 
     model = run.models.training
-    model.compile(keras_vattn.FusedAdam(0.1, global_clipnorm=1.0), loss=keras_vattn.NegativeBound(ignore_class=0))
+    model.compile(keras_vattn.fast.FusedAdam(0.1, global_clipnorm=1.0), loss=keras_vattn.NegativeBound(ignore_class=0))
     model.optimizer.build(model.trainable_variables)
     callback = AggressiveInference(run, 2)
     callback.set_model(model)
@@ -246,7 +246,7 @@ def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
             batch_size=32,
         )
         model = run.models.training
-        model.compile(keras_vattn.FusedAdam(0.02), **APPLICATION.compile(run))
+        model.compile(keras_vattn.fast.FusedAdam(0.02), **APPLICATION.compile(run))
         model.fit(APPLICATION.batches(run, run.data["train"], 0), steps_per_epoch=250, shuffle=False, verbose=0)
         writer = writer_of(run)
         posterior = writer.posterior(next(iter(run.data["valid"].batches(run.options)))[0]["source"])

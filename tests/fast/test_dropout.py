@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_vattn
-from keras_vattn import Dropout, random
+from keras_vattn import random
+from keras_vattn.fast import Dropout
 
 X = np.random.default_rng(1).normal(size=(6, 5, 7)).astype("float32")
 

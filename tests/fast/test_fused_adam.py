@@ -1,4 +1,4 @@
-"""`keras_vattn.FusedAdam` is `keras.optimizers.Adam`, in one pass."""
+"""`keras_vattn.fast.FusedAdam` is `keras.optimizers.Adam`, in one pass."""
 
 import keras
 import numpy as np
@@ -48,7 +48,7 @@ def trained(make, sparse=False, jit_compile=False, dtype="float32", num_steps=4,
 @jit_compile
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_the_steps_are_those_of_keras(name, jit_compile):
-    weights, optimizer = trained(keras_vattn.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])
+    weights, optimizer = trained(keras_vattn.fast.FusedAdam, jit_compile=jit_compile, **OPTIONS[name])
     expected, of_keras = trained(keras.optimizers.Adam, **OPTIONS[name])
     assert [x.path.partition("/")[2] for x in optimizer.variables] == [
         x.path.partition("/")[2] for x in of_keras.variables
@@ -62,7 +62,7 @@ def test_the_steps_are_those_of_keras(name, jit_compile):
 @pytest.mark.parametrize("options", [{}, {"global_clipnorm": 0.5}])
 def test_gradients_of_rows(options):
     """Of an embedding, which one word reads twice."""
-    weights, _ = trained(keras_vattn.FusedAdam, sparse=True, **options)
+    weights, _ = trained(keras_vattn.fast.FusedAdam, sparse=True, **options)
     expected, _ = trained(keras.optimizers.Adam, sparse=True, **options)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=RTOL, atol=1e-6)
@@ -71,7 +71,7 @@ def test_gradients_of_rows(options):
 @pytest.mark.parametrize("dtype, tolerance", [("float16", 2e-2), ("float64", 1e-12)])
 def test_other_types(dtype, tolerance):
     weights, _ = trained(
-        keras_vattn.FusedAdam, dtype=dtype, global_clipnorm=1.0, beta_1=0.75, beta_2=0.875, epsilon=0.5
+        keras_vattn.fast.FusedAdam, dtype=dtype, global_clipnorm=1.0, beta_1=0.75, beta_2=0.875, epsilon=0.5
     )
     expected, _ = trained(
         keras.optimizers.Adam, dtype="float64", global_clipnorm=1.0, beta_1=0.75, beta_2=0.875, epsilon=0.5
@@ -83,20 +83,20 @@ def test_other_types(dtype, tolerance):
 def test_a_gradient_that_is_no_number():
     """It is seen in the weights, as in Keras, and not clipped away."""
     weight = keras.Variable(np.ones(3, "float32"))
-    optimizer = keras_vattn.FusedAdam(global_clipnorm=1.0)
+    optimizer = keras_vattn.fast.FusedAdam(global_clipnorm=1.0)
     optimizer.apply([tf.constant([np.inf, 1.0, 1.0])], [weight])
     assert np.isnan(weight.numpy()).all()
 
 
 def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.LossScaleOptimizer(keras_vattn.FusedAdam(0.01, global_clipnorm=1.0)), "mse")
+    model.compile(keras.optimizers.LossScaleOptimizer(keras_vattn.fast.FusedAdam(0.01, global_clipnorm=1.0)), "mse")
     x, y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
     losses = model.fit(x, y, epochs=3, verbose=0).history["loss"]
     assert losses == sorted(losses, reverse=True)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert isinstance(loaded.optimizer.inner_optimizer, keras_vattn.FusedAdam)
+    assert isinstance(loaded.optimizer.inner_optimizer, keras_vattn.fast.FusedAdam)
     more = [network.fit(x, y, verbose=0).history["loss"] for network in (model, loaded)]
     np.testing.assert_allclose(more[0], more[1], rtol=1e-6)
 
@@ -104,7 +104,7 @@ def test_in_fit_with_a_loss_scale_and_from_a_file(tmp_path):
 def test_replicas(two_replicas):
     """Both replicas take the step of Keras's optimizer."""
     found = []
-    for make in (keras.optimizers.Adam, keras_vattn.FusedAdam):
+    for make in (keras.optimizers.Adam, keras_vattn.fast.FusedAdam):
         with two_replicas.scope():
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, kernel_initializer="ones")])
             model.compile(make(0.1, global_clipnorm=1.0), "mse")

@@ -1,4 +1,4 @@
-"""`keras_vattn.LSTM` is `keras.layers.LSTM`, in another loop."""
+"""`keras_vattn.fast.LSTM` is `keras.layers.LSTM`, in another loop."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ OPTIONS = {
 
 def pair(**options):
     """Return Keras's layer and ours with the same weights."""
-    layers = [make(UNITS, **options) for make in (keras.layers.LSTM, keras_vattn.LSTM)]
+    layers = [make(UNITS, **options) for make in (keras.layers.LSTM, keras_vattn.fast.LSTM)]
     for layer in layers:
         layer.build((None, None, WIDTH))
     values = [np.random.default_rng(1).normal(size=weight.shape) for weight in layers[0].weights]
@@ -66,7 +66,7 @@ def test_the_results_are_those_of_keras(name, masked, given, graph):
 @jit_compile
 def test_in_a_model_of_unknown_sizes(jit_compile):
     inputs = keras.Input((None, WIDTH))
-    layer = keras.layers.Bidirectional(keras_vattn.LSTM(UNITS, return_sequences=True, dropout=0.3))
+    layer = keras.layers.Bidirectional(keras_vattn.fast.LSTM(UNITS, return_sequences=True, dropout=0.3))
     model = keras.Model(inputs, layer(keras.layers.Masking()(inputs)))
     assert model.output_shape == (None, None, 2 * UNITS)
     model.compile("sgd", "mse", jit_compile=jit_compile)
@@ -86,19 +86,19 @@ def test_files_of_keras_fit(tmp_path):
     model = keras.Sequential([keras.Input((None, WIDTH)), keras.layers.Bidirectional(layers[1])])
     model.save(path)
     loaded = keras.models.load_model(path)
-    assert isinstance(loaded.layers[0].forward_layer, keras_vattn.LSTM)
+    assert isinstance(loaded.layers[0].forward_layer, keras_vattn.fast.LSTM)
     np.testing.assert_allclose(loaded(INPUTS), model(INPUTS), rtol=1e-6)
     assert layers[0].get_config().keys() == layers[1].get_config().keys()
     keras.Sequential([keras.Input((None, WIDTH)), layers[0]]).save_weights(tmp_path / "keras.weights.h5")
-    other = keras.Sequential([keras.Input((None, WIDTH)), keras_vattn.LSTM(UNITS, return_sequences=True)])
+    other = keras.Sequential([keras.Input((None, WIDTH)), keras_vattn.fast.LSTM(UNITS, return_sequences=True)])
     other.load_weights(tmp_path / "keras.weights.h5")
     np.testing.assert_allclose(other(INPUTS), layers[0](INPUTS), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy):
-    layer = keras_vattn.LSTM(UNITS, return_sequences=True, dtype=policy)
-    exact = keras_vattn.LSTM(UNITS, return_sequences=True)
+    layer = keras_vattn.fast.LSTM(UNITS, return_sequences=True, dtype=policy)
+    exact = keras_vattn.fast.LSTM(UNITS, return_sequences=True)
     found = layer(INPUTS)
     exact.build(INPUTS.shape)
     exact.set_weights(layer.get_weights())
@@ -117,13 +117,13 @@ def test_half_precision(policy):
 )
 def test_what_our_loop_does_not_do_is_keras_s(options, monkeypatch):
     layers = pair(return_sequences=True, seed=1, **options)
-    monkeypatch.setattr("keras_vattn.recurrent.lstm.scan", None)
+    monkeypatch.setattr("keras_vattn.fast.lstm.scan", None)
     found = [layer(INPUTS, training=True).numpy() for layer in layers]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
 def test_stateful():
-    layers = [make(UNITS, stateful=True) for make in (keras.layers.LSTM, keras_vattn.LSTM)]
+    layers = [make(UNITS, stateful=True) for make in (keras.layers.LSTM, keras_vattn.fast.LSTM)]
     for layer in layers:
         layer(INPUTS)
     layers[1].set_weights(layers[0].get_weights())
@@ -139,6 +139,6 @@ def test_a_cell_of_ones_own():
         def call(self, inputs, states, training=False):
             return 0.0 * states[0], states
 
-    layer = keras_vattn.LSTM(UNITS)
+    layer = keras_vattn.fast.LSTM(UNITS)
     layer.cell = Silent(UNITS)
     assert not np.any(layer(INPUTS))

@@ -29,7 +29,7 @@ class Dropout(keras.layers.Dropout):
     Example:
 
     >>> x = keras.ops.ones((2, 3))
-    >>> ours, of_keras = keras_vattn.Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
+    >>> ours, of_keras = keras_vattn.fast.Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
     >>> bool(keras.ops.all(ours(x, training=True) == of_keras(x, training=True)))
     True
     """

@@ -20,7 +20,7 @@ class FusedAdam(keras.optimizers.Adam):
     Example:
 
     >>> model = keras.Sequential([keras.layers.Dense(1)])
-    >>> model.compile(keras_vattn.FusedAdam(0.01, global_clipnorm=5.0), loss="mse")
+    >>> model.compile(keras_vattn.fast.FusedAdam(0.01, global_clipnorm=5.0), loss="mse")
     >>> history = model.fit(keras.ops.ones((8, 3)), keras.ops.ones((8, 1)), verbose=0)
     """
 
