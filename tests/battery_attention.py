@@ -20,6 +20,7 @@ from keras_vattn import (
     GaussianAttention,
     GumbelSoftmax,
     LogNormal,
+    LogNormalPrior,
     Weibull,
 )
 
@@ -118,11 +119,17 @@ ATTENTION_CASES = [
         APART,
         divergence=True,
         draws=True,
-        bad_options=({"prior": "uniform"}, {"temperature": -1.0}, {"hidden_units": 0}, *KL_OPTIONS),
+        bad_options=(
+            {"context_prior": "uniform"},
+            {"prior": "mean"},
+            {"temperature": -1.0},
+            {"hidden_units": 0},
+            *KL_OPTIONS,
+        ),
     ),
     AttentionCase(
         "gaussian-attention-mean",
-        partial(GaussianAttention, score="additive", prior="mean", hidden_units=3),
+        partial(GaussianAttention, score="additive", context_prior="mean", hidden_units=3),
         APART,
         divergence=True,
         draws=True,
@@ -140,7 +147,7 @@ ATTENTION_CASES = [
     _alignment_case(
         "lognormal-paper",
         alignment="lognormal",
-        prior=_configuration(GammaPrior(scale="paper", num_heads=None)),
+        prior=_configuration(LogNormalPrior(scale="paper")),
     ),
     _alignment_case("weibull-on-the-simplex", alignment=Weibull(kl_of="weights"), prior="contextual"),
     _alignment_case(

@@ -166,7 +166,7 @@ DECODER_CASES = [
     ),
     _decoder_case(
         "gru-bilinear-mean-current-expected",
-        partial(GaussianAttention, score="bilinear", prior="mean"),
+        partial(GaussianAttention, score="bilinear", context_prior="mean"),
         divergence=True,
         cell="gru",
         feeding="expected",
@@ -179,7 +179,7 @@ DECODER_CASES = [
     ),
     _decoder_case(
         "gru-additive-mean-previous-expected-stack",
-        partial(GaussianAttention, score="additive", prior="mean"),
+        partial(GaussianAttention, score="additive", context_prior="mean"),
         divergence=True,
         cell="gru",
         num_layers=2,
@@ -188,7 +188,7 @@ DECODER_CASES = [
     ),
     _decoder_case(
         "lstm-additive-mean-current-off",
-        partial(GaussianAttention, score="additive", prior="mean"),
+        partial(GaussianAttention, score="additive", context_prior="mean"),
         divergence=True,
         feeding="off",
     ),

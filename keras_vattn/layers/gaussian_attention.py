@@ -40,7 +40,7 @@ class GaussianAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    decided = ("alignment", "context", "warm_start_steps")
+    decided = ("alignment", "context", "prior", "warm_start_steps")
     own_arguments = ("context_prior", "hidden_units", "temperature")
 
     def __init__(
@@ -56,6 +56,8 @@ class GaussianAttention(Attention):
         seed=None,
         **kwargs,
     ):
+        if "prior" in kwargs:
+            raise ValueError(f"The prior of a Gaussian context is `context_prior`. Received: prior={kwargs['prior']!r}")
         refuse("GaussianAttention", kwargs, self.decided)
         context = GaussianContext(
             prior=context_prior,

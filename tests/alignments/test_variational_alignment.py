@@ -231,6 +231,33 @@ def test_a_fixed_prior_has_no_weights_and_comes_back(prior):
         assert Attention.from_config(layer.get_config()).prior.get_config() == layer.prior.get_config()
 
 
+@pytest.mark.parametrize("prior", ["contextual", keras_vattn.ContextualPrior()])
+@pytest.mark.parametrize("kind", [LogNormal, keras_vattn.Weibull])
+def test_the_divergence_of_the_weights_is_never_above_that_of_the_draws(kind, prior):
+    """In the mean of 400 training calls, within 4 standard errors."""
+
+    def made(kl_of):
+        own = prior if isinstance(prior, str) else type(prior).from_config(prior.get_config())
+        layer = Attention(alignment=kind(2.0, kl_of=kl_of), prior=own, seed=1)
+        layer(QUERY, VALUE, value_mask=MASK)
+        return layer
+
+    of_draws, of_weights = made("draws"), made("weights")
+    of_weights.set_weights(of_draws.get_weights())
+    of_draws(QUERY, VALUE, value_mask=MASK)
+
+    @tf.function
+    def loss():
+        of_weights(QUERY, VALUE, value_mask=MASK, training=True)
+        return of_weights.losses[0]
+
+    losses = np.array([loss() for _ in range(400)])
+    assert losses.mean() < float(of_draws.losses[0]) + 4 * losses.std() / 20
+    assert of_weights.estimates_divergence == (kind is keras_vattn.Weibull)
+    for distribution in (of_weights.posterior_distribution, of_weights.prior_distribution):
+        assert distribution(QUERY, VALUE, value_mask=MASK).on_simplex
+
+
 def test_a_prior_of_the_weights_needs_their_divergence():
     with pytest.raises(ValueError, match=r'kl_of="weights".*Received: alignment=Weibull.*prior=DirichletPrior'):
         Attention(alignment="weibull", prior=DirichletPrior())(QUERY, VALUE)

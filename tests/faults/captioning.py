@@ -75,9 +75,9 @@ FAULTS = [
     ),
     Fault(
         "captioning: draws of a prior of small shapes are those of large ones",
-        "distributions/gamma.py",
-        "log_gamma + ops.log(random.uniform(shape, second)) / concentration - self.log_rate",
-        "log_gamma - self.log_rate",
+        "distributions/dirichlet.py",
+        "log_gamma + ops.log(random.uniform(shape, second)) / concentration",
+        "log_gamma",
         (EVALUATION, "tests/distributions"),
         "draws_of_the_prior or test_draws",
     ),
