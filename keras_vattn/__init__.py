@@ -36,7 +36,6 @@ from keras_vattn.latent_alignment import (  # noqa: E402
     TokenLogLikelihood,
 )
 from keras_vattn.layers import (  # noqa: E402
-    AlignedHeads,
     Attention,
     BayesianAttention,
     DeterministicAttention,
@@ -45,6 +44,7 @@ from keras_vattn.layers import (  # noqa: E402
     GaussianLatent,
     GraphAttention,
     MultiHeadAttention,
+    MultiHeadMixin,
     PredictedContext,
     StochasticLayer,
     StochasticSoftmax,
@@ -67,7 +67,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Additive",
-    "AlignedHeads",
     "Alignment",
     "Attention",
     "AttentionDecoder",
@@ -103,6 +102,7 @@ __all__ = [
     "LogisticAnnealing",
     "MaxOutLSTMCell",
     "MultiHeadAttention",
+    "MultiHeadMixin",
     "NegativeBound",
     "Perplexity",
     "PredictedContext",

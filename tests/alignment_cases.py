@@ -20,7 +20,7 @@ from keras_vattn import (
     Weibull,
 )
 from keras_vattn import random as noise_of
-from keras_vattn.alignments import Scored, VariationalAlignment
+from keras_vattn.alignments import AlignmentInputs, VariationalAlignment
 
 B, T, S = 3, 2, 6
 generator = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def divergence_of(alignment, logits, p, keys, noise=None):
     """KL(q || p) of each row for a p of `parameters`, as a layer has it."""
     variational = VariationalAlignment(alignment)
     variational.prior = p.get("prior")
-    scored = Scored(p.get("logits", logits), keys, p.get("log_psi"), logits if "logits" in p else None)
+    scored = AlignmentInputs(p.get("logits", logits), keys, p.get("log_psi"), logits if "logits" in p else None)
     seed = partial(noise_of.as_seed, 1)
     return variational.divergence(scored, {} if noise is None else {"alignment": noise}, 0, seed)
 

@@ -268,7 +268,9 @@ def test_attention_that_is_not_understood():
     assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
     np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
     alone = keras.Model(inputs, LinearAttention(name="alone")(inputs))
-    with pytest.raises(ValueError, match=r"AlignedHeads.*no attention is understood.*LinearAttention\(path='alone'\)"):
+    with pytest.raises(
+        ValueError, match=r"MultiHeadMixin.*no attention is understood.*LinearAttention\(path='alone'\)"
+    ):
         to_bayesian(alone, skip_unknown=True)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import keras_vattn
 
-BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder", "StochasticLayer", "AlignedHeads")
+BASES = ("Score", "Context", "Prior", "RecurrentCell", "RecurrentDecoder", "StochasticLayer", "MultiHeadMixin")
 ROOT = pathlib.Path(keras_vattn.__file__).parent.parent
 
 

@@ -10,7 +10,7 @@ from applications.nmt.ensemble import DrawnSteps
 from applications.nmt.options import MODELS
 from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
-from keras_vattn.latent_alignment.categorical import without_empty_rows
+from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _TEXTS = tf.TensorSpec([None], tf.string)

@@ -11,12 +11,13 @@ from keras_vattn.alignments.names import ALIGNMENTS, get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior, DirichletPrior, FixedPrior, GammaPrior, LogNormalPrior, Prior
 from keras_vattn.alignments.segment_keys import SegmentKeys
 from keras_vattn.alignments.softmax import Softmax
-from keras_vattn.alignments.variational_alignment import Scored, VariationalAlignment
+from keras_vattn.alignments.variational_alignment import AlignmentInputs, VariationalAlignment
 from keras_vattn.alignments.weibull import Weibull
 
 __all__ = [
     "ALIGNMENTS",
     "Alignment",
+    "AlignmentInputs",
     "ContextualPrior",
     "DenseKeys",
     "Dirichlet",
@@ -29,7 +30,6 @@ __all__ = [
     "LogNormal",
     "LogNormalPrior",
     "Prior",
-    "Scored",
     "SegmentKeys",
     "Softmax",
     "VariationalAlignment",

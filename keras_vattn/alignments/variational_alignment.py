@@ -19,7 +19,7 @@ EVALUATION_DRAWS = 16
 STATISTICS_ENTRIES = 2**24
 
 
-class Scored(NamedTuple):
+class AlignmentInputs(NamedTuple):
     """What an alignment is asked about in one call.
 
     Attributes:
@@ -96,7 +96,7 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return what depends on the keys alone, once per memory: `log_psi` of `Scored`.
+        """Return what depends on the keys alone, once per memory: `log_psi` of `AlignmentInputs`.
 
         Args:
             key: What a contextual prior reads, (..., S, Dk).
@@ -152,7 +152,7 @@ class VariationalAlignment:
         """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing.
 
         Args:
-            scored: A `Scored`.
+            scored: A `AlignmentInputs`.
             noise: That of the call.
             step: Number of training calls so far.
             seed: A function that returns a seed (2,), for a draw of a family that does not say how its noise makes it.
@@ -196,7 +196,7 @@ class VariationalAlignment:
         """Return p, as `posterior_distribution` returns q.
 
         Args:
-            scored: A `Scored`.
+            scored: A `AlignmentInputs`.
             step: Number of training calls so far.
             others: What else the caller takes for a prior, for the error message.
 
@@ -225,7 +225,7 @@ class VariationalAlignment:
         """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.
 
         Args:
-            scored: A `Scored`.
+            scored: A `AlignmentInputs`.
             step: Number of training calls so far.
             num_samples: Number of draws for the standard deviation.
             seed: int32 tensor of shape (2,).

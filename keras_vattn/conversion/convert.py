@@ -14,13 +14,13 @@ from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, serialized
 from keras_vattn.conversion.understood import is_understood, is_unknown, mixin_of
-from keras_vattn.layers.aligned_heads import AlignedHeads
-from keras_vattn.layers.aligned_layer import AlignedLayer
-from keras_vattn.layers.aligned_scores import AlignedScores
+from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
+from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support import keras_private
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.sublayers import claim, serialize_sublayer
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
 _ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
@@ -224,8 +224,8 @@ def _require_attention(model, skip_unknown):
         else:
             state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
         raise ValueError(
-            "`to_bayesian` needs a model with attention that it understands; `keras_vattn.AlignedHeads` is for one of "
-            f"your own. Received: model={model}, {state}"
+            "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
+            f"of your own. Received: model={model}, {state}"
         )
     return known
 
@@ -285,8 +285,8 @@ def _convert_attention(layer, conversion, seed, name):
             del layer.seed_generator
         layer.__class__ = _class_of(type(layer), mixin)
         layer.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
-        layer.align(alignment, prior, conversion["per_head_prior"], name)
-        adopt(layer, "prior", layer.alignment_prior)
+        layer.add_alignment(alignment, prior, conversion["per_head_prior"], name)
+        claim(layer, "prior", layer.alignment_prior)
     if layer.built:
         _build_prior(layer)
     else:
@@ -300,7 +300,7 @@ def _build_prior(layer):
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         # The keys of a `keras.layers.Attention` are its values where it has no others.
-        width = [] if isinstance(layer, AlignedHeads) else [layer.get_build_config()["input_shape"][-1][-1]]
+        width = [] if isinstance(layer, MultiHeadMixin) else [layer.get_build_config()["input_shape"][-1][-1]]
         layer.build_prior(*width)
     layer.alignment_prior.trainable = layer.trainable
 
@@ -318,7 +318,9 @@ def _and_its_prior(layer, build):
 def _class_of(original, mixin=None):
     """Return the class of what was an `original` and is converted."""
     converted_from = original
-    mixins = {AlignedHeads: (_ConvertedHeads, AlignedHeads), AlignedScores: (AlignedScores,), None: ()}[mixin]
+    mixins = {MultiHeadMixin: (_ConvertedHeads, MultiHeadMixin), KerasAttentionMixin: (KerasAttentionMixin,), None: ()}[
+        mixin
+    ]
     if original is keras.layers.MultiHeadAttention:
         mixins, original = (_ConvertedHeads,), MultiHeadAttention
     name = original.__name__
@@ -331,7 +333,7 @@ def _serialized_prior(prior, alignment):
     if prior is None:
         return None
     made_here = not isinstance(prior, (Prior, dict))
-    config = serialize_part(get_prior(prior, alignments.get(alignment), name="prior"))
+    config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
     if made_here:
         # A name that does not depend on what the process made before.
         config["config"] |= {"name": "prior"}
@@ -345,9 +347,11 @@ def _prior_of(conversion, layer):
         return None
     config = copy.deepcopy(conversion["prior"])
     config["config"].setdefault("dtype", keras.saving.serialize_keras_object(layer.dtype_policy))
-    if conversion["per_head_prior"] and config["config"].get("num_heads", 0) is None:
+    prior = keras.saving.deserialize_keras_object(config)
+    if conversion["per_head_prior"] and prior.reads_keys and config["config"].get("num_heads", 0) is None:
         config["config"]["num_heads"] = getattr(layer, "num_heads", None)
-    return keras.saving.deserialize_keras_object(config)
+        prior = keras.saving.deserialize_keras_object(config)
+    return prior
 
 
 def _check_options(conversion, attentions):
@@ -382,5 +386,5 @@ def _unconverted(config):
 def _priors_of(model):
     """Return the priors that the conversion has added."""
     layers = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, Converted)]
-    priors = [layer.alignment_prior for layer in layers if isinstance(layer, AlignedLayer)]
+    priors = [layer.alignment_prior for layer in layers if isinstance(layer, AlignmentLayer)]
     return [prior for prior in priors if prior is not None]

@@ -5,9 +5,9 @@ import re
 
 import keras
 
-from keras_vattn.layers.aligned_heads import AlignedHeads
-from keras_vattn.layers.aligned_layer import AlignedLayer
-from keras_vattn.layers.aligned_scores import AlignedScores
+from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
+from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support import keras_private
 
@@ -30,8 +30,8 @@ def mixin_of(layer_class):
 
 # Base class, mixin, what a subclass must not override, and what its call must ask for: there the weights are computed.
 _KINDS = (
-    (keras.layers.MultiHeadAttention, AlignedHeads, ("_compute_attention",), "_compute_attention"),
-    (keras.layers.Attention, AlignedScores, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
+    (keras.layers.MultiHeadAttention, MultiHeadMixin, ("_compute_attention",), "_compute_attention"),
+    (keras.layers.Attention, KerasAttentionMixin, ("call", "_apply_scores", "_calculate_score_mask"), "_apply_scores"),
 )
 
 
@@ -43,7 +43,7 @@ def _is_attention(layer):
 
 def is_unknown(layer):
     """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
-    if is_understood(type(layer)) or isinstance(layer, (AlignedLayer, keras.Model)) or not _is_attention(layer):
+    if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
     inside = [x for x in keras_private.flatten_layers(layer) if x is not layer]
-    return not any(isinstance(x, AlignedLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
+    return not any(isinstance(x, AlignmentLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)

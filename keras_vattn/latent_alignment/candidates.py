@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn import random
-from keras_vattn.latent_alignment.categorical import (
+from keras_vattn.latent_alignment.log_probabilities import (
     LOG_ZERO,
     at,
     draw,

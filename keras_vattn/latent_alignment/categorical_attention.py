@@ -7,8 +7,8 @@ from keras_vattn import random, scores
 from keras_vattn.alignments import DenseKeys
 from keras_vattn.distributions import Categorical
 from keras_vattn.latent_alignment.candidates import make_candidates, prediction_log_weights
-from keras_vattn.latent_alignment.categorical import log_probabilities
 from keras_vattn.latent_alignment.latent_objective import resolve_objective
+from keras_vattn.latent_alignment.log_probabilities import log_probabilities
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
@@ -21,7 +21,7 @@ from keras_vattn.support.masks import (
     first_mask,
     zero_unseen,
 )
-from keras_vattn.support.parts import adopt, require_dtype, serialize_part
+from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -156,7 +156,7 @@ class CategoricalAttention(StochasticLayer):
                     "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder, which returns "
                     f"the `logits` that this layer takes. Received: score={type(self.score).__name__}, logits=None"
                 )
-            adopt(self, "score", self.score)
+            claim(self, "score", self.score)
             if not self.score.built:
                 self.score.build(query_shape, key_shape)
 
@@ -311,6 +311,6 @@ class CategoricalAttention(StochasticLayer):
         return {
             **super().get_config(),
             **self.stochastic_config(),
-            "score": serialize_part(self.score),
+            "score": serialize_sublayer(self.score),
             "objective": keras.saving.serialize_keras_object(self.objective),
         }

@@ -7,7 +7,7 @@ is 0.
 
 from keras import ops
 
-from keras_vattn.latent_alignment.categorical import without_empty_rows
+from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):

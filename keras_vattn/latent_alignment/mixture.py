@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from keras_vattn.latent_alignment.categorical import LOG_ZERO
 from keras_vattn.latent_alignment.chunked_softmax import SMALLEST, ceiling
+from keras_vattn.latent_alignment.log_probabilities import LOG_ZERO
 from keras_vattn.support.gradients import custom_gradient
 
 

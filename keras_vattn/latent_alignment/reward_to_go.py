@@ -5,8 +5,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn.alignments import DenseKeys
-from keras_vattn.latent_alignment.categorical import is_possible, log_probabilities
 from keras_vattn.latent_alignment.estimators import gradient_of
+from keras_vattn.latent_alignment.log_probabilities import is_possible, log_probabilities
 from keras_vattn.latent_alignment.moving_average import average_of, average_weight, update_average
 from keras_vattn.support import keras_private
 from keras_vattn.support.keras_private import bind_call

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.latent_alignment.categorical import without_empty_rows
 from keras_vattn.latent_alignment.chunked_softmax import chosen_log_likelihood
+from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 from keras_vattn.latent_alignment.mixture import mixture_log_probabilities
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, check_mask, check_shape, first_mask, fits

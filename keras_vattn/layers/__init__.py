@@ -1,6 +1,5 @@
 """Layers: score, alignment and context put together, and what a variational model needs beside them."""
 
-from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.bayesian_attention import BayesianAttention
 from keras_vattn.layers.deterministic_attention import DeterministicAttention
@@ -10,13 +9,13 @@ from keras_vattn.layers.gaussian_attention import GaussianAttention
 from keras_vattn.layers.gaussian_latent import GaussianLatent
 from keras_vattn.layers.graph_attention import GraphAttention
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
+from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.predicted_context import PredictedContext
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.layers.word_dropout import WordDropout
 
 __all__ = [
-    "AlignedHeads",
     "Attention",
     "BayesianAttention",
     "DeterministicAttention",
@@ -25,6 +24,7 @@ __all__ = [
     "GaussianLatent",
     "GraphAttention",
     "MultiHeadAttention",
+    "MultiHeadMixin",
     "PredictedContext",
     "StochasticLayer",
     "StochasticSoftmax",

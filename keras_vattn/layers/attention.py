@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_vattn import contexts, random, scores
-from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     check_mask,
@@ -17,12 +17,12 @@ from keras_vattn.support.masks import (
     first_mask,
     zero_unseen,
 )
-from keras_vattn.support.parts import adopt, require_dtype, serialize_part
+from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import fraction
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(AlignedLayer):
+class Attention(AlignmentLayer):
     """Attention put together from a score, an alignment and a context.
 
     logits = score(query, key); weights = alignment(logits); context = context(weights, value). Each of the three is a
@@ -87,7 +87,7 @@ class Attention(AlignedLayer):
     """
 
     # The arguments that a named form has decided, and neither takes nor returns, and those that it has of its own.
-    decided = ()
+    fixed_arguments = ()
     own_arguments = ()
 
     def __init__(
@@ -109,7 +109,7 @@ class Attention(AlignedLayer):
         self.context = contexts.get(context, dtype=self.dtype_policy, name="context")
         for name, part in (("score", self.score), ("context", self.context)):
             require_dtype(self, name, part)
-        self.hold(VariationalAlignment(alignment, prior, warm_start_steps, dtype=self.dtype_policy))
+        self.set_alignment(VariationalAlignment(alignment, prior, warm_start_steps, dtype=self.dtype_policy))
         self.dropout = fraction("dropout", dropout)
         # The schedule of the KL begins where its KL does.
         self.annealing_start = self.warm_start_steps
@@ -130,7 +130,7 @@ class Attention(AlignedLayer):
         key_shape = value_shape if key_shape is None else key_shape
         check_sequences(query_shape, value_shape, key_shape)
         for name, part in (("score", self.score), ("context", self.context), ("prior", self.alignment_prior)):
-            adopt(self, name, part)
+            claim(self, name, part)
         if not self.score.built:
             self.score.build(query_shape, key_shape)
         if not self.context.built:
@@ -211,7 +211,7 @@ class Attention(AlignedLayer):
         return attended
 
     def _scored_with(self, memory, logits, posterior_logits):
-        return Scored(logits, memory["keys"], memory["log_psi"], posterior_logits)
+        return AlignmentInputs(logits, memory["keys"], memory["log_psi"], posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
         """Add the KL of all queries, if this attention has one: one `add_loss` a call.
@@ -339,15 +339,15 @@ class Attention(AlignedLayer):
         config = {
             **super().get_config(),
             **self.stochastic_config(),
-            "score": serialize_part(self.score),
+            "score": serialize_sublayer(self.score),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "context": serialize_part(self.context),
-            "prior": serialize_part(self.alignment_prior),
+            "context": serialize_sublayer(self.context),
+            "prior": serialize_sublayer(self.alignment_prior),
             "dropout": self.dropout,
             "warm_start_steps": self.warm_start_steps,
             **{name: getattr(self, name) for name in self.own_arguments},
         }
-        return {name: value for name, value in config.items() if name not in self.decided}
+        return {name: value for name, value in config.items() if name not in self.fixed_arguments}
 
 
 def _unpacked(inputs, arguments, options):

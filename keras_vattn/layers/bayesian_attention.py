@@ -50,7 +50,7 @@ class BayesianAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
-    decided = ("alignment", "context")
+    fixed_arguments = ("alignment", "context")
     own_arguments = ("distribution", "k", "sigma", "parameterization", "kl_estimator", "kl_of")
 
     def __init__(
@@ -70,7 +70,7 @@ class BayesianAttention(Attention):
         seed=None,
         **kwargs,
     ):
-        refuse("BayesianAttention", kwargs, self.decided)
+        refuse("BayesianAttention", kwargs, self.fixed_arguments)
         one_of("distribution", distribution, DISTRIBUTIONS)
         unread, value, default = ("sigma", sigma, 0.5) if distribution == "weibull" else ("k", k, 10.0)
         if value != default:

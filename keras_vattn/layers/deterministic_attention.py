@@ -30,8 +30,8 @@ class DeterministicAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    decided = ("alignment", "context", "prior", "warm_start_steps", "kl_weight", "kl_annealing", "kl_reduction")
+    fixed_arguments = ("alignment", "context", "prior", "warm_start_steps", "kl_weight", "kl_annealing", "kl_reduction")
 
     def __init__(self, score="dot_product", dropout=0.0, seed=None, **kwargs):
-        refuse("DeterministicAttention", kwargs, self.decided)
+        refuse("DeterministicAttention", kwargs, self.fixed_arguments)
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)

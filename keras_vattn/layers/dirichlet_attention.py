@@ -43,7 +43,7 @@ class DirichletAttention(Attention):
     (TensorShape([2, 3, 4]), 1)
     """
 
-    decided = ("alignment", "context")
+    fixed_arguments = ("alignment", "context")
     own_arguments = ("min_log_concentration", "max_log_concentration")
 
     def __init__(
@@ -60,7 +60,7 @@ class DirichletAttention(Attention):
         seed=None,
         **kwargs,
     ):
-        refuse("DirichletAttention", kwargs, self.decided)
+        refuse("DirichletAttention", kwargs, self.fixed_arguments)
         super().__init__(
             score=score,
             alignment=Dirichlet(min_log_concentration, max_log_concentration),

@@ -40,7 +40,7 @@ class GaussianAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    decided = ("alignment", "context", "prior", "warm_start_steps")
+    fixed_arguments = ("alignment", "context", "prior", "warm_start_steps")
     own_arguments = ("context_prior", "hidden_units", "temperature")
 
     def __init__(
@@ -58,7 +58,7 @@ class GaussianAttention(Attention):
     ):
         if "prior" in kwargs:
             raise ValueError(f"The prior of a Gaussian context is `context_prior`. Received: prior={kwargs['prior']!r}")
-        refuse("GaussianAttention", kwargs, self.decided)
+        refuse("GaussianAttention", kwargs, self.fixed_arguments)
         context = GaussianContext(
             prior=context_prior,
             hidden_units=hidden_units,

@@ -2,18 +2,18 @@ import keras
 from keras import ops
 
 from keras_vattn import alignments, random
-from keras_vattn.alignments import DenseKeys, Scored, SegmentKeys, VariationalAlignment
-from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, SegmentKeys, VariationalAlignment
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.masks import both, check_shape, first_mask
-from keras_vattn.support.parts import adopt, serialize_part
 from keras_vattn.support.segments import weighted_segment_sum
+from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import boolean, fraction, nonnegative_number, one_of, positive_integer
 
 PRIORS_OVER = ("neighbourhood", "nodes")
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class GraphAttention(AlignedLayer):
+class GraphAttention(AlignmentLayer):
     """Attention of the nodes of a graph to their neighbours, whose weights can be random variables.
 
     With W the kernel of a head, logits[j -> i] = LeakyReLU(a_target^T W h_i + a_source^T W h_j), weights =
@@ -137,7 +137,7 @@ class GraphAttention(AlignedLayer):
         self.num_heads = positive_integer("num_heads", num_heads)
         self.concatenate = boolean("concatenate", concatenate)
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
-        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
         self.self_loops = boolean("self_loops", self_loops)
@@ -154,7 +154,7 @@ class GraphAttention(AlignedLayer):
 
     def build(self, nodes_shape, edges_shape):
         _check_shapes(nodes_shape, edges_shape)
-        adopt(self, "prior", self.alignment_prior)
+        claim(self, "prior", self.alignment_prior)
 
         def add_kernel(name, shape):
             initializer = self.kernel_initializer.clone()
@@ -249,7 +249,7 @@ class GraphAttention(AlignedLayer):
             over = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
         else:
             over = None
-        return Scored(logits, keys, self.variational.log_psi(key, keys, over))
+        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys, over))
 
     def _check(self, nodes, edges, nodes_mask, edges_mask):
         _check_shapes(nodes.shape, edges.shape)
@@ -299,7 +299,7 @@ class GraphAttention(AlignedLayer):
             "num_heads": self.num_heads,
             "concatenate": self.concatenate,
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "prior": serialize_part(self.alignment_prior),
+            "prior": serialize_sublayer(self.alignment_prior),
             "per_head_prior": self.per_head_prior,
             "prior_over": self.prior_over,
             "self_loops": self.self_loops,

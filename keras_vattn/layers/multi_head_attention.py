@@ -3,15 +3,15 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vattn.layers.aligned_heads import AlignedHeads
 from keras_vattn.layers.attention_axes import AttentionAxes
+from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.support import keras_private
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask, fits
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class MultiHeadAttention(AlignedHeads, keras.layers.MultiHeadAttention):
+class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose weights can be random variables.
 
     In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o

@@ -1,15 +1,15 @@
 import keras
 from keras import ops
 
-from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.masks import check_shape
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.sublayers import claim, serialize_sublayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class StochasticSoftmax(AlignedLayer):
+class StochasticSoftmax(AlignmentLayer):
     """`keras.layers.Softmax(axis=-1)` whose weights are random variables: the smallest swap in an attention.
 
     Every attention ends in a softmax over its keys. Where that is a layer, this takes its place. Training draws the
@@ -61,7 +61,7 @@ class StochasticSoftmax(AlignedLayer):
         **kwargs,
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
-        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
+        self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.prior is not None and self.prior.reads_keys:
             raise ValueError(
                 "A softmax sees no keys that a prior could read: use `keras_vattn.Attention` or "
@@ -74,7 +74,7 @@ class StochasticSoftmax(AlignedLayer):
     def build(self, inputs_shape, posterior_logits_shape=None):
         if len(inputs_shape) < 2:
             raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
-        adopt(self, "prior", self.alignment_prior)
+        claim(self, "prior", self.alignment_prior)
 
     def call(self, inputs, mask=None, posterior_logits=None, training=None):
         scored = self._score(inputs, mask, posterior_logits)
@@ -97,7 +97,7 @@ class StochasticSoftmax(AlignedLayer):
     def _score(self, inputs, mask, posterior_logits):
         self._check(inputs, mask, posterior_logits)
         keys = DenseKeys(mask)
-        return Scored(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
+        return AlignmentInputs(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)
@@ -115,5 +115,5 @@ class StochasticSoftmax(AlignedLayer):
             **super().get_config(),
             **self.stochastic_config(),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "prior": serialize_part(self.alignment_prior),
+            "prior": serialize_sublayer(self.alignment_prior),
         }

@@ -11,7 +11,7 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask
-from keras_vattn.support.parts import adopt, require_dtype, serialize_part
+from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import boolean, fraction, integer, one_of, positive_integer
 
 QUERIES = ("current", "previous")
@@ -159,7 +159,7 @@ class AttentionDecoder(RecurrentDecoder):
                 raise ValueError(
                     f"`{name}` must have shape (batch, steps, width). Received: {name}.shape={tuple(shape)}"
                 )
-        adopt(self, "attention", self.attention)
+        claim(self, "attention", self.attention)
         self._fed_width = self._feeding.width(self._context_width(memory_shape)) if self._feeds else None
         below, fed_shape = inputs_shape, (*inputs_shape[:-1], self._fed_width) if self._feeds else None
         for index, cell in enumerate(self.cells):
@@ -267,8 +267,8 @@ class AttentionDecoder(RecurrentDecoder):
         return {
             **super().get_config(),
             "units": self.units,
-            "attention": serialize_part(self.attention),
-            "cell": self._cell_name or serialize_part(self.cells[0]),
+            "attention": serialize_sublayer(self.attention),
+            "cell": self._cell_name or serialize_sublayer(self.cells[0]),
             "num_layers": self.num_layers,
             "query": self.query,
             "feeding": self._feeding_name or keras.saving.serialize_keras_object(self._feeding),

@@ -12,8 +12,8 @@ from keras_vattn.recurrent.recurrent_decoder import RecurrentDecoder
 from keras_vattn.support.identifiers import resolve
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import check_mask
-from keras_vattn.support.parts import adopt, require_dtype, serialize_part
 from keras_vattn.support.products import product
+from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
 
 
@@ -121,7 +121,7 @@ class StochasticDecoder(RecurrentDecoder):
             )
         shapes = {"latent": (*before[:-1], self.units + width), "prediction": (*before[:-1], self.latent.units)}
         for name in ("attention", "latent", "prediction"):
-            adopt(self, name, getattr(self, name))
+            claim(self, name, getattr(self, name))
         if not self.attention.built:
             self.attention.build(before, memory_shape)
         for name, shape in shapes.items():
@@ -220,10 +220,10 @@ class StochasticDecoder(RecurrentDecoder):
         return {
             **super().get_config(),
             "units": self.units,
-            "latent": serialize_part(self.latent),
-            "attention": serialize_part(self.attention),
-            "prediction": None if self._makes_prediction else serialize_part(self.prediction),
-            "cell": self._cell_name or serialize_part(self.cell),
+            "latent": serialize_sublayer(self.latent),
+            "attention": serialize_sublayer(self.attention),
+            "prediction": None if self._makes_prediction else serialize_sublayer(self.prediction),
+            "cell": self._cell_name or serialize_sublayer(self.cell),
         }
 
 

@@ -15,7 +15,7 @@ from keras import ops, tree
 
 from keras_vattn.support import keras_private
 from keras_vattn.support.gradients import apart, custom_gradient
-from keras_vattn.support.products import Again, Found, Kept, Plain, answering
+from keras_vattn.support.products import BackwardProducts, ForwardProducts, PlainProducts, TracedProducts, answering
 
 NO_SECOND_GRADIENT = (
     "the gradient of a loop in training has none itself. Run its steps eagerly (`run_eagerly=True`), or, without draws "
@@ -99,7 +99,7 @@ class _Loop:
         self.flat_state = [tf.convert_to_tensor(x) for x in tree.flatten(state)]
         self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
         self.keras_state = keras_private.state()
-        answer, self.values = (Found() if training else Plain()), None
+        answer, self.values = (TracedProducts() if training else PlainProducts()), None
         reads = _Reads() if training else None
         self.output_structure, function = _traced(
             lambda inputs, state: self.take(answer, inputs, state, reads)[0],
@@ -157,7 +157,7 @@ class _Loop:
         """Return the outputs, (T, B, ...), and the last state, both flat, with the gradient that TensorFlow makes."""
         # The gradient of a slice is as large as what it was taken from, that of an array's entry is not.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
-        return self.forward(Plain, self.output_specs, lambda time: [array.read(time) for array in arrays])
+        return self.forward(PlainProducts, self.output_specs, lambda time: [array.read(time) for array in arrays])
 
     def run_in_training(self, noise, owner):
         """Return what `run` does, with a gradient of its own."""
@@ -177,7 +177,9 @@ class _Loop:
 
         @custom_gradient(owner=owner)
         def looped(*_):
-            outputs, last = self.forward(Kept, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time))
+            outputs, last = self.forward(
+                ForwardProducts, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time)
+            )
             outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
 
             def gradient(*upstream, variables=()):
@@ -224,7 +226,7 @@ class _Backward:
             now, before, results, upstream = (
                 _at(time, x) for x in (loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs)
             )
-            answer = Again(loop.products, results)
+            answer = BackwardProducts(loop.products, results)
             sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
             with tf.GradientTape() as tape:
                 tape.watch(sources)

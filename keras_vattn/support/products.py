@@ -100,7 +100,7 @@ class Product:
         return tf.matmul(rows, upstream, transpose_a=True)
 
 
-class Plain:
+class PlainProducts:
     """`product` as it is outside of a loop."""
 
     products = ()
@@ -119,7 +119,7 @@ class Plain:
         """Raise ValueError if the step was another one than that of the trace."""
 
 
-class Found(Plain):
+class TracedProducts(PlainProducts):
     """`product` in the trace: finds those whose kernels have their gradients after the loop."""
 
     def __init__(self):
@@ -144,7 +144,7 @@ class Found(Plain):
         return any(len(x.consumers()) > 1 for x in self._stand_ins)
 
 
-class Kept(Plain):
+class ForwardProducts(PlainProducts):
     """`product` in the forward loop of training, which keeps the results."""
 
     def __init__(self, products):
@@ -174,7 +174,7 @@ class Kept(Plain):
             raise ValueError(ANOTHER_STEP)
 
 
-class Again(Kept):
+class BackwardProducts(ForwardProducts):
     """`product` in the backward loop: the result that was kept, whose gradient goes on to what was multiplied."""
 
     def __init__(self, products, results):

@@ -47,9 +47,8 @@ def test_the_first_minute_is_as_readme_prints_it(tmp_path, monkeypatch, capsys):
     for log, expected in zip(found, printed, strict=True):
         assert log["accuracy"] > 0.9
         assert log["loss"] == pytest.approx(expected["loss"], rel=0.1, abs=0.1)
-    for log in found[1:]:
-        assert log["attention_kl"] - log["attention_kl_above_floor"] == pytest.approx(200.36, abs=0.01)
-        assert 0.0 < log["attention_kl_above_floor"] < 10.0
+    assert found[2]["attention_kl"] == pytest.approx(printed[2]["attention_kl"], rel=0.1)
+    assert found[2]["loss"] > 0.1 * found[2]["attention_kl"]
     assert (tmp_path / "swap.png").exists()
 
 

@@ -50,7 +50,7 @@ FAULTS = [
     ),
     Fault(
         "gumbel: q has the temperature of the start",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         "self._scored(arguments, options), self.current_step)",
         "self._scored(arguments, options), 0)",
         ("tests/alignments/test_draws.py",),

@@ -21,7 +21,7 @@ FAULTS = [
     Fault(
         "config: every decoder comes back with an LSTM",
         "recurrent/attention_decoder.py",
-        '"cell": self._cell_name or serialize_part(self.cells[0]),',
+        '"cell": self._cell_name or serialize_sublayer(self.cells[0]),',
         '"cell": "lstm",',
         FILES,
         "config_of_a_built_layer and decoder-gru",

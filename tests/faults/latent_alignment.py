@@ -80,7 +80,7 @@ FAULTS = [
     ),
     Fault(
         "latent: a masked key is as probable as p = 1",
-        "latent_alignment/categorical.py",
+        "latent_alignment/log_probabilities.py",
         "    return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)",
         "    return ops.maximum(keys.log_softmax(logits), LOG_ZERO)",
         (CATEGORICAL, CATEGORICAL_MASKS),
@@ -88,7 +88,7 @@ FAULTS = [
     ),
     Fault(
         "latent: K-max without the renormalisation",
-        "latent_alignment/categorical.py",
+        "latent_alignment/log_probabilities.py",
         "log_probability - total, LOG_ZERO",
         "log_probability, LOG_ZERO",
         (ESTIMATORS,),

@@ -43,7 +43,7 @@ FAULTS = [
     ),
     Fault(
         "KL counted twice",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         ADD_DIVERGENCE,
         2 * ADD_DIVERGENCE,
         (BATTERY,),
@@ -51,7 +51,7 @@ FAULTS = [
     ),
     Fault(
         "KL of the last step only",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         ADD_DIVERGENCE,
         "        valid = None if valid is None else valid[:, -1:]\n"
         "        self.add_divergence(divergence[:, -1:], valid, training=training)\n",
@@ -76,7 +76,7 @@ FAULTS = [
     ),
     Fault(
         "KL of a head that sees no key",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         "divergence, valid = ops.where(valid, divergence, 0.0), ops.any(",
         "divergence, valid = divergence, ops.any(",
         ("tests/layers/test_multi_head_divergence.py",),
@@ -84,7 +84,7 @@ FAULTS = [
     ),
     Fault(
         "the posterior that is looked at is that of other logits",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         "self._scored(arguments, options), self.current_step)",
         "self._scored(arguments, options)._replace(posterior_logits=None), self.current_step)",
         ("tests/battery/test_divergence.py",),
@@ -188,7 +188,7 @@ FAULTS = [
     ),
     Fault(
         "log: the floor of one head for all",
-        "layers/aligned_layer.py",
+        "layers/alignment_layer.py",
         "self.variational.divergence_floor(scored)\n",
         "self.variational.divergence_floor(scored) / getattr(self, 'num_heads', 1)\n",
         (FLOOR,),
@@ -236,7 +236,7 @@ FAULTS = [
     ),
     Fault(
         "the sizes of the heads as NumPy gave them",
-        "layers/aligned_heads.py",
+        "layers/multi_head_mixin.py",
         '        num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)\n',
         "",
         ("tests/layers/test_multi_head_attention.py",),
@@ -260,7 +260,7 @@ FAULTS = [
     ),
     Fault(
         "heads: a causal call sees the future",
-        "layers/aligned_heads.py",
+        "layers/multi_head_mixin.py",
         "        if use_causal_mask:\n",
         "        if False:\n",
         ("tests/layers/test_aligned_heads.py",),

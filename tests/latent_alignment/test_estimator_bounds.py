@@ -134,7 +134,7 @@ def test_without_entropy_soft_attention_is_the_marginal():
 
 
 def test_rows_without_a_valid_key_have_the_likelihood_of_the_empty_context():
-    log_zero = tf.fill((1, 1, 3), np.float64(keras_vattn.latent_alignment.categorical.LOG_ZERO))
+    log_zero = tf.fill((1, 1, 3), np.float64(keras_vattn.latent_alignment.log_probabilities.LOG_ZERO))
     log_likelihood = tf.fill((1, 1, 3), tf.constant(-2.5, tf.float64))
     for value in (
         estimators.marginal(log_likelihood, log_zero),

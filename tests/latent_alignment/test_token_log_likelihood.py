@@ -225,7 +225,7 @@ def test_the_marginal_of_all_words(chunk_size, jit_compile):
     layer = built(chunk_size=chunk_size)
     keys = keras_vattn.DenseKeys(np.arange(CANDIDATES) < np.array([5, 3, 0])[:, None, None])
     logits = tf.constant(np.random.default_rng(4).normal(size=(BATCH, STEPS, CANDIDATES), scale=2), tf.float32)
-    log_prior = keras_vattn.latent_alignment.categorical.log_probabilities(logits, keys)
+    log_prior = keras_vattn.latent_alignment.log_probabilities.log_probabilities(logits, keys)
     kernel = layer.kernel.value
 
     def found(inputs, log_prior):

@@ -6,7 +6,7 @@ import pytest
 from keras_hub.layers import CachedMultiHeadAttention
 from multi_head_cases import copy_keras_weights
 
-from keras_vattn.layers.aligned_heads import AlignedHeads
+from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(2, 4, 6)).astype("float32")
@@ -14,7 +14,7 @@ CAUSAL = np.tril(np.ones((1, 4, 4), bool))
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class BayesianCachedAttention(AlignedHeads, CachedMultiHeadAttention):
+class BayesianCachedAttention(MultiHeadMixin, CachedMultiHeadAttention):
     pass
 
 

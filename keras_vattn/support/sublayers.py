@@ -5,7 +5,7 @@ import weakref
 import keras
 
 
-def adopt(owner, name, part):
+def claim(owner, name, part):
     """Note that the part is the owner's; ValueError if it is another layer's already.
 
     Two owners of one part can be saved but not loaded: each comes back with a part of its own.
@@ -17,13 +17,13 @@ def adopt(owner, name, part):
     """
     if part is None:
         return
-    previous = getattr(part, "_adopted_by", lambda: None)()
+    previous = getattr(part, "_claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
             f"This {name} belongs to another layer already: give each its own. "
             f"Received: {name}={part.name}, of {previous.name} and {owner.name}"
         )
-    part._adopted_by = weakref.ref(owner)
+    part._claimed_by = weakref.ref(owner)
 
 
 def require_dtype(owner, name, part):
@@ -41,7 +41,7 @@ def require_dtype(owner, name, part):
         )
 
 
-def serialize_part(part):
+def serialize_sublayer(part):
     """Return the configuration of a part, without the shapes that it was built for: its owner builds it."""
     if part is None:
         return None

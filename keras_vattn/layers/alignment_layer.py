@@ -6,17 +6,17 @@ from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import both
 
 
-class AlignedLayer(StochasticLayer):
+class AlignmentLayer(StochasticLayer):
     """What every attention with an alignment shares: its noise, and what can be asked of it beside its output.
 
-    A subclass calls `hold` once in `__init__`, has a `dropout`, and defines `_scored(arguments, options)`, which
-    returns, for the arguments of a call, the `Scored` that its alignment is asked about.
+    A subclass calls `set_alignment` once in `__init__`, has a `dropout`, and defines `_scored(arguments, options)`,
+    which returns, for the arguments of a call, the `AlignmentInputs` that its alignment is asked about.
     """
 
     # What else a subclass takes for a prior, for an error message.
     _other_priors = ""
 
-    def hold(self, variational):
+    def set_alignment(self, variational):
         """Take the alignment with its prior, a `VariationalAlignment`."""
         self.variational = variational
         # Keras finds the prior's weights under this name, in the layer and in its files.

@@ -1,10 +1,10 @@
 from keras import ops
 
-from keras_vattn.alignments import DenseKeys, Scored, VariationalAlignment
-from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 
 
-class AlignedScores(AlignedLayer):
+class KerasAttentionMixin(AlignmentLayer):
     """Mixin that gives `keras.layers.Attention`, or a subclass of it such as `AdditiveAttention`, an alignment and a
     prior: its scores become the logits of drawn weights.
 
@@ -12,9 +12,9 @@ class AlignedScores(AlignedLayer):
     choose from.
     """
 
-    def align(self, alignment, prior, per_head_prior=False, name=None):
+    def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment, the prior, which reads the keys, and what the log calls the layer."""
-        self.hold(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
+        self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 
     def build_prior(self, key_width):
@@ -42,7 +42,7 @@ class AlignedScores(AlignedLayer):
         if valid is not None:
             valid = ops.cast(valid if len(valid.shape) == 3 else valid[:, None], "bool")
         keys = DenseKeys(valid)
-        return Scored(logits, keys, self.variational.log_psi(key, keys))
+        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys))
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)

@@ -3,16 +3,16 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vattn import alignments
-from keras_vattn.alignments import DenseKeys, Scored
+from keras_vattn.alignments import AlignmentInputs, DenseKeys
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.aligned_layer import AlignedLayer
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.attention_axes import AttentionAxes
 from keras_vattn.support.masks import both, fits
-from keras_vattn.support.parts import adopt, serialize_part
+from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
 
 
-class AlignedHeads(AlignedLayer):
+class MultiHeadMixin(AlignmentLayer):
     """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
 
     It takes the place of `_compute_attention`, the step from projected queries, keys and values to the heads' outputs,
@@ -34,7 +34,7 @@ class AlignedHeads(AlignedLayer):
     Example:
 
     >>> @keras.saving.register_keras_serializable(package="mine")
-    ... class SelfAttention(keras_vattn.AlignedHeads, keras.layers.MultiHeadAttention):
+    ... class SelfAttention(keras_vattn.MultiHeadMixin, keras.layers.MultiHeadAttention):
     ...     def call(self, x, attention_mask=None, training=None):
     ...         heads = self.query_dense(x), self.key_dense(x), self.value_dense(x)
     ...         return self.output_dense(self._compute_attention(*heads, attention_mask, training)[0])
@@ -59,19 +59,19 @@ class AlignedHeads(AlignedLayer):
                 'Flash attention computes no weights to draw: use it with alignment="softmax". '
                 f"Received: flash_attention=True, alignment={type(alignment).__name__}"
             )
-        self.align(alignment, prior, per_head_prior)
+        self.add_alignment(alignment, prior, per_head_prior)
 
-    def align(self, alignment, prior, per_head_prior=False, name=None):
+    def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment and the prior: arguments as of the class, and what the log calls the layer."""
         self.is_softmax = type(alignment) is alignments.Softmax
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
-        self.hold(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        self.set_alignment(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         if self.is_stochastic:
             self.track_divergence(self.alignment_prior is not None, name)
 
     def build(self, query_shape, value_shape, key_shape=None):
-        adopt(self, "prior", self.alignment_prior)
+        claim(self, "prior", self.alignment_prior)
         super().build(query_shape, value_shape, key_shape)
         self.build_prior()
 
@@ -127,7 +127,7 @@ class AlignedHeads(AlignedLayer):
         keys = DenseKeys(axes.fold_mask(axes.expand_mask(mask), shape))
         logits = ops.cast(tf.matmul(query, key, transpose_b=True), "float32")
         log_psi = self.variational.log_psi(key, keys)
-        return axes, Scored(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
+        return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def joined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
         """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
@@ -186,6 +186,6 @@ class AlignedHeads(AlignedLayer):
             **super().get_config(),
             **self.stochastic_config(),
             "alignment": keras.saving.serialize_keras_object(self.alignment),
-            "prior": serialize_part(self.alignment_prior),
+            "prior": serialize_sublayer(self.alignment_prior),
             "per_head_prior": self.per_head_prior,
         }
