@@ -18,7 +18,7 @@ class BayesianAttention(Attention):
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
-        prior: `"contextual"`, `"fixed"`, `None` or a `Prior`. Defaults to `"contextual"`.
+        prior: `None` for no KL, `"contextual"`, `"fixed"` or a `Prior`. Defaults to `"contextual"`.
         k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
         sigma: Standard deviation of log S of the lognormal; likewise with `"weibull"`. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.

@@ -24,7 +24,7 @@ class MultiHeadMixin(AlignmentLayer):
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
         alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow. Defaults to `"softmax"`.
-        prior: It reads the projected keys of a head. Defaults to `None`.
+        prior: `None` for no KL. A contextual one reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
 
