@@ -93,8 +93,8 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the TensorFlow Probability distribution that the KL of the loss is computed from, for the arguments of
-        a call; the layer must be built. It is that of the weights before normalisation, or of the weights where the
+        """Return q, the TensorFlow Probability distribution that the KL of the loss is computed from, for the arguments
+        of a call; the layer must be built. It is that of the weights before normalisation, or of the weights where the
         alignment's `kl_of` says so. What an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the
         training calls so far: the next draw has it too."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)

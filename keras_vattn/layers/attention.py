@@ -287,8 +287,8 @@ class Attention(AlignmentLayer):
 
         Of a Gaussian context it is q(context | query, value), of batch shape (B, T) and event shape (D,), given the
         expected weights, and the KL of the weights, where they have one too, is not that of it; of another stochastic
-        alignment that of the weights, (B, T, S), before normalisation unless `kl_of` says otherwise; and of deterministic attention the point mass at
-        the context.
+        alignment that of the weights, (B, T, S), before normalisation unless `kl_of` says otherwise; and of
+        deterministic attention the point mass at the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)

@@ -16,7 +16,8 @@ class DirichletAttention(Attention):
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        prior: `None` for no KL but that of posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
+        prior: `None` for no KL but that of posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to
+            `None`.
         min_log_concentration: Lower end of log alpha. Defaults to -10.0.
         max_log_concentration: Upper end of log alpha. Defaults to 10.0.
         warm_start_steps: Number of training calls that draw from p, without a KL. Defaults to 0.
