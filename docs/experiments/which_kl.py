@@ -4,7 +4,7 @@
     python docs/experiments/which_kl.py tables
 
 `train` appends a line for each run to which_kl_<task>.csv beside this file and leaves out what is there; `tables`
-prints means over the seeds and differences from the published form, with 95% t intervals of the paired seeds. All
+prints means over the seeds and differences of the NLL, with 95% t intervals of the paired seeds. All
 figures are of examples that nothing was trained on, predictions the mean of 20 draws. Nothing is chosen by them.
 """
 
@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_vattn as kv
-from applications.common.significance import mean_interval, paired_interval
+from applications.common.significance import paired_interval
 from applications.graphs.data import digits as digit_graph
 from applications.nmt.embedded.corpus import embedded_pairs
 from applications.vision import scenes as drawn_scenes
@@ -270,23 +270,26 @@ def tables():
     for task in TASKS:
         found = read(task)
         print(f"\n### {task}\n")
-        print("| form | weight | train loss | NLL | NLL less published | accuracy | ECE | sd | KL | above floor |")
+        print("| form | weight | NLL | less no KL | less published | accuracy | ECE | sd | KL | above floor |")
         print("|---|---|---|---|---|---|---|---|---|---|")
+
+        def nll(form, kl_weight):
+            return [found[form, kl_weight, seed]["nll"] for seed in SEEDS]  # noqa: B023
+
         for form, kl_weight in rows():
             lines = [found[form, kl_weight, seed] for seed in SEEDS]
             means = {name: np.mean([line[name] for line in lines]) for name in FIGURES}
-            family = form.partition(",")[0]
-            difference = ""
-            if kl_weight and "published" not in form:
-                published = [found[f"{family}, published", kl_weight, seed]["nll"] for seed in SEEDS]
-                value, low, high = paired_interval([line["nll"] for line in lines], published)
-                difference = f"{value:+.4f} [{low:+.4f}, {high:+.4f}]"
-            _, low, high = mean_interval([line["nll"] for line in lines])
-            print(
-                f"| {form} | {kl_weight or '-'} | {means['train_loss']:.4g} | {means['nll']:.4f} "
-                f"[{low:.4f}, {high:.4f}] | {difference} | {means['accuracy']:.4f} | {means['ece']:.4f} | "
-                f"{means['weights_sd']:.4f} | {means['kl']:.4g} | {means['kl_above_floor']:.4g} |"
-            )
+            family, own = form.partition(",")[0], nll(form, kl_weight)
+            others = [(f"{family}, no KL", 0.0), (f"{family}, published", kl_weight)] if kl_weight else []
+            differences = ["" if form == other[0] else _interval(paired_interval(own, nll(*other))) for other in others]
+            entries = [form, kl_weight or "-", f"{means['nll']:.4f}", *(differences or ["", ""])]
+            entries += [f"{means[name]:.4f}" for name in ("accuracy", "ece", "weights_sd")]
+            entries += [f"{means[name]:.4g}" for name in ("kl", "kl_above_floor")]
+            print(f"| {' | '.join(map(str, entries))} |")
+
+
+def _interval(found):
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 if __name__ == "__main__":
