@@ -61,7 +61,7 @@ from keras_vattn.recurrent import (  # noqa: E402
     RecurrentCell,
     StochasticDecoder,
 )
-from keras_vattn.scores import Additive, Bilinear, DotProduct, LocationSensitive, Score  # noqa: E402
+from keras_vattn.scores import Additive, Bilinear, DotProduct, Local, Location, LocationSensitive, Score  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -96,6 +96,8 @@ __all__ = [
     "LatentLogLikelihood",
     "LatentObjective",
     "LinearAnnealing",
+    "Local",
+    "Location",
     "LocationSensitive",
     "LogNormal",
     "LogNormalPrior",

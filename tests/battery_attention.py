@@ -4,7 +4,7 @@ from functools import partial
 
 import keras
 import numpy as np
-from battery_cases import APART, KL_OPTIONS, SHARED, WITH_POSTERIOR, Case, scale_logits
+from battery_cases import APART, KL_OPTIONS, SHARED, SOURCE, WITH_POSTERIOR, Case, scale_logits
 from log_laplace import LogLaplace
 from twins import twin_divergence
 
@@ -19,6 +19,7 @@ from keras_vattn import (
     GammaPrior,
     GaussianAttention,
     GumbelSoftmax,
+    Local,
     LogNormal,
     LogNormalPrior,
     Weibull,
@@ -65,6 +66,11 @@ def _configuration(part):
     return keras.saving.serialize_keras_object(part)
 
 
+def _local_attention(score, **options):
+    # The windows hold all keys.
+    return Attention(Local(score, window=SOURCE, position="predictive"), **options)
+
+
 MEAN_CONTEXT = {
     "module": "keras_vattn.contexts",
     "class_name": "GaussianContext",
@@ -82,6 +88,7 @@ ATTENTION_CASES = [
     AttentionCase("attention-dropout", partial(Attention, dropout=0.25), SHARED, draws=True, dropout=True),
     AttentionCase("attention-bilinear", partial(Attention, score="bilinear"), APART),
     AttentionCase("attention-additive", partial(Attention, score="additive"), APART),
+    _alignment_case("weibull-local", layer=_local_attention, alignment="weibull", prior="contextual"),
     AttentionCase(
         "attention-dot-gaussian", partial(Attention, context="gaussian"), SHARED, divergence=True, draws=True
     ),

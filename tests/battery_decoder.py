@@ -19,6 +19,7 @@ from keras_vattn import (
     GaussianAttention,
     GaussianLatent,
     GRUCell,
+    Local,
     LocationSensitive,
     LSTMCell,
     MaxOutLSTMCell,
@@ -158,6 +159,11 @@ def _location_sensitive(location, seed=None):
     return DeterministicAttention(score, dropout=0.25, seed=seed)
 
 
+def _local(seed=None):
+    # Wide enough for the key of a source of length one at the last step of a long row.
+    return GaussianAttention(Local("dot_product", window=8), seed=seed)
+
+
 DECODER_CASES = [
     _decoder_case(
         "lstm-additive-gaussian-current-sampled",
@@ -261,6 +267,7 @@ DECODER_CASES = [
         partial(_location_sensitive, "cumulative"),
         cell="gru",
     ),
+    _decoder_case("gru-dot-local-gaussian", _local, memory=6, divergence=True, cell="gru"),
     _decoder_case(
         "gru-class-previous-expected-stack",
         partial(GaussianAttention, score="additive"),

@@ -14,6 +14,8 @@ from keras_vattn import (
     DotProduct,
     GaussianContext,
     GaussianLatent,
+    Local,
+    Location,
     PredictedContext,
     StochasticSoftmax,
     WeightedSum,
@@ -27,6 +29,13 @@ class ScoreCase(Case):
 
     def make_extreme(self, layer, arrays):
         return scale_logits(layer, layer, arrays, "query", arrays["query"], arrays["key"])
+
+
+class PositionScoreCase(ScoreCase):
+    """A row of a score that may hide keys; here it hides none."""
+
+    def dtypes(self, layer, result):
+        return "float32"
 
 
 class ContextCase(Case):
@@ -108,6 +117,15 @@ PART_CASES = [
     ScoreCase("bilinear", partial(Bilinear), {"query": 4, "key": 6}),
     ScoreCase("additive", partial(Additive, units=7), {"query": 4, "key": 6}, bad_options=({"units": 0},)),
     ScoreCase("additive-no-bias", partial(Additive, use_bias=False), {"query": 4, "key": 6}),
+    PositionScoreCase(
+        "location", partial(Location, max_length=7), {"query": 4, "key": 6}, bad_options=({"max_length": 0},)
+    ),
+    PositionScoreCase(
+        "local-predictive",
+        partial(Local, inner="bilinear", window=6, position="predictive"),
+        {"query": 4, "key": 6},
+        bad_options=({"window": 0}, {"position": "next"}, {"inner": "cosine"}),
+    ),
     ContextCase("weighted-sum", partial(WeightedSum), {"weights": SOURCE, "value": 6}),
     ContextCase(
         "gaussian-context-standard",

@@ -1,7 +1,8 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.alignments.keys import Keys
+from keras_vattn.alignments.keys import LOWEST, Keys
+from keras_vattn.support.masks import both
 
 
 class DenseKeys(Keys):
@@ -20,6 +21,10 @@ class DenseKeys(Keys):
 
     def __init__(self, mask=None):
         self.valid = mask
+
+    def without_hidden(self, logits):
+        """Return the keys without the entries that a score hides: those whose logit is the most negative number."""
+        return DenseKeys(both(self.valid, ops.logical_not(ops.cast(logits, "float32") <= LOWEST)))
 
     def sum(self, x):
         return ops.sum(self.where_valid(x, 0), axis=-1)

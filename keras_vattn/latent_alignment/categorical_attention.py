@@ -61,8 +61,8 @@ class CategoricalAttention(StochasticLayer):
     queries and averaged over the batch, where the bound is one of each word.
 
     Args:
-        score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score` without a state. Not used, and not built, where
-            `logits` are passed. Defaults to `"dot_product"`.
+        score: As in `keras_vattn.Attention`, without a state. Not used, and not built, where `logits` are passed.
+            Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. With its full weight from the start a small model
@@ -151,7 +151,7 @@ class CategoricalAttention(StochasticLayer):
         key_shape = value_shape if key_shape is None else key_shape
         check_sequences(query_shape, value_shape, key_shape)
         if logits_shape is None:
-            if self.score.keeps_state:
+            if self.score.needs_decoder:
                 raise ValueError(
                     "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder, which returns "
                     f"the `logits` that this layer takes. Received: score={type(self.score).__name__}, logits=None"
@@ -220,12 +220,13 @@ class CategoricalAttention(StochasticLayer):
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
         if logits is None:
-            logits = self.score(query, value if key is None else key)
+            logits = self.score(query, value if key is None else key, keys=keys)
+        seen = keys.without_hidden(logits)
         return {
             "value": value,
             "keys": keys,
-            "log_prior": log_probabilities(logits, keys),
-            "log_posterior": None if posterior_logits is None else log_probabilities(posterior_logits, keys),
+            "log_prior": log_probabilities(logits, seen),
+            "log_posterior": None if posterior_logits is None else log_probabilities(posterior_logits, seen),
         }
 
     def _add_alignment_divergence(self, alignment, query_mask, training):

@@ -36,7 +36,8 @@ class Attention(AlignmentLayer):
     alignment(scores), which predicts where they are not passed.
 
     Args:
-        score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
+        score: `"dot_product"`, `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"` (Bahdanau),
+            `"concat"`, `"location"`, `"local"` (Luong) or a `Score`. Defaults to `"dot_product"`.
         alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"hard"` or an
             `Alignment`. Defaults to `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
@@ -75,7 +76,7 @@ class Attention(AlignmentLayer):
     Raises:
         ValueError: For unknown names, rates outside [0, 1), inputs, masks or posterior logits of the wrong rank or
             shape, posterior logits beside a prior or for a deterministic alignment, a prior for a deterministic
-            alignment, and a score that keeps a state, which only `AttentionDecoder` can carry.
+            alignment, and a score that needs the state that only `AttentionDecoder` carries.
 
     Example:
 
@@ -154,7 +155,7 @@ class Attention(AlignmentLayer):
         value, key = zero_unseen(mask, value, key)
         key = value if key is None else key
         return {
-            "projected_keys": self.score.project_keys(key),
+            "projected_keys": self.score.project_memory(key, keys),
             "value": value,
             "keys": keys,
             "prior_mean": self.context.prior_parameters(value, keys) if self.context.has_divergence else None,
@@ -171,10 +172,7 @@ class Attention(AlignmentLayer):
         noise = self.draw_alignment((batch_size, num_queries, ops.shape(value)[1]), seed, training)
         context_noise = self.context.noise((batch_size, num_queries, value.shape[-1]), random.fold_in(seed, 1))
         if context_noise is not None:
-            any_valid = memory["keys"].any_valid()
-            if any_valid is not None:
-                context_noise = ops.where(any_valid[..., None], context_noise, ops.zeros_like(context_noise))
-            noise["context"] = context_noise
+            noise["context"] = _where_any_valid(memory["keys"], context_noise)
         return noise
 
     def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
@@ -207,11 +205,18 @@ class Attention(AlignmentLayer):
             parameters = self.context.posterior_parameters(mean)
             temperature = self.draw_temperature(training, self.context.temperature)
             attended["parameters"] = parameters
-            attended["context"] = self.context.sample(mean, parameters, noise["context"], temperature)
+            context_noise = noise["context"]
+            if self.score.hides_keys:
+                context_noise = _where_any_valid(scored.keys, context_noise)
+            attended["context"] = self.context.sample(mean, parameters, context_noise, temperature)
         return attended
 
     def _scored_with(self, memory, logits, posterior_logits):
-        return AlignmentInputs(logits, memory["keys"], memory["log_psi"], posterior_logits)
+        keys, log_psi = memory["keys"], memory["log_psi"]
+        if self.score.hides_keys:
+            keys = keys.without_hidden(logits)
+            log_psi = None if log_psi is None else keys.log_softmax(log_psi)
+        return AlignmentInputs(logits, keys, log_psi, posterior_logits)
 
     def account(self, attended, memory, noise, query_mask=None, training=None, posterior_logits=None):
         """Add the KL of all queries, if this attention has one: one `add_loss` a call.
@@ -224,15 +229,16 @@ class Attention(AlignmentLayer):
             training: The call's `training`.
             posterior_logits: As in `attend`.
         """
-        scored = context = None
+        scored, context, keys = None, None, memory["keys"]
         if self.context.has_divergence:
             mean = attended["mean"]
             q = self.context.distribution(mean, attended["parameters"] or self.context.posterior_parameters(mean))
             p = self.context.prior_distribution(mean, memory["prior_mean"])
             context = q.kl_divergence(p), mean.shape[-1]
-        if self.alignment_prior is not None or posterior_logits is not None:
+        if "logits" in attended:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
-        self.add_divergence_of(scored, noise, memory["keys"], query_mask, training, context=context)
+            keys = scored.keys
+        self.add_divergence_of(scored, noise, keys, query_mask, training, context=context)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):
@@ -266,7 +272,7 @@ class Attention(AlignmentLayer):
         return attended["context"]
 
     def _check(self, query, value, key, query_mask, posterior_logits):
-        if self.score.keeps_state:
+        if self.score.needs_decoder:
             raise ValueError(
                 "A score that keeps a state from step to step needs keras_vattn.AttentionDecoder. "
                 f"Received: score={type(self.score).__name__}"
@@ -348,6 +354,14 @@ class Attention(AlignmentLayer):
             **{name: getattr(self, name) for name in self.own_arguments},
         }
         return {name: value for name, value in config.items() if name not in self.fixed_arguments}
+
+
+def _where_any_valid(keys, context_noise):
+    """Return the noise of a context with zeros in the rows that have no valid key."""
+    any_valid = keys.any_valid()
+    if any_valid is None:
+        return context_noise
+    return ops.where(any_valid[..., None], context_noise, ops.zeros_like(context_noise))
 
 
 def _unpacked(inputs, arguments, options):

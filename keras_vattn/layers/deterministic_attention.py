@@ -10,7 +10,7 @@ class DeterministicAttention(Attention):
     2015).
 
     Args:
-        score: `"dot_product"`, `"bilinear"` (Luong), `"additive"` (Bahdanau) or a `Score`. Defaults to `"dot_product"`.
+        score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         dropout: Rate of dropout on the weights in training. Defaults to 0.0.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 

@@ -14,7 +14,7 @@ class GaussianAttention(Attention):
     query mask (eq. 8), arrives through `add_loss`.
 
     Args:
-        score: `"dot_product"`, `"bilinear"`, `"additive"` or a `Score`. Defaults to `"dot_product"`.
+        score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         context_prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.

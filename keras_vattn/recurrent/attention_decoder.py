@@ -177,8 +177,7 @@ class AttentionDecoder(RecurrentDecoder):
         cells = CellsPart(self.cells, fed if self._feeds else None, self.dropout, self.residual, self.seed_generator)
         if self.attention is None:
             return [cells]
-        leaves_loop = not (self._feeds or self.attention.score.keeps_state)
-        attention = AttentionPart(self.attention, query, self._feeding, leaves_loop)
+        attention = AttentionPart(self.attention, query, self._feeding, leaves_loop=not self._feeds)
         if not is_current:
             return [attention, cells]
         carry = [Carry("fed", self._fed_width, self.compute_dtype)] if self._feeds else []

@@ -163,7 +163,8 @@ class AttentionPart(Part):
         attention: A built `Attention`.
         query: Function of what is given and the state that returns the query, (B, Dq).
         feeding: A `Feeding`, or `None` for none. Defaults to `None`.
-        leaves_loop: Whether to attend for all steps after the loop, of which nothing depends on the attention.
+        leaves_loop: Whether to attend for all steps after the loop, of which nothing depends on the attention; a score
+            that keeps a state stays in it.
         name: Where memory and noise stand; another name than `"attention"` comes before all that the part gives and
             reads, as in `"image_context"`.
 
@@ -188,7 +189,7 @@ class AttentionPart(Part):
         self.attention = attention
         self.query = query
         self.feeding = NoFeeding() if feeding is None else feeding
-        self.leaves_loop = leaves_loop
+        self.leaves_loop = leaves_loop and not attention.score.keeps_state
         self.name = name
         self.prefix = _prefix(name, "attention")
 
@@ -237,7 +238,7 @@ class AttentionPart(Part):
     def kept(self, inputs):
         kept = ["query"] if self.leaves_loop else []
         if self.attention.context.has_divergence:
-            kept += ["mean", "parameters"]
+            kept += ["mean", "parameters", *["logits"] * self.attention.score.hides_keys]
         if self.attention.alignment_prior is not None or inputs.get(self.prefix + "posterior_logits") is not None:
             kept.append("logits")
         return [self.prefix + name for name in kept]

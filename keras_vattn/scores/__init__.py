@@ -1,8 +1,12 @@
 """Score functions: (query, key) -> logits."""
 
+from functools import partial
+
 from keras_vattn.scores.additive import Additive
 from keras_vattn.scores.bilinear import Bilinear
 from keras_vattn.scores.dot_product import DotProduct
+from keras_vattn.scores.local import Local
+from keras_vattn.scores.location import Location
 from keras_vattn.scores.location_sensitive import LocationSensitive
 from keras_vattn.scores.score import Score
 from keras_vattn.support.identifiers import resolve
@@ -11,6 +15,10 @@ SCORES = {
     "dot_product": DotProduct,
     "bilinear": Bilinear,
     "additive": Additive,
+    "scaled_dot_product": partial(DotProduct, scaled=True),
+    "concat": partial(Additive, use_bias=False),
+    "local": Local,
+    "location": Location,
     "location_sensitive": LocationSensitive,
 }
 
@@ -20,4 +28,4 @@ def get(identifier, **kwargs):
     return resolve(identifier, SCORES, Score, "score", **kwargs)
 
 
-__all__ = ["SCORES", "Additive", "Bilinear", "DotProduct", "LocationSensitive", "Score", "get"]
+__all__ = ["SCORES", "Additive", "Bilinear", "DotProduct", "Local", "Location", "LocationSensitive", "Score", "get"]

@@ -11,7 +11,8 @@ class Additive(Score):
     """Additive score, Bahdanau's multilayer perceptron.
 
     logits[t, s] = v^T tanh(W1 query[t] + W2 key[s] + b) (Bahdanau et al. 2015, appendix A.1.2). W2 key[s] + b is
-    computed once per memory.
+    computed once per memory. Without b it is v^T tanh(W [query[t]; key[s]]), W = [W1 W2], which the name `"concat"`
+    stands for (Luong et al. 2015, section 3.1).
 
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.

@@ -9,8 +9,8 @@ from keras_vattn.support.products import product
 class Bilinear(Score):
     """Bilinear score, Luong's "general".
 
-    logits[t, s] = query[t]^T W key[s] (Luong et al. 2015, eq. 8; Bahuleyan et al. 2018, below eq. 4). W acts on the
-    keys, so a decoder multiplies by it once per memory.
+    logits[t, s] = query[t]^T W key[s] (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4). W acts on
+    the keys, so a decoder multiplies by it once per memory.
 
     Args:
         kernel_initializer: Initializer of W, (Dk, Dq). Defaults to `"glorot_uniform"`.

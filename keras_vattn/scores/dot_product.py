@@ -10,7 +10,7 @@ class DotProduct(Score):
     """Dot-product score, with or without the scale of the transformer.
 
     logits[t, s] = query[t] . key[s], times 1 / sqrt(D) when `scaled` (Luong et al. 2015, "dot"; Vaswani et al. 2017,
-    eq. 1).
+    eq. 1). The name `"scaled_dot_product"` stands for the second.
 
     Args:
         scaled: Whether to divide by the square root of the width. Defaults to `False`.

@@ -9,6 +9,13 @@ class Score(keras.layers.Layer):
     A score is split in two, so that a decoder pays for the memory once and not once a step: `project_keys(key)` runs
     once per memory, `score(query, projected_keys)` once per query. `call(query, key)` does both.
 
+    Attributes:
+        keeps_state: Whether a decoder carries a state from step to step: `initial_state(batch_size, num_keys)`, then
+            `next_state(state, weights)`, and `score(query, projected_keys, state)`.
+        needs_decoder: Whether it means nothing without that state, in an attention to all queries at once.
+        hides_keys: Whether there may be keys that a query does not see: their logits are the most negative number, and
+            all are float32. The attentions take them for masked.
+
     Call arguments:
         query: (B, T, Dq).
         key: (B, S, Dk).
@@ -28,23 +35,38 @@ class Score(keras.layers.Layer):
     """
 
     keeps_state = False
+    hides_keys = False
+
+    @property
+    def needs_decoder(self):
+        return self.keeps_state
 
     def project_keys(self, key):
         """Return what `score` needs of the keys, (B, ...). Runs once per memory."""
         return key
 
+    def project_memory(self, key, keys=None):
+        """Return what `score` gets as projected keys, for a score that reads the mask too.
+
+        Args:
+            key: (B, S, Dk).
+            keys: `keras_vattn.DenseKeys`, which says which keys a query sees, or `None` for all.
+        """
+        return self.project_keys(key)
+
     def score(self, query, projected_keys):
         """Return the logits (B, T, S) of queries (B, T, Dq) against the projected keys."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `score`.")
 
-    def call(self, query, key):
-        return self.score(query, self.project_keys(key))
+    def call(self, query, key, keys=None):
+        return self.score(query, self.project_memory(key, keys))
 
     def compute_output_shape(self, query_shape, key_shape):
         return (*query_shape[:-1], key_shape[-2])
 
-    def compute_output_spec(self, query, key):
-        return keras.KerasTensor(self.compute_output_shape(query.shape, key.shape), dtype=self.compute_dtype)
+    def compute_output_spec(self, query, key, keys=None):
+        dtype = "float32" if self.hides_keys else self.compute_dtype
+        return keras.KerasTensor(self.compute_output_shape(query.shape, key.shape), dtype=dtype)
 
     def compute_mask(self, query, previous_mask=None):
         return first_mask(previous_mask)

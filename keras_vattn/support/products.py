@@ -59,7 +59,7 @@ def _product(x, kernel):
     if len(x.shape) == 2:
         return ops.matmul(x, kernel)
     rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel)
-    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
+    return ops.reshape(rows, (*ops.shape(x)[:-1], ops.shape(kernel)[-1]))
 
 
 @dataclasses.dataclass

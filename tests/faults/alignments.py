@@ -281,4 +281,20 @@ FAULTS = [
         ("tests/alignments/test_draws.py",),
         "categorical",
     ),
+    Fault(
+        "local: the length of a source is that of its batch",
+        "scores/local.py",
+        "ends = ends if keys is None else keys.where_valid(ends, 0.0)\n",
+        "ends = ends\n",
+        ("tests/scores/test_local.py",),
+        "length_is_that",
+    ),
+    Fault(
+        "local: the KL of the keys outside the window",
+        "layers/attention.py",
+        "            keys = scored.keys\n        self.add_divergence_of(scored, noise, keys,",
+        "            scored = scored._replace(keys=keys)\n        self.add_divergence_of(scored, noise, keys,",
+        ("tests/scores/test_local.py",),
+        "window_is_a_mask",
+    ),
 ]

@@ -173,4 +173,12 @@ FAULTS = [
         ("tests/recurrent/test_cells.py",),
         "att2in",
     ),
+    Fault(
+        "local: every step of a decoder is the first",
+        "scores/local.py",
+        '"step": state["step"] + 1.0',
+        '"step": state["step"]',
+        ("tests/scores/test_local.py",),
+        "each_step_has_its_window",
+    ),
 ]

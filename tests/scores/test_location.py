@@ -1,0 +1,106 @@
+"""Luong's location-based score: the alignment is read off the query, and words near the end are ignored."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiers import jit_compile
+
+from keras_vattn import Attention, AttentionDecoder, CategoricalAttention, Location, scores
+
+QUERY = np.random.default_rng(1).normal(size=(2, 3, 4)).astype("float32")
+KEY = np.random.default_rng(2).normal(size=(2, 5, 6)).astype("float32")
+
+
+def softmax(logits, mask=True):
+    weights = np.where(mask, np.exp(logits - logits.max()), 0.0)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("length", [5, 3, 1, 0])
+def test_each_position_has_a_row_of_w(length):
+    layer = Location(max_length=5)
+    logits = layer(QUERY, KEY[:, :length])
+    assert logits.dtype == tf.float32
+    np.testing.assert_allclose(logits, (QUERY @ layer.kernel.numpy())[..., :length], rtol=1e-5, atol=1e-6)
+
+
+def test_the_name_takes_the_length_of_the_keys():
+    layer = scores.get("location")
+    layer(QUERY, KEY)
+    assert layer.kernel.shape == (4, 5)
+    with pytest.raises(ValueError, match=r"keys of unknown number needs its `max_length`.*key_shape=\(None, None, 6\)"):
+        Attention("location")(keras.Input((3, 4)), keras.Input((None, 6)))
+
+
+def test_a_longer_memory_is_an_error_where_its_length_is_known():
+    with pytest.raises(ValueError, match=r"this memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
+        Location(max_length=4).build(QUERY.shape, KEY.shape)
+    layer = Attention(Location(max_length=4))
+    layer(QUERY, KEY[:, :4])
+    with pytest.raises(ValueError, match=r"this memory is longer.*key\.shape=\(2, 5, 6\), max_length=4"):
+        layer(QUERY, KEY)
+
+
+@pytest.mark.parametrize("alignment", ["softmax", "dirichlet"])
+def test_what_is_past_the_end_is_as_if_masked_in_a_graph_of_unknown_lengths(alignment):
+    layer = Attention(Location(max_length=4), alignment)
+    layer(QUERY, KEY[:, :4])
+    unknown = tf.TensorSpec((2, None, 6))
+    graph = tf.function(lambda key: layer(QUERY, key, return_attention_scores=True), input_signature=[unknown])
+    for length in (3, 5):
+        context, weights = graph(KEY[:, :length])
+        expected = layer(QUERY, KEY[:, : min(length, 4)], return_attention_scores=True)
+        np.testing.assert_allclose(context, expected[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(weights[..., :4], expected[1], rtol=1e-5, atol=1e-6)
+        assert (weights.numpy()[..., 4:] == 0.0).all()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_weights_under_a_mask(policy):
+    layer, mask = Attention(Location(max_length=8, dtype=policy), dtype=policy), np.arange(5) < [[5], [2]]
+    context, weights = layer(QUERY, KEY, value_mask=mask, return_attention_scores=True)
+    expected = softmax((QUERY @ layer.score.kernel.numpy())[..., :5], mask[:, None])
+    atol = {"float32": 1e-6, "mixed_float16": 2e-3, "mixed_bfloat16": 2e-2}[policy]
+    np.testing.assert_allclose(weights, expected, atol=atol)
+    np.testing.assert_allclose(context, expected @ KEY, atol=4 * atol)
+    assert (weights.numpy()[~np.broadcast_to(mask[:, None], weights.shape)] == 0.0).all()
+    assert context.dtype == layer.compute_dtype
+
+
+@jit_compile
+@pytest.mark.parametrize("query", ["current", "previous"])
+def test_in_a_decoder_of_unknown_lengths(query, jit_compile):
+    decoder = AttentionDecoder(6, Attention(Location(max_length=7)), query=query)
+    expected = decoder(QUERY, KEY, return_attention_scores=True, return_logits=True)
+    logits = expected["query"].numpy() @ decoder.attention.score.kernel.numpy()
+    np.testing.assert_allclose(expected["weights"], softmax(logits[..., :5]), rtol=1e-5, atol=1e-6)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 6))], jit_compile=jit_compile
+    )
+    def gradients(inputs, memory):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(decoder(inputs, memory, training=True)["context"] ** 2)
+        return tape.gradient(loss, [x.value for x in decoder.trainable_weights])
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(decoder(QUERY, KEY)["context"] ** 2)
+    for one, two in zip(gradients(QUERY, KEY), tape.gradient(loss, [x.value for x in decoder.trainable_weights])):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_hidden_keys_have_no_probability_in_latent_alignment():
+    """Those past the end, and all keys of a query that sees none: a logit of the most negative number is a mask."""
+    logits = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
+    posterior = np.random.default_rng(4).normal(size=(2, 3, 5)).astype("float32")
+    mask = np.random.default_rng(5).uniform(size=(2, 3, 5)) < 0.6
+    mask[0, 1] = False
+    layer = CategoricalAttention(objective="elbo")
+    hidden = np.where(mask, logits, np.float32(-3.4e38))
+    options = {"posterior_logits": posterior, "return_attention_scores": True}
+    latent, loss = layer(QUERY, KEY, logits=hidden, **options), float(layer.losses[0])
+    expected = layer(QUERY, KEY, logits=logits, attention_mask=mask, **options)
+    for name in ("log_prior", "log_posterior", "weights", "posterior_weights"):
+        np.testing.assert_array_equal(latent[name], expected[name])
+    assert loss == float(layer.losses[0])
