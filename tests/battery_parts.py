@@ -145,7 +145,7 @@ PART_CASES = [
         divergence=True,
         draws=True,
         tempered=False,
-        bad_options=({"prior": "contextual"}, {"alignment": "hardmax"}, *KL_OPTIONS),
+        bad_options=({"prior": "contextual"}, {"alignment": "hardmax"}, {"axis": 1}, *KL_OPTIONS),
     ),
     SoftmaxCase(
         "stochastic-softmax-posterior",

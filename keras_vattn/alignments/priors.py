@@ -275,8 +275,8 @@ class LogNormalPrior(FamilyPrior):
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class DirichletPrior(FamilyPrior):
-    """Dirichlet prior of the weights, on the simplex.
+class DirichletPrior(GammaPrior):
+    """Dirichlet prior of the weights, on the simplex: that of normalised draws of a `keras_vattn.GammaPrior`.
 
     Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Dirichlet(beta Psi), or Dirichlet(Psi) for
     `scale="paper"`; fixed, the symmetric Dirichlet(alpha). Concentrations are pressed smoothly into [e^-10, e^10].
@@ -295,24 +295,11 @@ class DirichletPrior(FamilyPrior):
     >>> layer = keras_vattn.Attention(alignment="dirichlet", prior=keras_vattn.DirichletPrior(alpha=0.5))
     """
 
-    fixed_by = "alpha"
-
     def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):
-        super().__init__(**kwargs)
-        self.alpha = None if alpha is None else positive_number("alpha", alpha)
-        self.beta = positive_number("beta", beta)
-        self.scale = one_of("scale", scale, SCALES)
-        if not self.reads_keys:
-            self._refuse_unread(beta=1.0, **UNREAD_IF_FIXED)
-        elif scale == "paper":
+        super().__init__(alpha, beta, scale, **kwargs)
+        if not self.reads_keys or scale == "paper":
             self._refuse_unread(beta=1.0)
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
-        if log_psi is None:
-            log_alpha = keys.one_per_key(math.log(self.alpha), logits)
-        else:
-            log_alpha = log_psi + math.log(self.beta) if self.scale == "rate" else log_psi
-        return distributions.Dirichlet(ops.exp(soft_clamp(log_alpha, -10.0, 10.0)), keys)
-
-    def get_config(self):
-        return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}
+        log_concentration = super().distribution(alignment, log_psi, logits, keys).log_concentration
+        return distributions.Dirichlet(ops.exp(soft_clamp(log_concentration, -10.0, 10.0)), keys)

@@ -36,8 +36,8 @@ class Attention(AlignmentLayer):
     alignment(scores), which predicts where they are not passed.
 
     Args:
-        score: `"dot_product"`, `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"` (Bahdanau),
-            `"concat"`, `"location"`, `"local"` (Luong) or a `Score`. Defaults to `"dot_product"`.
+        score: `"dot_product"` (no 1 / sqrt(D)), `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"`
+            (Bahdanau), `"concat"`, `"location"`, `"local"` (Luong) or a `Score`. Defaults to `"dot_product"`.
         alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"`, `"hard"` or an
             `Alignment`. Defaults to `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.

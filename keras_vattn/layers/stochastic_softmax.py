@@ -25,6 +25,7 @@ class StochasticSoftmax(AlignmentLayer):
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
+        axis: -1, as a softmax that this takes the place of may have it.
 
     Call arguments:
         inputs: Logits (B, ..., T, S), or (B, S).
@@ -37,8 +38,8 @@ class StochasticSoftmax(AlignmentLayer):
         Weights of the shape of the logits.
 
     Raises:
-        ValueError: If the prior reads the keys, if there is one axis only, if the mask is no boolean or of another
-            shape, and as `keras_vattn.Attention`.
+        ValueError: If the prior reads the keys, if there is one axis only or the keys are not the last, if the mask is
+            no boolean or of another shape, and as `keras_vattn.Attention`.
 
     Example:
 
@@ -58,8 +59,11 @@ class StochasticSoftmax(AlignmentLayer):
         kl_annealing=None,
         kl_reduction="sum",
         seed=None,
+        axis=-1,
         **kwargs,
     ):
+        if axis != -1:
+            raise ValueError(f"The keys are the last axis of the logits. Received: axis={axis!r}")
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.prior is not None and self.prior.reads_keys:
