@@ -69,9 +69,6 @@ def draw_seed(seed_generator):
     Args:
         seed_generator: A `keras.random.SeedGenerator`.
 
-    Returns:
-        An int32 tensor of shape (2,).
-
     Example:
 
     >>> generator = keras.random.SeedGenerator(7)
@@ -87,9 +84,6 @@ def fold_in_replica(seed):
 
     Args:
         seed: int32 tensor of shape (2,).
-
-    Returns:
-        An int32 tensor of shape (2,).
 
     Example:
 
@@ -109,9 +103,6 @@ def fold_in(seed, number):
     Args:
         seed: int32 tensor of shape (2,).
         number: Integer or integer scalar tensor.
-
-    Returns:
-        An int32 tensor of shape (2,).
 
     Example:
 

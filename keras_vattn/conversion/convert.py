@@ -10,17 +10,15 @@ import keras
 from keras import ops
 
 from keras_vattn import alignments
-from keras_vattn.alignments import Prior, VariationalAlignment
-from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, serialized
+from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, serialized_prior
 from keras_vattn.conversion.understood import is_understood, is_unknown, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
-from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support import keras_private
-from keras_vattn.support.sublayers import claim, serialize_sublayer
+from keras_vattn.support.sublayers import claim
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
 _ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
@@ -85,7 +83,7 @@ def to_bayesian(
     """
     conversion = {
         "alignment": keras.saving.serialize_keras_object(alignments.get(alignment)),
-        "prior": _serialized_prior(prior, alignment),
+        "prior": serialized_prior(prior, alignment),
         "per_head_prior": per_head_prior,
         "kl_weight": kl_weight,
         "kl_annealing": keras.saving.serialize_keras_object(kl_annealing),
@@ -98,7 +96,7 @@ def to_bayesian(
             f"`to_bayesian` needs a built keras.Model: call it once. Received: {type(model).__name__}, "
             f"built={getattr(model, 'built', None)}"
         )
-    _check_options(conversion, _require_attention(model, skip_unknown))
+    check_options(conversion, _require_attention(model, skip_unknown))
     new = made_again(serialized(model), model)
     copy_weights(model.weights, new.weights)
     copy_state(model, new)
@@ -249,7 +247,7 @@ def _convert(layer, conversion):
         and any(id(each) in chosen for each in keras_private.flatten_layers(x))
     ]
     originals = [serialized(x) for x in (*found, *holders)]
-    own = dict(zip(map(id, found), conversion.get("attentions") or _seeds_and_names(found, conversion["seed"])))
+    own = dict(zip(map(id, found), conversion.get("attentions") or seeds_and_names(found, conversion["seed"])))
     for attention in found:
         _convert_attention(attention, conversion, **own[id(attention)])
     for holder in holders:
@@ -262,24 +260,11 @@ def _convert(layer, conversion):
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
-def _seeds_and_names(attentions, seed):
-    """Return the seed of each attention of a model, and its name in the log: a list of dictionaries."""
-    names = [x.name for x in attentions]
-    return [
-        {
-            "seed": None if seed is None else seed + index,
-            # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
-            "name": x.name if names.count(x.name) == 1 else x.path.replace("/", "_"),
-        }
-        for index, x in enumerate(attentions)
-    ]
-
-
 def _convert_attention(layer, conversion, seed, name):
     """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
     mixin = mixin_of(type(layer))
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
-    prior = _prior_of(conversion, layer)
+    prior = prior_of(conversion, layer)
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         if getattr(layer, "seed_generator", None) is not None:
             del layer.seed_generator
@@ -326,48 +311,6 @@ def _class_of(original, mixin=None):
     name = original.__name__
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
-
-
-def _serialized_prior(prior, alignment):
-    """Return the config of a prior, without a dtype where it is to have that of each attention."""
-    if prior is None:
-        return None
-    made_here = not isinstance(prior, (Prior, dict))
-    config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
-    if made_here:
-        # A name that does not depend on what the process made before.
-        config["config"] |= {"name": "prior"}
-        config["config"].pop("dtype")
-    return config
-
-
-def _prior_of(conversion, layer):
-    """Return the prior of an attention."""
-    if conversion["prior"] is None:
-        return None
-    config = copy.deepcopy(conversion["prior"])
-    config["config"].setdefault("dtype", keras.saving.serialize_keras_object(layer.dtype_policy))
-    prior = keras.saving.deserialize_keras_object(config)
-    if conversion["per_head_prior"] and prior.reads_keys and config["config"].get("num_heads", 0) is None:
-        config["config"]["num_heads"] = getattr(layer, "num_heads", None)
-        prior = keras.saving.deserialize_keras_object(config)
-    return prior
-
-
-def _check_options(conversion, attentions):
-    """Raise ValueError for options that one of the attentions cannot have."""
-    alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
-    if not alignment.is_stochastic:
-        raise ValueError(
-            'The weights of a Bayesian attention are drawn: use a stochastic alignment, for instance "weibull". '
-            f"Received: alignment={type(alignment).__name__}"
-        )
-    names = ("kl_weight", "kl_annealing", "kl_reduction", "seed")
-    StochasticLayer(**{name: conversion[name] for name in names})
-    for layer in attentions:
-        num_heads = getattr(layer, "num_heads", None)
-        per_head = conversion["per_head_prior"] and num_heads is not None
-        VariationalAlignment(alignment, _prior_of(conversion, layer), num_heads=num_heads, per_head_prior=per_head)
 
 
 def _unconverted(config):

@@ -77,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         "conversion: attentions of a model share their seed",
-        "conversion/convert.py",
+        "conversion/options.py",
         "None if seed is None else seed + index",
         "seed",
         CONVERSION,
@@ -86,8 +86,8 @@ FAULTS = [
     Fault(
         "conversion: a copy's attentions begin to count anew",
         "conversion/convert.py",
-        'conversion.get("attentions") or _seeds',
-        "_seeds",
+        'conversion.get("attentions") or seeds',
+        "seeds",
         COPIES,
         "copy_draws",
     ),

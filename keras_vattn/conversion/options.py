@@ -1,0 +1,66 @@
+"""What `to_bayesian` was asked for, as each attention of a model takes it."""
+
+import copy
+
+import keras
+
+from keras_vattn import alignments
+from keras_vattn.alignments import Prior, VariationalAlignment
+from keras_vattn.alignments.names import get_prior
+from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.support.sublayers import serialize_sublayer
+
+
+def seeds_and_names(attentions, seed):
+    """Return the seed of each attention of a model, and its name in the log: a list of dictionaries."""
+    names = [x.name for x in attentions]
+    return [
+        {
+            "seed": None if seed is None else seed + index,
+            # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
+            "name": x.name if names.count(x.name) == 1 else x.path.replace("/", "_"),
+        }
+        for index, x in enumerate(attentions)
+    ]
+
+
+def serialized_prior(prior, alignment):
+    """Return the config of a prior, without a dtype where it is to have that of each attention."""
+    if prior is None:
+        return None
+    made_here = not isinstance(prior, (Prior, dict))
+    config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
+    if made_here:
+        # A name that does not depend on what the process made before.
+        config["config"] |= {"name": "prior"}
+        config["config"].pop("dtype")
+    return config
+
+
+def prior_of(conversion, layer):
+    """Return the prior of an attention."""
+    if conversion["prior"] is None:
+        return None
+    config = copy.deepcopy(conversion["prior"])
+    config["config"].setdefault("dtype", keras.saving.serialize_keras_object(layer.dtype_policy))
+    prior = keras.saving.deserialize_keras_object(config)
+    if conversion["per_head_prior"] and prior.reads_keys and config["config"].get("num_heads", 0) is None:
+        config["config"]["num_heads"] = getattr(layer, "num_heads", None)
+        prior = keras.saving.deserialize_keras_object(config)
+    return prior
+
+
+def check_options(conversion, attentions):
+    """Raise ValueError for options that one of the attentions cannot have."""
+    alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
+    if not alignment.is_stochastic:
+        raise ValueError(
+            'The weights of a Bayesian attention are drawn: use a stochastic alignment, for instance "weibull". '
+            f"Received: alignment={type(alignment).__name__}"
+        )
+    names = ("kl_weight", "kl_annealing", "kl_reduction", "seed")
+    StochasticLayer(**{name: conversion[name] for name in names})
+    for layer in attentions:
+        num_heads = getattr(layer, "num_heads", None)
+        per_head = conversion["per_head_prior"] and num_heads is not None
+        VariationalAlignment(alignment, prior_of(conversion, layer), num_heads=num_heads, per_head_prior=per_head)
