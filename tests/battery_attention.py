@@ -162,7 +162,12 @@ ATTENTION_CASES = [
         alignment=Weibull(3.0, kl_of="weights"),
         prior=_configuration(ContextualPrior(hidden_units=3)),
     ),
-    _alignment_case("lognormal-own-family", alignment=LogNormal(kl_of="weights"), prior=_configuration(FixedPrior())),
+    _alignment_case(
+        "lognormal-own-family",
+        alignment=LogNormal(1.0, kl_of="weights"),
+        score="additive",
+        prior=_configuration(FixedPrior()),
+    ),
     _alignment_case("lognormal-raw-fixed", alignment=LogNormal(0.7, "raw"), prior="fixed", score="additive"),
     _alignment_case("dirichlet-fixed", alignment="dirichlet", prior=_configuration(DirichletPrior(0.5))),
     _alignment_case("gumbel-contextual", alignment=GumbelSoftmax(0.5), prior="contextual"),

@@ -82,7 +82,9 @@ def test_divergence_is_computed_in_float32(case):
     layer = case.built()
     arrays = case.arrays()
     layer(**arrays)
-    np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=1e-4)
+    # An estimate is a difference of densities, with their rounding.
+    rtol = 5e-4 if getattr(layer, "estimates_divergence", False) else 1e-4
+    np.testing.assert_allclose(layer.losses[0], case.expected_loss(layer, arrays), rtol=rtol)
     if hasattr(layer, "prior_distribution"):
         # float32, or the int32 of a categorical's draws.
         assert layer.prior_distribution(**arrays).dtype != tf.bfloat16

@@ -265,7 +265,7 @@ def test_ten_thousand_random_cases_are_finite():
                 # float16 ends at 65504, which the gradient of a KL over such distances passes.
                 largest = 0.0 if policy == "mixed_float16" else 4.0
                 batch, steps, keys = 144, generator.integers(1, 4), generator.integers(1, 9)
-                made = alignments.get(alignment)
+                made = keras_vattn.alignments.get(alignment)
                 given = {"posterior": None, "contextual": prior_of(made, "rate", beta=10.0, sigma=0.1)}.get(
                     prior, prior
                 )

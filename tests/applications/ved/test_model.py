@@ -69,7 +69,7 @@ def test_parts_and_a_training_step(model, batch):
     }
     assert type(attention) is kinds[expected.attention]
     if expected.attention == "gaussian":
-        assert attention.prior == expected.prior and attention.kl_weight == OPTIONS.variational.gamma_a
+        assert attention.context_prior == expected.prior and attention.kl_weight == OPTIONS.variational.gamma_a
     assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if model == "rnnsearch" else (1, False))
     assert models.decoder.query == ("previous" if model == "rnnsearch" else "current")
     if attention is not None:
