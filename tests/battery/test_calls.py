@@ -131,6 +131,7 @@ PAST_FLOAT16 = (
     "weibull-raw-fixed",
     "lognormal-paper",
     "lognormal-raw-fixed",
+    "lognormal-own-family",
     "graph-lognormal-fixed",
     "bayesian-attention",
 )
