@@ -156,7 +156,6 @@ ATTENTION_CASES = [
         alignment="lognormal",
         prior=_configuration(LogNormalPrior(scale="paper")),
     ),
-    _alignment_case("weibull-on-the-simplex", alignment=Weibull(kl_of="weights"), prior="contextual"),
     _alignment_case(
         "weibull-own-family",
         alignment=Weibull(3.0, kl_of="weights"),

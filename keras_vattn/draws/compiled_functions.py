@@ -3,6 +3,8 @@
 import contextlib
 import weakref
 
+import tensorflow as tf
+
 from keras_vattn.draws.marks import LOCK, sees_marks
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 
@@ -27,19 +29,45 @@ class FunctionByMarks:
         # may have left the context and put this one back.
         self.plain = self._make() if plain is None else plain
         self.functions = {(None,) * len(self.layers): self.plain}
+        # From the same keys to the number of the batch that a seeded one is at.
+        self.batches = {}
 
     def forget(self, marks):
         """Drop the functions that drew under any of these marks."""
         self.functions = {key: function for key, function in self.functions.items() if not marks.intersection(key)}
+        self.batches = {key: batch for key, batch in self.batches.items() if not marks.intersection(key)}
+
+    def begin(self):
+        """Number the batches from 0 again, those of this thread."""
+        if self._key() in self.batches:
+            self.batches[self._key()].assign(-1)
+
+    def _key(self):
+        return tuple(layer.draws for layer in self.layers)
 
     def __call__(self, *arguments):
-        key = tuple(layer.draws for layer in self.layers)
+        key = self._key()
         function = self.functions.get(key)
         if function is None:
             with LOCK:
                 function = self.functions.get(key) or self._make()
                 self.functions = {**self.functions, key: function}
-        return function(*arguments)
+        seeded = [mark for mark in key if mark is not None and mark.seed is not None]
+        if not seeded:
+            return function(*arguments)
+        if key not in self.batches:
+            # The function holds on to the variable that it is traced with; replicas have one each.
+            first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            self.batches[key] = tf.Variable(-1, trainable=False, dtype="int64", aggregation=first)
+        batch = self.batches[key]
+        batch.assign_add(1)
+        for mark in seeded:
+            mark.batch = batch
+        try:
+            return function(*arguments)
+        finally:
+            for mark in seeded:
+                mark.batch = None
 
     def _make(self):
         stand_in = StandIn(self.model)
@@ -106,6 +134,7 @@ def _make_by_marks(model, name):
             if force or not isinstance(function, FunctionByMarks):
                 function = FunctionByMarks(model, name, None if force else function)
                 setattr(model, name, function)
+            function.begin()
             return function
 
     return make

@@ -6,6 +6,10 @@ import sys
 import threading
 import weakref
 
+import tensorflow as tf
+
+from keras_vattn import random
+
 # For what is read and written again; never held while a function is traced or run. A generator that is collected while
 # its thread holds the lock takes its marks away in that very thread.
 LOCK = threading.RLock()
@@ -13,7 +17,7 @@ LOCK = threading.RLock()
 _MARKS = weakref.WeakKeyDictionary()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Draws:
     """How a marked layer draws.
 
@@ -21,11 +25,19 @@ class Draws:
         seed: int32 tensor (2,), `None` for the layer's own generator.
         temperature: Factor on sigma, `None` for the layer's own.
         thread: The thread that the mark counts in, with the replica threads that `tf.distribute` starts for it.
+        batch: The number of the batch while a compiled function of the model runs, an integer variable, else `None`.
     """
 
     seed: object = None
     temperature: object = None
     thread: threading.Thread = dataclasses.field(default_factory=threading.current_thread)
+    batch: object = None
+
+    def seed_of_batch(self):
+        """Return the seed of the first batch, and another one of each that follows it."""
+        if self.batch is None:
+            return self.seed
+        return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
 
 
 class InnermostDraws:

@@ -144,7 +144,7 @@ class StochasticLayer(keras.layers.Layer):
             return None
         if draws.seed is None:
             return random.draw_seed(self.seed_generator)
-        return random.fold_in_replica(draws.seed)
+        return random.fold_in_replica(draws.seed_of_batch())
 
     def draw_temperature(self, training, temperature):
         """Return the factor on sigma: 1 in training, else the one of `posterior_draws`, else the layer's own."""

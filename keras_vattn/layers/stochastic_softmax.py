@@ -71,6 +71,7 @@ class StochasticSoftmax(AlignmentLayer):
                 "A softmax sees no keys that a prior could read: use `keras_vattn.Attention` or "
                 f"`keras_vattn.MultiHeadAttention`. Received: prior={prior!r}"
             )
+        self.axis = axis
         self.supports_masking = True
         if self.is_stochastic:
             self.track_divergence(shown=self.prior is not None)
@@ -118,6 +119,7 @@ class StochasticSoftmax(AlignmentLayer):
         return {
             **super().get_config(),
             **self.stochastic_config(),
+            "axis": self.axis,
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "prior": serialize_sublayer(self.alignment_prior),
         }

@@ -163,6 +163,21 @@ def test_models_inside_a_model_draw_too_and_stop():
     np.testing.assert_array_equal(inner.predict(X, verbose=0), mean)
 
 
+@pytest.mark.parametrize("options", [{}, {"jit_compile": True}, {"run_eagerly": True}])
+def test_batches_of_one_predict_have_noise_of_their_own(options):
+    """The second time the same, and that of a call in the first batch; validation goes on by itself."""
+    model = compiled_model()
+    model.compile("sgd", "mse", **options)
+    same = np.repeat(X[:1], 8, axis=0)
+    with posterior_draws(model, seed=1):
+        first, again = (model.predict(same, batch_size=2, verbose=0) for _ in range(2))
+        called = model(same[:2], training=False)
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_allclose(first[:2], called, rtol=1e-4, atol=1e-5)
+    batches = first.reshape(4, 2, -1)
+    assert all(np.any(batches[i] != batches[j]) for i in range(4) for j in range(i))
+
+
 def test_only_a_posterior_can_be_drawn_from():
     with pytest.raises(ValueError, match="stochastic layer"), posterior_draws(DeterministicAttention(dropout=0.5)):
         pass

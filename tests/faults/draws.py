@@ -7,6 +7,14 @@ OWN = "tests/draws/test_layers_of_ones_own.py"
 
 FAULTS = [
     Fault(
+        "posterior_draws: the batches of one predict share their noise",
+        "draws/marks.py",
+        "        return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)\n",
+        "        return self.seed\n",
+        ("tests/draws/test_posterior_draws.py",),
+        "noise_of_their_own",
+    ),
+    Fault(
         "predictive: batches share their noise",
         "draws/posterior_predictive.py",
         "random.fold_in(seed, index), range(",
