@@ -256,7 +256,7 @@ DECODER_CASES = [
         tempered=False,
         feeding="off",
     ),
-    # Its state is the weights of the step before; "cumulative" differs in one sum, which tests/scores looks at.
+    # Its state is the weights of the step before; "cumulative" differs in one sum, which tests/recurrent looks at.
     _decoder_case(
         "lstm-location-sensitive-off",
         partial(_location_sensitive, "previous"),

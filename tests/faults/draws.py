@@ -121,8 +121,8 @@ FAULTS = [
     Fault(
         "draws: all threads share the compiled functions",
         "draws/compiled_functions.py",
-        "key = tuple(layer.draws for layer in self.layers)",
-        "key = (None,) * len(self.layers)",
+        "return tuple(layer.draws for layer in self.layers)",
+        "return (None,) * len(self.layers)",
         (THREADS,),
         "gets_the_mean",
     ),
