@@ -29,12 +29,12 @@ os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Processes of `pytest` alone: one for each core, three for both tiers, since what XLA compiles stays in memory.
+    """Processes of `pytest` alone: one for each core, two for both tiers, since what XLA compiles stays in memory.
     What is asked for in particular runs in the one that is asked."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
     if not whole or config.option.capture == "no" or USES_GPU:
         return 0
-    return min(2, os.cpu_count()) * (1 if config.option.markexpr else 3)
+    return min(2, os.cpu_count()) * (1 if config.option.markexpr else 2)
 
 
 def pytest_configure(config):
