@@ -89,7 +89,8 @@ class ContextualPrior(Prior):
     """Prior of the posterior's own family that a small network reads off the keys, shared by all queries.
 
     Psi = softmax over the valid keys of w2^T relu(W1 key + b1) (Fan et al. 2020, section 3.3), whose logarithm takes
-    the place of the logits. Its KL is 0 where softmax(logits) = Psi, so that there is no floor to explain. In the paper
+    the place of the logits. Its KL is 0 where the logits are log Psi, and one more constant for a row where the
+    alignment is normalised, so that there is no floor to explain. In the paper
     the prior is of one family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
 
     Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log w - log Psi)), and is beyond use unless k is small:

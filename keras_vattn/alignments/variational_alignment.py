@@ -8,7 +8,7 @@ from keras_vattn import random
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
-from keras_vattn.distributions.row_distribution import closed_divergence, drawn_divergence
+from keras_vattn.distributions.row_distribution import RowDistribution, closed_divergence, drawn_divergence
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -190,7 +190,12 @@ class VariationalAlignment:
 
     def _of_family(self, logits, keys, step):
         q = self.alignment.posterior(logits, keys, **self.alignment.at_step(step))
-        return q.normalized() if self.alignment.kl_of == "weights" else q
+        return self._taken_to_the_simplex(q) if self.alignment.kl_of == "weights" else q
+
+    @staticmethod
+    def _taken_to_the_simplex(x):
+        # Another distribution of TensorFlow Probability is there already, or its densities say that it is not.
+        return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):
         """Return p, as `posterior_distribution` returns q.
@@ -213,7 +218,7 @@ class VariationalAlignment:
         at_step = self.alignment.at_step(step)
         p = self.prior.distribution(self.alignment, scored.log_psi, scored.logits, scored.keys, **at_step)
         if self.alignment.kl_of == "weights":
-            return p.normalized()
+            return self._taken_to_the_simplex(p)
         if getattr(p, "on_simplex", False):
             raise ValueError(
                 'A distribution on the simplex is a prior of the weights: give the alignment kl_of="weights". '

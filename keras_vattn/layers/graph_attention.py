@@ -37,7 +37,8 @@ class GraphAttention(AlignmentLayer):
             W h_j. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
         prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
-            do, or all `"nodes"` of the call, as in the published code. Defaults to `"neighbourhood"`.
+            do, or all `"nodes"` of the call, as in the published code; the same where p is normalised over a row, as
+            that of a `ContextualPrior` under a normalised alignment is. Defaults to `"neighbourhood"`.
         self_loops: Whether every node attends to itself too. Those that the edges have already are not doubled.
             Defaults to `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.

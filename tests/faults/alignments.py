@@ -83,7 +83,7 @@ FAULTS = [
     Fault(
         "simplex: q is of the weights, p of the draws",
         "alignments/variational_alignment.py",
-        "            return p.normalized()\n",
+        "            return self._taken_to_the_simplex(p)\n",
         "            return p\n",
         (VARIATIONAL, BATTERY),
         "never_above or simplex",
