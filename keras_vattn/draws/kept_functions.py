@@ -2,8 +2,7 @@
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.draws.compiled_functions import NAMES
-from keras_vattn.draws.marks import sees_marks
-from keras_vattn.draws.model_noise import PATCHING
+from keras_vattn.draws.marks import TURN, sees_marks
 from keras_vattn.support import keras_private
 
 # The functions of a model that are kept: of several shapes of input, for instance.
@@ -30,7 +29,7 @@ def kept_function(model, options, make):
         options: What tells the functions of a model apart, hashable.
         make: A function without arguments.
     """
-    with PATCHING:  # Meanwhile no method of a layer is another than its own.
+    with TURN.taken({}):  # Meanwhile no method of a layer is another than its own.
         functions, settings = vars(model).setdefault(_PLACE, {}), _settings(model)
         before, function = functions.pop(options, ((), None))
         if not _are_the_same(before, settings):

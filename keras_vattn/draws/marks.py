@@ -1,10 +1,8 @@
-"""The marks of `keras_vattn.posterior_draws`: which layers draw at inference, how, and in which thread."""
+"""The marks of `keras_vattn.posterior_draws`: which layers draw at inference, how, and for whom."""
 
 import contextlib
 import dataclasses
-import sys
 import threading
-import weakref
 
 import tensorflow as tf
 
@@ -12,9 +10,7 @@ from keras_vattn import random
 
 # For what is read and written again; never held while a function is traced or run. A generator that is collected while
 # its thread holds the lock takes its marks away in that very thread.
-LOCK = threading.RLock()
-# From a layer to the tuple of its marks, the innermost last. A tuple is replaced, never changed: reading needs no lock.
-_MARKS = weakref.WeakKeyDictionary()
+LOCK = threading.Condition(threading.RLock())
 
 
 @dataclasses.dataclass(eq=False)
@@ -24,33 +20,71 @@ class Draws:
     Attributes:
         seed: int32 tensor (2,), `None` for the layer's own generator.
         temperature: Factor on sigma, `None` for the layer's own.
-        thread: The thread that the mark counts in, with the replica threads that `tf.distribute` starts for it.
         batch: The number of the batch while a compiled function of the model runs, an integer variable, else `None`.
     """
 
     seed: object = None
     temperature: object = None
-    thread: threading.Thread = dataclasses.field(default_factory=threading.current_thread)
     batch: object = None
 
     def seed_of_batch(self):
-        """Return the seed of the first batch, and another one of each that follows it."""
+        """Return the seed, in a batch after the first another one."""
         if self.batch is None:
             return self.seed
         return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)
 
 
+class Turn:
+    """The lock of all draws, with the marks of who has it: one thread, and the replica threads that `tf.distribute`
+    starts for it. Any thread may leave it.
+
+    Attributes:
+        marks: A tuple of dictionaries from layers to `Draws`, the innermost last. It is replaced, never changed:
+            reading needs no lock.
+        at_end: A `contextlib.ExitStack` of what the last to leave does.
+    """
+
+    def __init__(self):
+        self.marks, self.at_end, self._owner = (), contextlib.ExitStack(), (None, None)
+
+    def is_mine(self):
+        """Return whether it is the turn of this thread, or of the one that this replica thread works for."""
+        thread, graph = self._owner
+        return thread is threading.current_thread() or graph is _graph_of_thread()
+
+    @contextlib.contextmanager
+    def taken(self, marks):
+        """Wait for the turn, and mark layers in it: `marks` is a dictionary from layers to `Draws`, empty for none."""
+        with LOCK:
+            # Who is collected right here notifies nobody.
+            while not LOCK.wait_for(lambda: not self.marks or self.is_mine(), timeout=1.0):
+                pass
+            if not self.marks:
+                self._owner = threading.current_thread(), _graph_of_thread()
+            self.marks = (*self.marks, marks)
+        try:
+            yield
+        finally:
+            with LOCK:
+                self.marks = tuple(x for x in self.marks if x is not marks)
+                if not self.marks:
+                    self._owner = (None, None)
+                    LOCK.notify_all()
+                    self.at_end.close()
+
+
+TURN = Turn()
+
+
 class InnermostDraws:
-    """Attribute of a class of layers: the innermost living `Draws` of a layer that counts in this thread, or `None`."""
+    """Attribute of a class of layers: the innermost `Draws` of a layer, `None` where it has none or it is another
+    thread's turn."""
 
     def __get__(self, layer, owner=None):
         if layer is None:
             return self
-        marks = _MARKS.get(layer)
-        if not marks:
-            return None
-        thread = _responsible_thread()
-        return next((mark for mark in reversed(marks) if mark.thread is thread), None)
+        found = [marks[layer] for marks in TURN.marks if layer in marks]
+        return found[-1] if found and TURN.is_mine() else None
 
 
 def sees_marks(layer):
@@ -58,48 +92,9 @@ def sees_marks(layer):
     return isinstance(getattr(type(layer), "draws", None), InnermostDraws) and "draws" not in vars(layer)
 
 
-@contextlib.contextmanager
-def marked(draws):
-    """Mark layers, and take away these marks, and no others, at the end.
-
-    Args:
-        draws: Dictionary from layers to `Draws`.
-    """
-    try:
-        with LOCK:
-            for layer, mark in draws.items():
-                _MARKS[layer] = (*_MARKS.get(layer, ()), mark)
-        yield
-    finally:
-        with LOCK:
-            for layer, mark in draws.items():
-                left = tuple(x for x in _MARKS.pop(layer, ()) if x is not mark)
-                if left:
-                    _MARKS[layer] = left
-
-
-def _responsible_thread():
-    """Return this thread; in a replica thread of `tf.distribute`, the one that started it."""
-    thread = threading.current_thread()
-    if not type(thread).__module__.startswith("tensorflow."):
-        return thread
-    # TensorFlow hands nothing of ours on to a replica thread, but who started it waits in a frame that holds it.
-    frames = sys._current_frames()
-    for candidate in threading.enumerate():
-        if candidate is not thread and _holds(frames.get(candidate.ident), thread):
-            return candidate
-    raise RuntimeError(
-        "A layer under `posterior_draws` was called in a thread of tf.distribute whose starter is not to be found: "
-        f"enter `posterior_draws` inside the function that `strategy.run` runs. Received: thread={thread.name}"
-    )
-
-
-def _holds(frame, thread):
-    """Return whether a variable of `tf.distribute`, in this frame or below it, is a list with the thread in it."""
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("tensorflow.python.distribute."):
-            lists = (x for x in frame.f_locals.values() if isinstance(x, list))
-            if any(one is thread for x in lists for one in x):
-                return True
-        frame = frame.f_back
-    return False
+def _graph_of_thread():
+    """Return the outermost graph here: every thread has its own, which replica threads take from who starts them."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph.building_function:
+        graph = graph.outer_graph
+    return graph

@@ -5,21 +5,18 @@ import functools
 import inspect
 import itertools
 import numbers
-import threading
 
 import keras
 import tensorflow as tf
 from keras import layers
 
 from keras_vattn import random
+from keras_vattn.draws.marks import TURN
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
 RATES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rate")
-
-# For all models: they may share layers, and what is done under it, tracing, runs one thread at a time anyway.
-PATCHING = threading.RLock()
 
 
 class ModelNoise:
@@ -58,7 +55,7 @@ class ModelNoise:
         of its variables. Another thread that asks for it, of whatever model, waits for the end."""
         with contextlib.ExitStack() as stack:
             # Two at once would each take the other's methods for the layers' own.
-            stack.enter_context(PATCHING)
+            stack.enter_context(TURN.taken({}))
             stack.enter_context(keras.StatelessScope(collect_losses=True, initialize_variables=False))
             if self.is_stochastic:
                 # Without a seed of its own every layer asks its generator.
@@ -141,20 +138,17 @@ def with_masks(noise, in_training):
 
 @contextlib.contextmanager
 def replaced(owner, name, method):
-    """Give one instance another method, for calls from this thread; Keras tracks nothing of it."""
-    attributes, thread = vars(owner), threading.current_thread()
-    plain, missing = getattr(owner, name), object()
-    previous = attributes.get(name, missing)
+    """Give one instance another method, for calls of who has the turn; Keras tracks nothing of it."""
+    attributes, plain = vars(owner), getattr(owner, name)
+    before = {name: attributes[name]} if name in attributes else {}
 
     @functools.wraps(plain)
-    def by_thread(*args, **kwargs):
-        return (method if threading.current_thread() is thread else plain)(*args, **kwargs)
+    def in_turn(*args, **kwargs):
+        return (method if TURN.is_mine() else plain)(*args, **kwargs)
 
-    attributes[name] = by_thread
+    attributes[name] = in_turn
     try:
         yield
     finally:
-        if previous is missing:
-            del attributes[name]
-        else:
-            attributes[name] = previous
+        del attributes[name]
+        attributes.update(before)

@@ -5,8 +5,8 @@ import contextlib
 import keras
 
 from keras_vattn import random
-from keras_vattn.draws.compiled_functions import functions_by_marks
-from keras_vattn.draws.marks import Draws, marked
+from keras_vattn.draws.compiled_functions import make_by_marks
+from keras_vattn.draws.marks import TURN, Draws
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
@@ -18,12 +18,13 @@ def posterior_draws(model, seed=None, temperature=None):
 
     The mark holds in the thread that enters the context, and in the replica threads that `tf.distribute` starts for it.
     There every call of the layers draws, and so do `predict`, `evaluate` and validation in `fit` of the model and of
-    models inside it, whether compiled before or inside the context. Calls and compiled functions of the model in any
-    other thread go on without draws, and wait for nothing; another thread that wants draws, one that was started inside
-    the context among them, enters a context of its own. Contexts nest, and may be left in any order: the innermost that
-    is still entered counts. Coroutines of one thread share its marks: await nothing inside. Unseeded draws that run at
-    the same time in two threads share the layers' seed generators, which Keras does not lock: give seeds where the
-    draws must differ.
+    models inside it, whether compiled before or inside the context. Contexts nest, and may be left in any order: the
+    innermost that is still entered counts. Coroutines of one thread share its marks: await nothing inside.
+
+    One thread draws at a time: another that enters a context, of whatever model, or begins a `posterior_predictive`
+    waits until the first has left its last one. Inside, wait for no thread that does; a `tf.function` that enters one
+    is traced before threads share it. Calls and compiled functions of the model in other threads go on without draws,
+    and wait for nothing.
 
     A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
     so does the compiled function of another model that shares layers with this one.
@@ -55,7 +56,9 @@ def posterior_draws(model, seed=None, temperature=None):
     marks = {}
     for index, layer in enumerate(layers):
         marks[layer] = Draws(None if base_seed is None else random.fold_in(base_seed, index), temperature)
-    # A model inside the model keeps compiled functions of its own.
-    models = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, keras.Model)]
-    with functions_by_marks(models, marks.values()), marked(marks):
+    with TURN.taken(marks):
+        for layer in keras_private.flatten_layers(model):
+            # A model inside the model keeps compiled functions of its own.
+            if isinstance(layer, keras.Model):
+                make_by_marks(layer)
         yield model

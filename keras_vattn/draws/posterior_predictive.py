@@ -51,8 +51,8 @@ def posterior_predictive(
     layer and `compile` make it trace again. Whatever else the code of a layer reads, a private attribute, a global or
     what is inside a list, is as it was when the model was traced, as in `predict`.
 
-    Several threads may call it at once, with one model or with models that share layers: they trace one after the
-    other. Meanwhile the model does in every other thread what it always does.
+    Several threads may call it at once: they trace one after the other, and begin after a thread that is in
+    `posterior_draws` has left it. Meanwhile the model does in every other thread what it always does.
 
     Args:
         model: A built `keras.Model`.
@@ -188,7 +188,10 @@ def _draw_function(model, noise, spec, repeats):
             outputs = model(inputs, training=False)
         return tree.map_structure(lambda x: _by_draw(x, count), outputs)
 
-    return tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
+    function = tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
+    # Traced here, and not where it is first called: who has the turn waits for no thread that traces it.
+    function.get_concrete_function()
+    return function
 
 
 def _by_draw(x, count):

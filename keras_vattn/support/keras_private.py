@@ -1,10 +1,10 @@
 """What is private in Keras and read here: the one place to look at when Keras renames something.
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
-`_non_trainable_variables` of a layer; of `keras.layers.MultiHeadAttention` `_compute_attention`,
-`_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate` and `_gate_dense`; `inner_loop` of
-`keras.layers.LSTM`; `_clip_gradients` and `_get_variable_index` of an optimizer. Their names stand in `OVERRIDDEN`, for
-the test that tells of a rename.
+`_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
+`keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate`
+and `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients` and `_get_variable_index` of an optimizer.
+Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
 OVERRIDDEN = {
-    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables"),
+    keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables", "_setattr_hook"),
     keras.layers.MultiHeadAttention: (
         "_compute_attention",
         "_compute_attention_mask",

@@ -3,6 +3,7 @@
 import concurrent.futures
 import copy
 import gc
+import sys
 import weakref
 
 import keras
@@ -62,6 +63,21 @@ def test_a_second_call_traces_nothing():
     traces = num_traces(model)
     assert (draw(model, X, 4, seed=1) != first).any()
     assert num_traces(model) == traces
+
+
+def test_what_is_kept_has_been_traced(monkeypatch):
+    """Who has the turn would wait for ever for a thread that waits for it where the function is first called."""
+
+    def kept(*arguments):
+        function = kept_functions.kept_function(*arguments)
+        traces.append(num_traces(model))
+        return function
+
+    model = model_of()
+    traces = [num_traces(model)]
+    monkeypatch.setattr(sys.modules["keras_vattn.draws.posterior_predictive"], "kept_function", kept)
+    draw(model, X, 2)
+    assert traces == [traces[0], traces[0] + 1] == [traces[0], num_traces(model)]
 
 
 def test_each_set_of_options_has_a_function_of_its_own():

@@ -11,9 +11,10 @@ import tensorflow as tf
 from keras import layers
 from predictive_cases import X, latent_model, predict, sequence_model
 
-from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws
+from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws, random
 from keras_vattn import posterior_predictive as draw
 from keras_vattn.draws import compiled_functions, marks
+from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.support.keras_private import flatten_layers, seed_generators
 
 SECONDS = 300  # only a test that hangs waits for so long
@@ -36,12 +37,13 @@ def squares(model):
 
 
 def has_nothing_of_ours(model):
+    names = {f"make_{name}" for name in compiled_functions.NAMES} | {"call", "draw_noise", "_setattr_hook"}
+    assert not marks.TURN.marks
     for layer in flatten_layers(model):
-        assert layer not in marks._MARKS and layer not in compiled_functions._COUNTS
-        assert not {"call", "draw_noise", "make_predict_function", "make_test_function"} & set(vars(layer))
+        assert not names & set(vars(layer))
         assert all("next" not in vars(generator) for generator in seed_generators(layer))
-    for name in ("train_function", "test_function", "predict_function"):
-        assert not isinstance(getattr(model, name), compiled_functions.FunctionByMarks)
+        for name in compiled_functions.NAMES:
+            assert not isinstance(getattr(layer, name, None), compiled_functions.FunctionByMarks)
     return True
 
 
@@ -102,26 +104,58 @@ def test_a_predict_that_is_under_way_goes_on_without_draws():
             np.testing.assert_allclose(result.result(SECONDS), mean, rtol=1e-5)
 
 
-def test_two_threads_draw_at_once_each_its_own():
-    model = latent_model()
-    expected, both = [seeded(model, 1), seeded(model, 2)], threading.Barrier(2, timeout=SECONDS)
+def dropped(model, seed):
+    with ModelNoise(model, dropout=True).drawn_from(random.as_seed(seed)):
+        output = np.asarray(model(X))
+    assert np.any(output == 0)
+    return output
 
-    def own(seed):
-        both.wait()
-        with posterior_draws(model, seed):
-            both.wait()
-            results = [predict(model)]
-            both.wait()
-            results += [predict(model), model(X)]
-            both.wait()
-            results += [predict(model)]
-        return results
 
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        for results, one in zip(threads.map(own, (1, 2)), expected, strict=True):
-            for x in results:
-                np.testing.assert_allclose(x, one, rtol=1e-6)
+def waits(future):
+    """Return whether a thread has not come to an end after a while."""
+    concurrent.futures.wait([future], timeout=0.3)
+    return not future.done()
+
+
+@pytest.mark.parametrize("drawing", ["model", "layer", "another", "dropout", "kept"])
+def test_one_thread_draws_at_a_time(drawing):
+    model, dropping = latent_model(), sequence_model(layers.Dropout(0.5))
+    function = {
+        "model": lambda: seeded(model, 2),
+        "layer": lambda: seeded(keras.Model(model.inputs, model.outputs), 2),
+        "another": lambda: seeded(latent_model(seed=1), 2).shape,
+        "dropout": lambda: dropped(dropping, 2),
+        "kept": lambda: draw(model, X, 2, seed=2),
+    }[drawing]
+    expected, first = function(), seeded(model, 1)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with posterior_draws(model, 1):
+            second = threads.submit(function)
+            assert waits(second)
+            with posterior_draws(model, 1):
+                np.testing.assert_array_equal(predict(model), first)
+            np.testing.assert_array_equal(predict(model), first)
+            assert waits(second)
+        np.testing.assert_array_equal(second.result(SECONDS), expected)
     assert has_nothing_of_ours(model)
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_context_that_is_left_elsewhere_ends_the_turn(collected):
+    def steps():
+        with posterior_draws(model, 1):
+            yield predict(model)
+
+    model = latent_model()
+    mean, generators = predict(model), [steps()]
+    assert np.any(elsewhere(next, generators[0]) != mean)
+    np.testing.assert_array_equal(predict(model), mean)
+    if collected:
+        del generators[:]
+    else:
+        generators[0].close()
+    assert has_nothing_of_ours(model)
+    assert np.any(elsewhere(seeded, model, 1) != mean)
 
 
 def test_a_function_draws_where_it_was_traced_inside():
@@ -167,12 +201,24 @@ def test_replica_threads_of_a_loop_of_ones_own(two_replicas):
             np.testing.assert_allclose(x, mean, rtol=1e-5)
 
 
-def test_a_replica_thread_without_a_starter_raises(two_replicas, monkeypatch):
-    latent = GaussianLatent(2)
-    latent(X)
-    monkeypatch.setattr(marks, "_holds", lambda frame, thread: False)
-    with posterior_draws(latent), pytest.raises(RuntimeError, match=r"inside the function that `strategy.run` runs"):
-        two_replicas.run(latent, args=(tf.constant(X),))
+@pytest.mark.parametrize("around", [False, True])
+def test_replica_threads_enter_a_context_themselves(two_replicas, around):
+    with two_replicas.scope():
+        latent = GaussianLatent(2)
+    mean = latent(X)
+
+    def inside(seed):
+        with posterior_draws(latent, seed):
+            return latent(X)
+
+    with posterior_draws(latent, 1) if around else contextlib.nullcontext():
+        first = two_replicas.experimental_local_results(two_replicas.run(inside, args=(2,)))
+    with posterior_draws(latent, 2):
+        expected = two_replicas.experimental_local_results(two_replicas.run(latent, args=(tf.constant(X),)))
+    for x, y in zip(first, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+        assert np.any(x != mean)
+    assert has_nothing_of_ours(latent)
 
 
 def test_compile_inside():
@@ -251,10 +297,20 @@ def test_a_model_that_makes_its_functions_itself():
     mean = predict(model)
     with posterior_draws(model, 1):
         drawn = predict(model)
-        assert model.made is not None and np.any(drawn != mean)
+        # What draws is the model's own at no moment: another thread would call it.
+        assert isinstance(model.made, compiled_functions.FunctionByMarks) and np.any(drawn != mean)
         model.make_predict_function(force=True)
         np.testing.assert_array_equal(predict(model), drawn)
     np.testing.assert_array_equal(predict(model), mean)
+
+
+def test_functions_of_contexts_that_are_left_are_dropped():
+    model = latent_model()
+    with posterior_draws(model):
+        for seed in range(4):
+            seeded(model, seed)
+        assert len(model.predict_function.functions) == 1
+    assert has_nothing_of_ours(model)
 
 
 def test_an_error_leaves_nothing_behind():
@@ -328,8 +384,6 @@ def test_a_plain_call_while_another_thread_traces_its_draws():
         np.testing.assert_array_equal(model(X), mean)
         np.testing.assert_array_equal(predict(model), predicted)
         assert np.any(training() != training())
-        with posterior_draws(model):
-            assert np.any(predict(model) != predict(model))
         gate.opened.set()
         assert drawn.result(SECONDS).shape == (3, *mean.shape)
     assert has_nothing_of_ours(model)

@@ -67,6 +67,13 @@ def non_trainable_variables_are_the_layers_own():
     assert list(layer._non_trainable_variables) == [layer.count]
 
 
+def attributes_are_set_through_a_hook():
+    layer = Adds()
+    vars(layer)["_setattr_hook"] = lambda name, value: (f"other_{name}", 2 * value)
+    layer.number = 3
+    assert layer.other_number == 6 and not hasattr(layer, "number")
+
+
 def multi_head_attention_attends_in_one_method():
     """Queries, keys and values by head go in with the mask; the context by head and the weights come out."""
     outputs = []
@@ -158,6 +165,7 @@ PRIVATE = {
     "_keras_mask": (keras.KerasTensor, masks_are_on_tensors),
     "_trainable_variables": (keras.layers.Layer, trainable_variables_are_the_layers_own),
     "_non_trainable_variables": (keras.layers.Layer, non_trainable_variables_are_the_layers_own),
+    "_setattr_hook": (keras.layers.Layer, attributes_are_set_through_a_hook),
     "_compute_attention": (keras.layers.MultiHeadAttention, multi_head_attention_attends_in_one_method),
     "_compute_attention_mask": (keras.layers.MultiHeadAttention, multi_head_attention_combines_its_masks_in_one_method),
     "_use_gate": (keras.layers.MultiHeadAttention, multi_head_attention_has_a_gate_where_it_was_asked_for),
