@@ -1,8 +1,8 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
 A check that costs little has every row in the default tier. A costly one has there the few rows that take every path
-(`paths`), and all others in the slow one. An expensive one has in the default tier the fewer rows that have every trait
-(`traits`), and in the slow one those that have every option (`options`) or, where a row takes seconds, every path.
+(`paths`), and in the slow one those that have every option (`options`). An expensive one has in the default tier the
+fewer rows that have every trait (`traits`), and in the slow one those that take every path.
 """
 
 import collections
@@ -77,9 +77,9 @@ def covering(cases, parts=paths):
     return chosen
 
 
-def rows(condition=lambda case: True, costly=False, expensive=False, parts=options):
-    """Parametrize a check by the rows that it has a meaning for; of an expensive one those that have all parts."""
-    chosen = _chosen(condition, costly, expensive, parts)
+def rows(condition=lambda case: True, costly=False, expensive=False):
+    """Parametrize a check by the rows that it has a meaning for."""
+    chosen = _chosen(condition, costly, expensive)
     return pytest.mark.parametrize("case", [_of_tier(case, fast) for case, fast in chosen])
 
 
@@ -100,14 +100,13 @@ def half_precision_rows(condition=lambda case: True, costly=False, expensive=Fal
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 
-def _chosen(condition, costly, expensive, parts=paths):
+def _chosen(condition, costly, expensive):
     """Return the rows of a check, each with whether it is in the default tier."""
     cases = [case for case in CASES if condition(case)]
     if not costly and not expensive:
         return [(case, True) for case in cases]
-    few = covering(cases, traits if expensive else paths)
-    some = covering(cases, parts) | few if expensive else {case.name for case in cases}
-    return [(case, case.name in few) for case in cases if case.name in some]
+    few, more = (covering(cases, parts) for parts in ((traits, paths) if expensive else (paths, options)))
+    return [(case, case.name in few) for case in cases if case.name in few | more]
 
 
 def _of_tier(case, fast, *more):

@@ -34,7 +34,7 @@ def pytest_xdist_auto_num_workers(config):
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
     if not whole or config.option.capture == "no" or USES_GPU:
         return 0
-    return min(2, os.cpu_count()) * (1 if config.option.markexpr else 2)
+    return min(2, os.cpu_count()) if config.option.markexpr else 5
 
 
 def pytest_configure(config):

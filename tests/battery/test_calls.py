@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import all_finite, assert_close, assert_equal, linear, training_argument, value_and_gradients
-from battery_table import CASES, build_model, half_precision_rows, paths, rows
+from battery_table import CASES, build_model, half_precision_rows, rows
 from keras import tree
 
 
@@ -40,7 +40,7 @@ def learns(case):
     return "gaussian-context" not in case.name and "one-hot" not in case.name
 
 
-@rows(learns, expensive=True, parts=paths)
+@rows(learns, expensive=True)
 def test_fit_under_xla(case):
     check_fit(case, jit_compile=True)
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from battery_cases import BATCH
 from battery_checks import assert_close, assert_equal, training_argument
-from battery_table import build_model, every_row, paths, rows
+from battery_table import build_model, every_row, rows
 
 
 @every_row
@@ -74,7 +74,7 @@ def test_save_and_load(case, tmp_path):
     assert_equal(copy(arrays, training=False), model(arrays, training=False))
 
 
-@rows(expensive=True, parts=paths)
+@rows(expensive=True)
 def test_export(case, tmp_path):
     layer = case.make(name="exported")
     model = build_model(case, layer)
