@@ -12,11 +12,12 @@ from keras import ops
 from keras_vattn import alignments
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, serialized
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, serialized_prior
-from keras_vattn.conversion.understood import is_understood, is_unknown, mixin_of
+from keras_vattn.conversion.understood import attentions_in, is_unknown, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
+from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.sublayers import claim
 
@@ -40,9 +41,10 @@ def to_bayesian(
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
     a layer that is called many times, such as the one of ALBERT, stays one layer. Subclasses of these are understood
-    unless they compute the weights in a way of their own. The model is the same class as before, and predicts the same
-    as before (weights at their mean) until it is trained; `fit` draws, and adds the KLs to the loss. It is not
-    compiled. (Fan et al. 2020, section 4.5, fine-tune ALBERT so.)
+    unless they compute the weights in a way of their own. In another layer whose class is named an attention, such as
+    that of Llama, the `keras.layers.Softmax` over its last axis becomes a `StochasticSoftmax`. The model is the same
+    class as before, and predicts the same as before (weights at their mean) until it is trained; `fit` draws, and adds
+    the KLs to the loss. It is not compiled. (Fan et al. 2020, section 4.5, fine-tune ALBERT so.)
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
     In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub the
@@ -53,7 +55,8 @@ def to_bayesian(
         alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
             `"weibull"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
-            contextual prior reads the projected keys of a head. Defaults to `"contextual"`.
+            contextual prior reads the projected keys of a head, and a softmax sees none: `None` or `"fixed"` there.
+            Defaults to `"contextual"`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
@@ -205,12 +208,13 @@ class _ConvertedHeads:
 def _require_attention(model, skip_unknown):
     """Return the attentions to convert; ValueError if there are none or, unless they are skipped, others."""
     layers = keras_private.flatten_layers(model)
-    known = [layer for layer in layers if is_understood(type(layer))]
+    known = attentions_in(model)
     unknown = [layer for layer in layers if is_unknown(layer)]
     if unknown and not skip_unknown:
         raise ValueError(
             "`to_bayesian` understands keras.layers.MultiHeadAttention, Attention and AdditiveAttention, "
-            "keras_hub.layers.CachedMultiHeadAttention, and subclasses of these that compute the weights as they do. "
+            "keras_hub.layers.CachedMultiHeadAttention, subclasses of these that compute the weights as they do, and "
+            "what holds a keras.layers.Softmax over its last axis. "
             f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: "
             f"{_listed(unknown)}"
         )
@@ -235,8 +239,8 @@ def _listed(layers):
 def _convert(layer, conversion):
     """Convert the attentions in a built layer or model, in place."""
     inside = keras_private.flatten_layers(layer)
-    found = [x for x in inside if is_understood(type(x))]
-    chosen = {id(x) for x in found}
+    found = attentions_in(layer)
+    chosen = set(map(id, found))
     # What makes its layers itself knows nothing of the conversion, unless it is told. One from the functional API has
     # its layers' configs.
     holders = [
@@ -246,13 +250,18 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, keras_private.Functional)
         and any(id(each) in chosen for each in keras_private.flatten_layers(x))
     ]
-    originals = [serialized(x) for x in (*found, *holders)]
+    # One that another makes may have no config, as the blocks of KerasHub's Llama.
+    made = {id(each) for x in holders for each in keras_private.flatten_layers(x) if each is not x}
+    originals = [(x, serialized(x, optional=id(x) in made)) for x in (*found, *holders)]
+    holders = [x for x, original in originals[len(found) :] if original is not None]
     own = dict(zip(map(id, found), conversion.get("attentions") or seeds_and_names(found, conversion["seed"])))
     for attention in found:
         _convert_attention(attention, conversion, **own[id(attention)])
     for holder in holders:
         holder.__class__ = _class_of(type(holder))
-    for converted, original in zip((*found, *holders), originals, strict=True):
+    for converted, original in originals:
+        if original is None:
+            continue
         # When it is made again it stands alone: what its attentions have in this model is part of its config.
         attentions = [own[id(x)] for x in keras_private.flatten_layers(converted) if id(x) in own]
         # A layer of Keras looks into what is assigned to it.
@@ -265,10 +274,15 @@ def _convert_attention(layer, conversion, seed, name):
     mixin = mixin_of(type(layer))
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
+    converted = _class_of(type(layer), mixin)
+    if type(layer) is keras.layers.Softmax:
+        layer.__class__ = converted
+        # Keras reads the arguments of a call when a layer is made.
+        keras.layers.Softmax.__init__(layer, name=layer.name, dtype=layer.dtype_policy, trainable=layer.trainable)
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         if getattr(layer, "seed_generator", None) is not None:
             del layer.seed_generator
-        layer.__class__ = _class_of(type(layer), mixin)
+        layer.__class__ = converted
         layer.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
         layer.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         claim(layer, "prior", layer.alignment_prior)
@@ -281,7 +295,7 @@ def _convert_attention(layer, conversion, seed, name):
 
 def _build_prior(layer):
     """Create the weights of the prior of a built attention, frozen where the attention is."""
-    if layer.alignment_prior is None:
+    if layer.alignment_prior is None or isinstance(layer, StochasticSoftmax):
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         # The keys of a `keras.layers.Attention` are its values where it has no others.
@@ -308,6 +322,8 @@ def _class_of(original, mixin=None):
     ]
     if original is keras.layers.MultiHeadAttention:
         mixins, original = (_ConvertedHeads,), MultiHeadAttention
+    if original is keras.layers.Softmax:
+        mixins = (StochasticSoftmax,)
     name = original.__name__
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
     return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))

@@ -10,12 +10,14 @@ from keras_vattn.support import keras_private
 KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
-def serialized(layer):
-    """Return the config of a layer or model, its class and what it was built for; not how it was compiled. ValueError
-    where a class has no `get_config`."""
+def serialized(layer, optional=False):
+    """Return the config of a layer or model, its class and what it was built for; not how it was compiled. A ValueError
+    where a class has no `get_config` that works, or `None` where that is optional."""
     try:
         return without_compilation(keras.saving.serialize_keras_object(layer))
-    except NotImplementedError as error:
+    except (NotImplementedError, AttributeError) as error:
+        if optional:
+            return None
         raise ValueError(
             "The model cannot be made again from its config: a class of it has arguments of `__init__` and no "
             f"`get_config` that returns them. Received: {type(layer).__name__}. {error}"

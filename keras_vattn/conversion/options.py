@@ -8,19 +8,21 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support.sublayers import serialize_sublayer
 
 
 def seeds_and_names(attentions, seed):
-    """Return the seed of each attention of a model, and its name in the log: a list of dictionaries."""
+    """Return the seed of each attention of a model, a dictionary to their paths, and its name in the log: a list of
+    dictionaries."""
     names = [x.name for x in attentions]
     return [
         {
             "seed": None if seed is None else seed + index,
             # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
-            "name": x.name if names.count(x.name) == 1 else x.path.replace("/", "_"),
+            "name": x.name if names.count(x.name) == 1 else path.replace("/", "_"),
         }
-        for index, x in enumerate(attentions)
+        for index, (x, path) in enumerate(attentions.items())
     ]
 
 
@@ -63,4 +65,7 @@ def check_options(conversion, attentions):
     for layer in attentions:
         num_heads = getattr(layer, "num_heads", None)
         per_head = conversion["per_head_prior"] and num_heads is not None
-        VariationalAlignment(alignment, prior_of(conversion, layer), num_heads=num_heads, per_head_prior=per_head)
+        prior = prior_of(conversion, layer)
+        VariationalAlignment(alignment, prior, num_heads=num_heads, per_head_prior=per_head)
+        if isinstance(layer, keras.layers.Softmax):
+            StochasticSoftmax(alignment, prior)

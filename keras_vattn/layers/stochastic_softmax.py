@@ -29,8 +29,9 @@ class StochasticSoftmax(AlignmentLayer):
 
     Call arguments:
         inputs: Logits (B, ..., T, S), or (B, S).
-        mask: Boolean of the rank of the logits, each axis as long as theirs or 1, `True` at what counts, or `None`.
-            What does not has weight, gradient and KL exactly 0, and so has a row of which nothing does: a padded query.
+        mask: Booleans or integers of the rank of the logits, each axis as long as theirs or 1, `True` or 1 at what
+            counts, or `None`. What does not has weight, gradient and KL exactly 0, and so has a row of which nothing
+            does: a padded query.
         posterior_logits: Of an inference network, of the shape of the logits, or `None`.
         training: Whether to draw.
 
@@ -39,7 +40,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Raises:
         ValueError: If the prior reads the keys, if there is one axis only or the keys are not the last, if the mask is
-            no boolean or of another shape, and as `keras_vattn.Attention`.
+            of floats or of another shape, and as `keras_vattn.Attention`.
 
     Example:
 
@@ -65,16 +66,20 @@ class StochasticSoftmax(AlignmentLayer):
         if axis != -1:
             raise ValueError(f"The keys are the last axis of the logits. Received: axis={axis!r}")
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
+        self.axis = axis
+        self.supports_masking = True
+        self.add_alignment(alignment, prior)
+
+    def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
+        """Take the alignment, the prior, which reads no keys, and what the log calls the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.prior is not None and self.prior.reads_keys:
             raise ValueError(
-                "A softmax sees no keys that a prior could read: use `keras_vattn.Attention` or "
+                'A softmax sees no keys that a prior could read: take `None` or "fixed", or `keras_vattn.Attention` or '
                 f"`keras_vattn.MultiHeadAttention`. Received: prior={prior!r}"
             )
-        self.axis = axis
-        self.supports_masking = True
         if self.is_stochastic:
-            self.track_divergence(shown=self.prior is not None)
+            self.track_divergence(self.prior is not None, name)
 
     def build(self, inputs_shape, posterior_logits_shape=None):
         if len(inputs_shape) < 2:
@@ -92,8 +97,8 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _check(self, inputs, mask, posterior_logits):
         if mask is not None:
-            if keras.backend.standardize_dtype(mask.dtype) != "bool":
-                raise ValueError(f"`mask` is boolean, True at what counts. Received: mask.dtype={mask.dtype}")
+            if keras.backend.is_float_dtype(mask.dtype):
+                raise ValueError(f"`mask` is True, or 1, at what counts. Received: mask.dtype={mask.dtype}")
             check_shape("mask", mask, tuple(inputs.shape), "that of the logits, or 1, in every axis", broadcast=True)
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
@@ -101,7 +106,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _score(self, inputs, mask, posterior_logits):
         self._check(inputs, mask, posterior_logits)
-        keys = DenseKeys(mask)
+        keys = DenseKeys(None if mask is None else ops.cast(mask, "bool"))
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
 
     def _scored(self, arguments, options):

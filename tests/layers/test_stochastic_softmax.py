@@ -91,6 +91,11 @@ def test_a_model_with_one_is_saved_and_exported(tmp_path):
     np.testing.assert_allclose(exported.serve(LOGITS), model.predict(LOGITS, verbose=0), rtol=1e-6)
 
 
+def test_a_mask_of_integers():
+    drawn = [StochasticSoftmax(seed=1)(LOGITS, mask=tf.cast(MASK, dtype), training=True) for dtype in ("bool", "int32")]
+    np.testing.assert_array_equal(*drawn)
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"A softmax sees no keys.*Received: prior='contextual'"):
         StochasticSoftmax(prior="contextual")
@@ -100,7 +105,7 @@ def test_errors():
         for logits in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
             with pytest.raises(ValueError, match=r"`mask` must have shape that of the logits, or 1, in every axis"):
                 StochasticSoftmax()(logits, mask=tf.constant(mask))
-    with pytest.raises(ValueError, match=r"`mask` is boolean.*Received: mask.dtype="):
+    with pytest.raises(ValueError, match=r"`mask` is True, or 1, .*Received: mask.dtype="):
         StochasticSoftmax()(LOGITS, mask=tf.where(MASK, 0.0, -1e9))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
         StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])
