@@ -50,11 +50,14 @@ def prior_of(alignment, kind, beta=3.0, sigma=0.6):
     if kind == "posterior":
         return None
     scale = {"scale": "paper"} if kind == "paper" else {}
+    of_draws = alignment.kl_of == "draws"
     if isinstance(alignment, LogNormal):
-        return LogNormalPrior(0.3, sigma=1.5) if kind == "fixed" else LogNormalPrior(sigma=sigma, **scale)
+        return LogNormalPrior(0.3 * of_draws, sigma=1.5) if kind == "fixed" else LogNormalPrior(sigma=sigma, **scale)
     if isinstance(alignment, Dirichlet):
         return DirichletPrior(0.7) if kind == "fixed" else DirichletPrior(**(scale or {"beta": beta}))
     if isinstance(alignment, Weibull):
+        if not of_draws:
+            return GammaPrior(0.7) if kind == "fixed" else GammaPrior(**(scale or {"beta": beta}))
         return GammaPrior(0.7, beta=2.0) if kind == "fixed" else GammaPrior(beta=beta, **scale)
     return FixedPrior() if kind == "fixed" else ContextualPrior()
 
@@ -134,4 +137,15 @@ def _row_divergence(alignment, row, p):
         k = np.float64(alignment.k)
         family = lambda row: distributions.Weibull(k, np.exp(phi_of(row)) / gamma(1 + 1 / k))  # noqa: E731
         other = None if "logits" in p else distributions.Gamma(p["alpha"], p["beta"])
-    return distributions.kl_divergence(family(row), family(p["logits"]) if other is None else other)
+    q, p = family(row), family(p["logits"]) if other is None else other
+    if alignment.kl_of == "weights":
+        if len(row) == 1:
+            return 0.0
+        # What is left is the ratios of all entries to the last, whose logarithms are normal.
+        ratios = np.eye(len(row))[:-1] - np.eye(len(row))[-1:]
+        q, p = (_normal(ratios @ np.asarray(x.loc), np.max(x.scale) ** 2 * ratios @ ratios.T) for x in (q, p))
+    return distributions.kl_divergence(q, p)
+
+
+def _normal(mean, covariance):
+    return distributions.MultivariateNormalTriL(mean, np.linalg.cholesky(covariance))

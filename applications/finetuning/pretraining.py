@@ -1,4 +1,4 @@
-"""A tiny BERT, pretrained on masked words of text that comes with Python, so that fine-tuning starts from something."""
+"""A tiny BERT, pretrained on masked words of text that comes with Python: what fine-tuning starts from."""
 
 import functools
 

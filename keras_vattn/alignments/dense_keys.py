@@ -1,8 +1,8 @@
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn.alignments.keys import LOWEST, Keys
-from keras_vattn.support.masks import both
+from keras_vattn.alignments.keys import Keys
+from keras_vattn.support.masks import LOWEST, both
 
 
 class DenseKeys(Keys):

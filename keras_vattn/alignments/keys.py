@@ -1,5 +1,7 @@
 from keras import ops
 
+from keras_vattn.support.masks import LOWEST
+
 
 class Keys:
     """Which entries of an array of logits form a row, and which of them are valid.
@@ -106,7 +108,3 @@ class Keys:
         gradient.
         """
         return self.where_valid(ops.cast(logits, "float32"), LOWEST)
-
-
-# Nearly the most negative float32.
-LOWEST = -3.4e38

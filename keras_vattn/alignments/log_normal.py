@@ -8,7 +8,7 @@ from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.priors import LogNormalPrior
 from keras_vattn.alignments.weibull import KL_ESTIMATORS, KL_OF, PARAMETERIZATIONS
-from keras_vattn.support.validation import one_of, positive_number
+from keras_vattn.support.validation import one_of, positive_number, refuse_unread
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -24,7 +24,7 @@ class LogNormal(Alignment):
     prior is a `LogNormalPrior`. Against posterior logits, or a prior of its own family, p is a LogNormal of the same
     sigma. With `kl_of="weights"` q and p are distributions of the weights alone, on the simplex: a
     `keras_vattn.distributions.LogisticNormal`, whose KL is in closed form and never above that of the draws; the scale
-    of phi drops out, and `parameterization` with it.
+    of phi drops out: another `parameterization` would change nothing and is refused.
 
     Args:
         sigma: Standard deviation of log S, positive. Defaults to 0.5.
@@ -34,7 +34,7 @@ class LogNormal(Alignment):
         kl_of: `"draws"`, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
-        ValueError: If `sigma` is not positive, or a name is unknown.
+        ValueError: If `sigma` is not positive, a name is unknown, or an argument would change nothing.
 
     Example:
 
@@ -51,6 +51,8 @@ class LogNormal(Alignment):
         self.parameterization = one_of("parameterization", parameterization, PARAMETERIZATIONS)
         self.kl_estimator = one_of("kl_estimator", kl_estimator, KL_ESTIMATORS)
         self.kl_of = one_of("kl_of", kl_of, KL_OF)
+        if kl_of == "weights":
+            refuse_unread(self, "kl_of", parameterization="normalized")
 
     def noise(self, shape, seed):
         return random.normal(shape, seed)

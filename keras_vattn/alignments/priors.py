@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vattn import distributions
 from keras_vattn.support.special import soft_clamp
-from keras_vattn.support.validation import number, one_of, positive_integer, positive_number
+from keras_vattn.support.validation import number, one_of, positive_integer, positive_number, refuse_unread
 
 SCALES = ("rate", "paper")
 
@@ -63,6 +63,9 @@ class Prior(keras.layers.Layer):
         """
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
+    def check_on_simplex(self):
+        """Raise ValueError for an argument that changes nothing where the KL is one of normalised weights."""
+
     def get_config(self):
         # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
         return super().get_config()
@@ -89,9 +92,9 @@ class ContextualPrior(Prior):
     """Prior of the posterior's own family that a small network reads off the keys, shared by all queries.
 
     Psi = softmax over the valid keys of w2^T relu(W1 key + b1) (Fan et al. 2020, section 3.3), whose logarithm takes
-    the place of the logits. Its KL is 0 where the logits are log Psi, and one more constant for a row where the
-    alignment is normalised, so that there is no floor to explain. In the paper
-    the prior is of one family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
+    the place of the logits. Its KL is 0 where the logits are log Psi, up to a constant of each row where the alignment
+    is normalised: there is no floor. In the paper the prior is of one family: `keras_vattn.GammaPrior`,
+    `LogNormalPrior`.
 
     Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log w - log Psi)), and is beyond use unless k is small:
     take `kl_of="weights"`.
@@ -166,17 +169,9 @@ class FamilyPrior(ContextualPrior):
     def log_psi(self, key, keys):
         return super().log_psi(key, keys) if self.reads_keys else None
 
-    def _refuse_unread(self, **defaults):
-        """Raise ValueError for what would change nothing beside the other arguments."""
-        names = [name for name, default in defaults.items() if getattr(self, name) != default]
-        if names:
-            found = ", ".join(f"{name}={getattr(self, name)!r}" for name in (self.fixed_by, *names))
-            raise ValueError(
-                f"{' and '.join(names)} would change nothing in this {type(self).__name__}. Received: {found}"
-            )
-
-
-UNREAD_IF_FIXED = {"scale": "rate", "hidden_units": 10, "num_heads": None}
+    def _refuse_if_fixed(self):
+        if not self.reads_keys:
+            refuse_unread(self, self.fixed_by, scale="rate", hidden_units=10, num_heads=None)
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -218,8 +213,12 @@ class GammaPrior(FamilyPrior):
         self.alpha = None if alpha is None else positive_number("alpha", alpha)
         self.beta = positive_number("beta", beta)
         self.scale = one_of("scale", scale, SCALES)
-        if not self.reads_keys:
-            self._refuse_unread(**UNREAD_IF_FIXED)
+        self._refuse_if_fixed()
+
+    def check_on_simplex(self):
+        # What all keys share drops out where draws are normalised.
+        if not self.reads_keys or self.scale == "paper":
+            refuse_unread(self, self.fixed_by, beta=1.0)
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
         log_beta = math.log(self.beta)
@@ -261,8 +260,11 @@ class LogNormalPrior(FamilyPrior):
         self.mean = number("mean", mean, optional=True)
         self.sigma = positive_number("sigma", sigma)
         self.scale = one_of("scale", scale, SCALES)
+        self._refuse_if_fixed()
+
+    def check_on_simplex(self):
         if not self.reads_keys:
-            self._refuse_unread(**UNREAD_IF_FIXED)
+            refuse_unread(self, "sigma", mean=0.0)
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
         if log_psi is None:
@@ -280,7 +282,8 @@ class DirichletPrior(GammaPrior):
     """Dirichlet prior of the weights, on the simplex: that of normalised draws of a `keras_vattn.GammaPrior`.
 
     Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Dirichlet(beta Psi), or Dirichlet(Psi) for
-    `scale="paper"`; fixed, the symmetric Dirichlet(alpha). Concentrations are pressed smoothly into [e^-10, e^10].
+    `scale="paper"`; fixed, the symmetric Dirichlet(alpha). Concentrations are pressed smoothly into the range of the
+    alignment's, [e^-10, e^10] where it has none.
 
     Args:
         alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
@@ -298,9 +301,9 @@ class DirichletPrior(GammaPrior):
 
     def __init__(self, alpha=None, beta=1.0, scale="rate", **kwargs):
         super().__init__(alpha, beta, scale, **kwargs)
-        if not self.reads_keys or scale == "paper":
-            self._refuse_unread(beta=1.0)
+        self.check_on_simplex()
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
         log_concentration = super().distribution(alignment, log_psi, logits, keys).log_concentration
-        return distributions.Dirichlet(ops.exp(soft_clamp(log_concentration, -10.0, 10.0)), keys)
+        ends = getattr(alignment, "min_log_concentration", -10.0), getattr(alignment, "max_log_concentration", 10.0)
+        return distributions.Dirichlet(ops.exp(soft_clamp(log_concentration, *ends)), keys)

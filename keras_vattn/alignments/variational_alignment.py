@@ -8,7 +8,12 @@ from keras_vattn import random
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.alignments.names import get, get_prior
 from keras_vattn.alignments.priors import ContextualPrior
-from keras_vattn.distributions.row_distribution import RowDistribution, closed_divergence, drawn_divergence
+from keras_vattn.distributions.row_distribution import (
+    RowDistribution,
+    closed_divergence,
+    drawn_divergence,
+    mean_divergence,
+)
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -71,6 +76,8 @@ class VariationalAlignment:
             )
         if self.prior is not None and not self.alignment.takes_divergence:
             raise ValueError(f"The alignment {type(self.alignment).__name__} takes no prior. Received: prior={prior!r}")
+        if self.prior is not None and self.alignment.kl_of == "weights":
+            self.prior.check_on_simplex()
         networks = None if self.prior is None else self.prior.num_heads
         if networks is not None and num_heads is None:
             raise ValueError(
@@ -175,7 +182,7 @@ class VariationalAlignment:
                 return drawn_divergence(q, p, keys, None, drawn)
             return drawn_divergence(q, p, keys, seed())
         # Fixed draws, so that the KL of an evaluation is the same every time.
-        return ops.mean(drawn_divergence(q, p, keys, random.as_seed(0), num_draws=EVALUATION_DRAWS), axis=0)
+        return mean_divergence(q, p, keys, random.as_seed(0), EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
         """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""

@@ -9,7 +9,7 @@ from keras_vattn.alignments.priors import GammaPrior
 from keras_vattn.distributions.gamma import at_the_mean
 from keras_vattn.distributions.weibull import log_exponential
 from keras_vattn.support.special import scaled_exponential_gap
-from keras_vattn.support.validation import one_of, positive_number
+from keras_vattn.support.validation import one_of, positive_number, refuse_unread
 
 KL_ESTIMATORS = ("analytic", "sampled")
 PARAMETERIZATIONS = ("normalized", "raw")
@@ -38,8 +38,8 @@ class Weibull(Alignment):
     The model uses the weights alone. With `kl_of="weights"` q and p are distributions of these, on the simplex: q a
     `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, beside which the
     KL grows with k (phi_q - phi_p) itself. It is a tighter bound of the same model, and no published system has it. It
-    is estimated at the draw, by the mean of 16 fixed draws where a call does not draw. The scale of phi drops out, and
-    `parameterization` with it.
+    is estimated at the draw, by the mean of 16 fixed draws where a call does not draw. The scale of phi drops out:
+    another `parameterization` would change nothing and is refused, as is another `kl_estimator`.
 
     The KL of the draws to a Gamma never reaches 0. Where E[S] is the prior's mean it is f(alpha) = log k - g - 1 +
     alpha (g / k + log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha, with Euler's constant g, which is
@@ -54,7 +54,7 @@ class Weibull(Alignment):
         kl_of: `"draws"`, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
-        ValueError: If `k` is not positive, or a name is unknown.
+        ValueError: If `k` is not positive, a name is unknown, or an argument would change nothing.
 
     Example:
 
@@ -71,6 +71,8 @@ class Weibull(Alignment):
         self.parameterization = one_of("parameterization", parameterization, PARAMETERIZATIONS)
         self.kl_estimator = one_of("kl_estimator", kl_estimator, KL_ESTIMATORS)
         self.kl_of = one_of("kl_of", kl_of, KL_OF)
+        if kl_of == "weights":
+            refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
         return random.uniform(shape, seed)

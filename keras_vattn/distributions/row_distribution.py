@@ -1,6 +1,7 @@
 import tensorflow as tf
 from keras import ops
 
+from keras_vattn import random
 from keras_vattn.support import tfp
 
 # In place of a draw that is no float32.
@@ -16,7 +17,12 @@ class RowDistribution(tfp.Distribution):
 
     A subclass defines `log_density(log_value)`, the logarithm of the density of log S at each entry. Where it has them,
     `log_mean()` and `relative_variance()`, log E[S] and Var[S] / E[S]^2 of each entry, give the moments, and
-    `log_sample(shape, seed)`, log S of a shape that ends in that of the entries, the draws.
+    `log_sample(shape, seed)`, log S of a shape that ends in that of the entries, the draws; `log_draw(noise)` is log S
+    of the noise of an alignment, for a KL at the very draw. `normalized()` is the distribution of the weights, for a KL
+    on the simplex.
+
+    Attributes:
+        on_simplex: Whether the entries of a row sum to one.
 
     Args:
         like: A tensor of the shape of the entries, or one that broadcasts to it.
@@ -46,7 +52,6 @@ class RowDistribution(tfp.Distribution):
             parameters=parameters,
         )
 
-    # Whether the entries of a row sum to one.
     on_simplex = False
 
     def normalized(self):
@@ -57,6 +62,12 @@ class RowDistribution(tfp.Distribution):
 
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")
+
+    def log_mean(self):
+        raise NotImplementedError(f"The mean of a {type(self).__name__} is not known.")
+
+    def relative_variance(self):
+        raise NotImplementedError(f"The variance of a {type(self).__name__} is not known.")
 
     def _log_prob(self, value):
         log_value = ops.log(ops.maximum(self.keys.where_valid(value, 1.0), SMALLEST))
@@ -121,30 +132,42 @@ def closed_divergence(q, p, keys):
         return None
 
 
-def drawn_divergence(q, p, keys, seed, noise=None, num_draws=None):
-    """Return log q(S) - log p(S) of each row at draws of q.
+def mean_divergence(q, p, keys, seed, num_draws):
+    """Return the mean of `drawn_divergence` over several draws, which are in memory one at a time."""
+
+    def add(draw, total):
+        return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
+
+    first = drawn_divergence(q, p, keys, random.fold_in(seed, 0))
+    # XLA takes the gradient of a loop whose length it knows.
+    _, total = tf.while_loop(
+        lambda draw, total: draw < num_draws, add, (1, first), parallel_iterations=1, maximum_iterations=num_draws - 1
+    )
+    return total / num_draws
+
+
+def drawn_divergence(q, p, keys, seed, noise=None):
+    """Return log q(S) - log p(S) of each row at a draw of q.
 
     Args:
         q: Distribution of the rows, or of the entries.
         p: Likewise.
         keys: A `keras_vattn.Keys`.
-        seed: int32 tensor of shape (2,), for new draws.
-        noise: That of a draw that there is, for a q with a `log_draw`; `None` for new ones. Defaults to `None`.
-        num_draws: Number of new draws, along a first axis of the result, or `None` for one. Defaults to `None`.
+        seed: int32 tensor of shape (2,), for a new draw.
+        noise: That of a draw that there is, for a q with a `log_draw`; `None` for a new one. Defaults to `None`.
 
     Raises:
         ValueError: If q has no gradient through its draws.
     """
-    leading = () if num_draws is None else (num_draws,)
     if isinstance(q, RowDistribution) and isinstance(p, RowDistribution):
-        log_draw = q.log_sample((*leading, *ops.shape(q.like)), seed) if noise is None else q.log_draw(noise)
+        log_draw = q.log_sample(ops.shape(q.like), seed) if noise is None else q.log_draw(noise)
         return keys.sum(q.log_density(log_draw) - p.log_density(log_draw))
     if q.reparameterization_type != tfp.FULLY_REPARAMETERIZED:
         raise ValueError(
             "A KL that is not registered is estimated at draws, which need a gradient: take a fully reparameterized "
             f"distribution, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
         )
-    draw = q.sample(leading, seed=seed)
+    draw = q.sample(seed=seed)
     log_q, log_p = q.log_prob(draw), p.log_prob(draw)
     if q.event_shape.rank == p.event_shape.rank:
         return _of_rows(log_q - log_p, q, keys)

@@ -220,13 +220,13 @@ class CategoricalAttention(StochasticLayer):
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
         if logits is None:
-            logits = self.score(query, value if key is None else key, keys=keys)
-        seen = keys.without_hidden(logits)
+            logits = self.score.score(query, self.score.project_memory(value if key is None else key, keys))
+        keys = keys.without_hidden(logits)
         return {
             "value": value,
             "keys": keys,
-            "log_prior": log_probabilities(logits, seen),
-            "log_posterior": None if posterior_logits is None else log_probabilities(posterior_logits, seen),
+            "log_prior": log_probabilities(logits, keys),
+            "log_posterior": None if posterior_logits is None else log_probabilities(posterior_logits, keys),
         }
 
     def _add_alignment_divergence(self, alignment, query_mask, training):

@@ -78,11 +78,10 @@ class BayesianAttention(Attention):
                 f'distribution="{distribution}" does not read `{unread}`: leave it at its default. '
                 f"Received: {unread}={value!r}"
             )
-        weibull = Weibull(k, parameterization, kl_estimator, kl_of)
-        log_normal = LogNormal(sigma, parameterization, kl_estimator, kl_of)
+        family, parameter = (Weibull, k) if distribution == "weibull" else (LogNormal, sigma)
         super().__init__(
             score=score,
-            alignment=weibull if distribution == "weibull" else log_normal,
+            alignment=family(parameter, parameterization, kl_estimator, kl_of),
             prior=prior,
             kl_weight=kl_weight,
             kl_annealing=kl_annealing,
@@ -92,5 +91,5 @@ class BayesianAttention(Attention):
             **kwargs,
         )
         self.distribution = distribution
-        self.k, self.sigma = weibull.k, log_normal.sigma
+        self.k, self.sigma = float(k), float(sigma)
         self.parameterization, self.kl_estimator, self.kl_of = parameterization, kl_estimator, kl_of

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn import alignments, random
-from keras_vattn.alignments import AlignmentInputs, DenseKeys, SegmentKeys, VariationalAlignment
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, Prior, SegmentKeys, VariationalAlignment
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.masks import both, check_shape, first_mask
 from keras_vattn.support.segments import weighted_segment_sum
@@ -37,8 +37,8 @@ class GraphAttention(AlignmentLayer):
             W h_j. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
         prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
-            do, or all `"nodes"` of the call, as in the published code; the same where p is normalised over a row, as
-            that of a `ContextualPrior` under a normalised alignment is. Defaults to `"neighbourhood"`.
+            do, or all `"nodes"` of the call, as in the published code, which a prior of the posterior's own family
+            does not take: it is normalised over a row. Defaults to `"neighbourhood"`.
         self_loops: Whether every node attends to itself too. Those that the edges have already are not doubled.
             Defaults to `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
@@ -139,8 +139,14 @@ class GraphAttention(AlignmentLayer):
         self.concatenate = boolean("concatenate", concatenate)
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
+        prior = self.alignment_prior
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
+        if prior_over == "nodes" and getattr(type(prior), "distribution", None) is Prior.distribution:
+            raise ValueError(
+                "A prior of the posterior's own family is normalised over the neighbourhood: "
+                f'prior_over="nodes" would change nothing. Received: prior={type(prior).__name__}'
+            )
         self.self_loops = boolean("self_loops", self_loops)
         self.negative_slope = nonnegative_number("negative_slope", negative_slope)
         self.activation = keras.activations.get(activation)

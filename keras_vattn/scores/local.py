@@ -2,8 +2,8 @@ import keras
 from keras import ops
 
 from keras_vattn import scores
-from keras_vattn.alignments.keys import LOWEST
 from keras_vattn.scores.score import Score
+from keras_vattn.support.masks import LOWEST
 from keras_vattn.support.products import product
 from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
 from keras_vattn.support.validation import one_of, positive_integer

@@ -1,8 +1,8 @@
 import keras
 from keras import ops
 
-from keras_vattn.alignments.keys import LOWEST
 from keras_vattn.scores.score import Score
+from keras_vattn.support.masks import LOWEST
 from keras_vattn.support.products import product
 from keras_vattn.support.validation import positive_integer
 

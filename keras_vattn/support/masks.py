@@ -3,6 +3,9 @@
 import tensorflow as tf
 from keras import ops
 
+# Nearly the most negative float32: the logit of a key that a query does not see.
+LOWEST = -3.4e38
+
 
 def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask):
     """Return the boolean mask that broadcasts to (B, T, S), or `None` where nothing is masked.

@@ -90,6 +90,16 @@ def refuse_ignore_class(name, weights, ignore_class):
         )
 
 
+def refuse_unread(owner, beside, **defaults):
+    """Raise ValueError for attributes that would change nothing beside another one and are not at their defaults."""
+    names = [name for name, default in defaults.items() if getattr(owner, name) != default]
+    if names:
+        found = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
+        raise ValueError(
+            f"{' and '.join(names)} would change nothing in this {type(owner).__name__}. Received: {found}"
+        )
+
+
 def refuse(layer, arguments, names):
     """Raise ValueError for arguments of the base class that a named layer has decided already."""
     for name in names:

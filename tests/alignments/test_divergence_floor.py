@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from alignment_cases import KEYS, LOGITS, MASK, REPARAMETERISED, divergence_of, parameters, prior_of
+from alignment_cases import KEYS, LOGITS, MASK, ON_THE_SIMPLEX, REPARAMETERISED, divergence_of, parameters, prior_of
 from scipy import optimize, special
 from tiers import slow_after
 
@@ -55,6 +55,7 @@ def least(alignment, prior, count):
 
 def floor_of(alignment, prior, log_psi, logits, keys):
     p = prior.distribution(alignment, log_psi, logits, keys)
+    p = p.normalized() if alignment.kl_of == "weights" and isinstance(alignment, LogNormal) else p
     return alignment.divergence_floor(prior, p, logits, keys)
 
 
@@ -94,10 +95,20 @@ def test_a_lognormal_is_held_to_no_less(count):
         assert floor - 1e-4 <= least(alignment, prior, count) <= floor + rest + 1e-4
 
 
-@pytest.mark.parametrize("name", ["weibull", "weibull-raw", "lognormal", "lognormal-raw"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_lognormal_weights_are_held_to_no_less(count):
+    """The KL where the two have one mean of log S, which another sigma keeps from 0."""
+    alignment, logits = LogNormal(0.5, kl_of="weights"), tf.zeros((1, 1, count))
+    for prior in (LogNormalPrior(mean=0.0, sigma=1.5), LogNormalPrior(sigma=0.2)):
+        p = {"prior": prior, "log_psi": logits if prior.reads_keys else None}
+        floor = floor_of(alignment, prior, p["log_psi"], logits, DenseKeys())
+        np.testing.assert_allclose(floor, divergence_of(alignment, logits, p, DenseKeys())[0, 0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["weibull", "weibull-raw", "lognormal", "lognormal-raw", "lognormal-weights"])
 @pytest.mark.parametrize("prior", ["fixed", "rate", "paper"])
 def test_rows_of_other_lengths_and_edges_have_the_floor_of_their_keys(name, prior):
-    alignment = REPARAMETERISED[name]
+    alignment = (REPARAMETERISED | ON_THE_SIMPLEX)[name]
     prior = prior_of(alignment, prior)
     p = parameters(alignment, prior)
     log_psi = p["log_psi"]

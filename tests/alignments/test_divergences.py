@@ -28,14 +28,15 @@ from scipy import integrate, special, stats
 from keras_vattn import DenseKeys, FixedPrior, GammaPrior, GumbelSoftmax, LogNormal, LogNormalPrior, Weibull
 from keras_vattn import random as noise_of
 
-CLOSED = [name for name in REPARAMETERISED if name != "gumbel"]
 ALL = REPARAMETERISED | ON_THE_SIMPLEX
+# Another draw has no reference.
+CLOSED = [name for name in ALL if name != "weibull-weights"]
 
 
 @pytest.mark.parametrize("prior", list(PRIORS))
-@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("name", [name for name in CLOSED if name != "gumbel"])
 def test_against_float64(name, prior):
-    alignment = REPARAMETERISED[name]
+    alignment = ALL[name]
     prior = prior_of(alignment, prior)
     p = parameters(alignment, prior)
     divergence = divergence_of(alignment, tf.constant(LOGITS), p, KEYS).numpy()
@@ -44,9 +45,9 @@ def test_against_float64(name, prior):
 
 
 @pytest.mark.parametrize("prior", list(PRIORS))
-@pytest.mark.parametrize("name", list(REPARAMETERISED))
+@pytest.mark.parametrize("name", CLOSED)
 def test_masked_keys_do_not_count(name, prior):
-    alignment = REPARAMETERISED[name]
+    alignment = ALL[name]
     prior = prior_of(alignment, prior)
     p = parameters(alignment, prior)
     full = divergence_of(alignment, tf.constant(LOGITS), p, KEYS)

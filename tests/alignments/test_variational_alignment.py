@@ -17,6 +17,7 @@ from keras_vattn import (
     LogNormal,
     LogNormalPrior,
     MultiHeadAttention,
+    Weibull,
 )
 
 GENERATOR = np.random.default_rng(0)
@@ -114,7 +115,8 @@ class TestAFamilyWithoutAClosedForm:
             layer(QUERY, VALUE, training=False)
             losses.append(float(layer.losses[0]))
         q, p = layer.posterior_distribution(QUERY, VALUE), layer.prior_distribution(QUERY, VALUE)
-        draws = q.sample(16, seed=keras_vattn.random.as_seed(0))
+        seeds = [keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), i) for i in range(16)]
+        draws = tf.stack([q.sample(seed=seed) for seed in seeds])
         rows = tf.reduce_mean(tf.reduce_sum(q.log_prob(draws), axis=-1) - p.log_prob(draws), axis=0)
         assert losses[0] == losses[1] == pytest.approx(float(tf.reduce_sum(rows)) / 3, rel=1e-5)
 
@@ -214,11 +216,37 @@ def test_a_prior_of_ones_own_needs_log_psi_alone():
         (lambda: LogNormalPrior(0.0, num_heads=2, scale="paper"), "scale and num_heads .*Received: mean=0.0, scale="),
         (lambda: DirichletPrior(0.5, beta=2.0), "beta would .*Received: alpha=0.5, beta=2.0"),
         (lambda: DirichletPrior(beta=2.0, scale="paper"), "beta would .*Received: alpha=None, beta=2.0"),
+        (lambda: Weibull(parameterization="raw", kl_of="weights"), "Received: kl_of='weights', parameterization='raw'"),
+        (lambda: Weibull(kl_estimator="sampled", kl_of="weights"), "Received: kl_of='weights', kl_estimator='sampled'"),
+        (lambda: LogNormal(parameterization="raw", kl_of="weights"), "parameterization would .*LogNormal"),
+        (lambda: on_simplex(Weibull, GammaPrior(2.0, beta=3.0)), "beta would .*GammaPrior.*alpha=2.0, beta=3.0"),
+        (lambda: on_simplex(Weibull, GammaPrior(beta=3.0, scale="paper")), "Received: alpha=None, beta=3.0"),
+        (lambda: on_simplex(LogNormal, LogNormalPrior(1.0)), "mean would .*Received: sigma=1.0, mean=1.0"),
+        (lambda: Attention(alignment="dirichlet", prior=GammaPrior(2.0, beta=3.0)), "beta would .*GammaPrior"),
     ],
 )
 def test_an_argument_that_would_change_nothing_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def on_simplex(kind, prior):
+    return Attention(alignment=kind(kl_of="weights"), prior=prior)
+
+
+def test_what_the_simplex_does_read_is_taken():
+    for kind, prior in ((Weibull, GammaPrior(beta=3.0)), (LogNormal, LogNormalPrior(0.0, sigma=2.0))):
+        on_simplex(kind, prior)
+    for options in ({"distribution": "lognormal", "kl_estimator": "sampled"}, {"distribution": "weibull"}):
+        BayesianAttention(kl_of="weights", **options)
+
+
+def test_a_dirichlet_prior_has_the_range_of_the_alignment():
+    layer = Attention(alignment=Dirichlet(-2.0, 2.0), prior=DirichletPrior(1e4))
+    layer(QUERY, VALUE)
+    q, p = (x(1e4 * QUERY, VALUE).concentration for x in (layer.posterior_distribution, layer.prior_distribution))
+    np.testing.assert_allclose(np.max(p), np.exp(2.0), rtol=1e-2)
+    np.testing.assert_allclose(np.max(q), np.exp(2.0), rtol=1e-2)
 
 
 @pytest.mark.parametrize("prior", [GammaPrior, LogNormalPrior, DirichletPrior])

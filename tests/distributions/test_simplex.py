@@ -42,7 +42,7 @@ def test_the_density_integrates_to_one(name):
 
 @every_family
 def test_the_density_is_that_of_normalised_draws(name):
-    """The share of 200,000 draws whose first weight is the smaller, within 5 standard errors, and the mean of log w."""
+    """The mean weights of 100,000 draws, within 5 standard errors."""
     q, free = MAKE[name](X), FREE[name](X)
     assert type(free.normalized()) is type(q)
     count = 100_000
@@ -72,38 +72,32 @@ def test_a_logistic_normal_is_a_normal_of_log_ratios():
     np.testing.assert_allclose(q.log_prob(weights.astype("float32")), expected, rtol=1e-5, atol=1e-4)
 
 
-def estimate(q, p, count=200_000):
-    draws = drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5), num_draws=count).numpy()
-    return draws.mean(), draws.std() / np.sqrt(count)
-
-
 @pytest.mark.parametrize(("rate", "of_draws", "of_weights"), [(1.0, 25.05, 22.2), (1000.0, 1.7, 1.4)])
 def test_it_is_never_above_that_of_the_draws(rate, of_draws, of_weights):
     """Eight equal keys, k = 10, a contextual prior of rate beta: a function of the draws tells no more than they."""
-    uniform = tf.fill((8,), -np.log(np.float32(8)))
+    count = 200_000
+    uniform = tf.fill((count, 8), -np.log(np.float32(8)))
     q = distributions.Weibull(10.0, uniform, KEYS, sums_to_one=True)
     p = distributions.Gamma(uniform + np.log(np.float32(rate)), np.log(rate), KEYS)
-    np.testing.assert_allclose(q.kl_divergence(p), of_draws, atol=0.05)
-    found, error = estimate(q.normalized(), p.normalized())
-    assert abs(found - of_weights) < 0.05 + 4 * error
+    np.testing.assert_allclose(q.kl_divergence(p)[0], of_draws, atol=0.05)
+    draws = drawn_divergence(q.normalized(), p.normalized(), KEYS, keras_vattn.random.as_seed(5)).numpy()
+    assert abs(draws.mean() - of_weights) < 0.05 + 4 * draws.std() / np.sqrt(count)
 
 
 def test_the_divergence_of_normalised_weibulls_grows_with_the_distance():
     """And is exactly 0 at every draw where they are equal; that of the draws grows with its exponential."""
     found = []
     for distance in (0.0, 2.0, 4.0, 8.0):
-        q, p = (MAKE["weibull"](tf.constant([x, 0.0, 0.0, 0.0])) for x in (distance, 0.0))
-        found.append(drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5), num_draws=4000).numpy())
+        q, p = (MAKE["weibull"](tf.constant([[x, 0.0, 0.0, 0.0]] * 4000)) for x in (distance, 0.0))
+        found.append(drawn_divergence(q, p, KEYS, keras_vattn.random.as_seed(5)).numpy())
     assert (np.abs(found[0]) < 1e-5).all()
     means = [x.mean() for x in found]
     assert 0.0 < means[1] < means[2] < means[3] < 4 * 2.5 * 8.0
     np.testing.assert_allclose((means[3] - means[2]) / (means[2] - means[1]), 2.0, rtol=0.1)
 
 
-@every_family
+@pytest.mark.parametrize("name", ["weibull", "lognormal"])
 def test_what_a_row_shares_has_no_say(name):
-    if name == "dirichlet":
-        return
     one, other = MAKE[name](X), MAKE[name](X + 7.0)
     weights = one.sample(30, seed=1)
     np.testing.assert_allclose(one.log_prob(weights), other.log_prob(weights), rtol=1e-4, atol=1e-4)

@@ -9,6 +9,14 @@ SIMPLEX = "tests/distributions/test_simplex.py"
 
 FAULTS = [
     Fault(
+        "a drawn KL at one draw, sixteen times",
+        "distributions/row_distribution.py",
+        "total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))",
+        "total + drawn_divergence(q, p, keys, random.fold_in(seed, 0))",
+        (VARIATIONAL,),
+        "fixed_draws",
+    ),
+    Fault(
         "a mask that is one value for all keys of a query counts as one key",
         "alignments/dense_keys.py",
         "return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))",
@@ -58,11 +66,35 @@ FAULTS = [
     ),
     Fault(
         "prior: an argument that nothing reads is let pass",
-        "alignments/priors.py",
-        "        if names:\n            found",
-        "        if False:\n            found",
+        "support/validation.py",
+        "    if names:\n        found",
+        "    if False:\n        found",
         (VARIATIONAL,),
         "would_change_nothing",
+    ),
+    Fault(
+        "prior: what drops out on the simplex is let pass",
+        "alignments/variational_alignment.py",
+        "            self.prior.check_on_simplex()",
+        "            pass",
+        (VARIATIONAL,),
+        "would_change_nothing",
+    ),
+    Fault(
+        "dirichlet: the prior has a range of its own",
+        "alignments/priors.py",
+        'getattr(alignment, "max_log_concentration", 10.0)',
+        "10.0",
+        (VARIATIONAL,),
+        "range_of_the_alignment",
+    ),
+    Fault(
+        "a floor of lognormal weights over all keys",
+        "alignments/log_normal.py",
+        "ops.maximum(keys.count(logits) - 1.0, 0.0)",
+        "keys.count(logits)",
+        (FLOOR,),
+        "held_to_no_less",
     ),
     Fault(
         "prior: a fixed one has a network that nothing reads",
@@ -212,8 +244,8 @@ FAULTS = [
     Fault(
         "a drawn KL at the mean",
         "alignments/variational_alignment.py",
-        "random.as_seed(0), num_draws=EVALUATION_DRAWS)",
-        "random.as_seed(0), num_draws=1)",
+        "random.as_seed(0), EVALUATION_DRAWS)",
+        "random.as_seed(0), 1)",
         (VARIATIONAL, SEGMENTS),
         "fixed_draws or mean_is",
     ),

@@ -14,6 +14,14 @@ WORDS = "tests/latent_alignment/test_token_log_likelihood.py"
 
 FAULTS = [
     Fault(
+        "alignment: keys that a score hides are entries",
+        "latent_alignment/categorical_attention.py",
+        '            "keys": keys,\n',
+        '            "keys": DenseKeys(mask),\n',
+        ("tests/latent_alignment/test_categorical_divergence.py",),
+        "hides",
+    ),
+    Fault(
         "words: half precision scattered, for which a GPU has no kernel",
         "latent_alignment/chunked_softmax.py",
         "        return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)\n",

@@ -10,6 +10,38 @@ ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, **options)\n"
 
 FAULTS = [
     Fault(
+        "graph: a prior that no row of nodes would change is let pass",
+        "layers/graph_attention.py",
+        'if prior_over == "nodes" and getattr(',
+        "if False and getattr(",
+        ("tests/battery/test_config_and_files.py",),
+        "config_errors and nodes",
+    ),
+    Fault(
+        "to_bayesian: the softmax in an attention stays",
+        "conversion/understood.py",
+        "for softmax in softmaxes_of(x)}",
+        "for softmax in ()}",
+        ("tests/test_softmax_swaps.py",),
+        "ones_own",
+    ),
+    Fault(
+        "to_bayesian: a block without a config is an error",
+        "conversion/copies.py",
+        "        if optional:",
+        "        if False:",
+        ("tests/test_softmax_swaps.py",),
+        "keras_hub and llama",
+    ),
+    Fault(
+        "softmax: a mask of integers is no mask",
+        "layers/stochastic_softmax.py",
+        'DenseKeys(None if mask is None else ops.cast(mask, "bool"))',
+        "DenseKeys(None if mask is None or mask.dtype != bool else mask)",
+        ("tests/layers/test_stochastic_softmax.py",),
+        "integers",
+    ),
+    Fault(
         "log: layers of one name write over each other",
         "layers/stochastic_layer.py",
         "names_in_the_log(keras_private.called_model() or self)",
@@ -69,8 +101,8 @@ FAULTS = [
     Fault(
         "softmax: a mask is let pass",
         "layers/stochastic_softmax.py",
-        "DenseKeys(mask)",
-        "DenseKeys(None)",
+        "DenseKeys(None if mask is None",
+        "DenseKeys(None if True",
         ("tests/layers/test_stochastic_softmax.py",),
         "softmax_of_keras or masked",
     ),

@@ -7,7 +7,7 @@ from categorical_cases import INPUTS, MASKED, call, valid_keys
 from latent_cases import BATCH, SOURCE, STEPS, tensors
 from twins import twin_divergence
 
-from keras_vattn import CategoricalAttention, LatentObjective, LinearAnnealing
+from keras_vattn import CategoricalAttention, LatentObjective, LinearAnnealing, Local, Score
 
 
 def kl(layer, inputs, **masks):
@@ -65,3 +65,26 @@ def test_annealing():
     for step in range(6):
         call(layer, training=True)
         assert float(layer.losses[0]) == pytest.approx(min(step / 4, 1.0) * full, rel=1e-5, abs=1e-7)
+
+
+def test_keys_that_the_score_hides_are_no_entries():
+    """A window of one position to either side of each query, in the mean over the pairs that count."""
+    layer = CategoricalAttention(Local("additive", window=1), "elbo/sample", kl_reduction="mean")
+    call(layer, INPUTS)
+    near = np.abs(np.arange(STEPS)[:, None] - np.arange(SOURCE)) <= 1
+    np.testing.assert_allclose(layer.losses[0], kl(layer, INPUTS).sum() / (BATCH * near.sum()), rtol=1e-5)
+
+
+def test_a_score_with_a_call_of_its_own():
+    class Alone(Score):
+        def build(self, query_shape, key_shape):
+            pass
+
+        def score(self, query, projected_keys):
+            return tf.zeros((*query.shape[:-1], projected_keys.shape[1]))
+
+        def call(self, query, key):
+            return self.score(query, key)
+
+    latent = call(CategoricalAttention(Alone(), "elbo/sample"), INPUTS)
+    np.testing.assert_allclose(latent["log_prior"], -np.log(SOURCE), rtol=1e-5)
