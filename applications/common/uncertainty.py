@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import keras_vattn
 from keras_vattn import metrics, random
-from keras_vattn.draws.model_noise import ModelNoise
 
 
 def calibration(draws, labels):
@@ -42,7 +41,9 @@ def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
     """
     variables = [variable.value for variable in model.trainable_variables]
     draws = drops or keras_vattn.stochastic_layers(model)
-    noise = ModelNoise(model, dropout=True).drawn_from(random.as_seed(0)) if draws else contextlib.nullcontext()
+    noise = contextlib.nullcontext()
+    if draws:
+        noise = keras_vattn.ModelNoise(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
         # A model that was read from a file has forgotten how far annealing had come.

@@ -8,7 +8,6 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
 from applications.finetuning.data import padded
-from keras_vattn.draws.model_noise import ModelNoise
 
 
 class Predictor(tf.Module):
@@ -27,7 +26,7 @@ class Predictor(tf.Module):
         self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
         draws = bool(keras_vattn.stochastic_layers(model))
         drops = not draws and max(run.options.backbone.backbone_dropout, run.options.backbone.classifier_dropout) > 0
-        self._noise = Untracked(ModelNoise(model, drops) if draws or drops else None)
+        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if draws or drops else None)
         strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
         texts = (strings, strings) if run.codec.pairs else (strings,)
         self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))

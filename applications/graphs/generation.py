@@ -8,7 +8,6 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
 from applications.graphs.options import MODELS
-from keras_vattn.draws.model_noise import ModelNoise
 
 
 class Classifier(tf.Module):
@@ -32,7 +31,7 @@ class Classifier(tf.Module):
         # A deterministic attention has dropout alone to draw.
         deterministic = MODELS[options.model].distribution is None
         drops = deterministic and max(network.feature_dropout, network.coefficient_dropout) > 0
-        self._noise = Untracked(None if deterministic and not drops else ModelNoise(model, drops))
+        self._noise = Untracked(None if deterministic and not drops else keras_vattn.ModelNoise(model, drops))
         features = tf.TensorSpec([None, run.codec["width"]], tf.float32)
         edges, integer = tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int32)
         self.predict = in_graph(features, edges)(self._predict)

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.serving import Untracked, in_graph
-from keras_vattn.draws.model_noise import ModelNoise
 
 NUM_ANSWERS = 5
 
@@ -37,7 +36,7 @@ class Answerer(tf.Module):
         model = models.prediction if models.drawn is None else models.drawn
         # A deterministic attention has dropout alone to draw.
         drops = models.drawn is None and run.options.dropout > 0
-        self._noise = Untracked(ModelNoise(model, drops) if drops or models.drawn is not None else None)
+        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if drops or models.drawn is not None else None)
         features = tf.TensorSpec([None, None, codec.regions.width], tf.float32)
         signature = (features, tf.TensorSpec([None, None, 4], tf.float32), tf.TensorSpec([None], tf.int32), _STRINGS)
         self.predict_features = in_graph(*signature)(self._predict_features)

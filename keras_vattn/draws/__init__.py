@@ -1,7 +1,8 @@
 """Draws of a model at inference: all its layers together, and the posterior predictive distribution."""
 
+from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.posterior_predictive import posterior_predictive
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 
-__all__ = ["posterior_draws", "posterior_predictive", "stochastic_layers"]
+__all__ = ["ModelNoise", "posterior_draws", "posterior_predictive", "stochastic_layers"]

@@ -20,18 +20,32 @@ RATES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropout_rat
 
 
 class ModelNoise:
-    """Which layers of a model draw and drop, and how to make them draw from given seeds.
+    """The noise of a model as a function of a seed that may be a tensor, for an endpoint of your own that draws.
+
+    `keras_vattn.posterior_predictive` is the loop around it. `drawn_from(seed)` is a context in which every call of the
+    model draws, and changes none of its variables; it works in a `tf.function`.
 
     Args:
-        model: A `keras.Model` or layer.
-        dropout: Whether layers drop.
+        model: A built `keras.Model` or layer.
+        dropout: Whether layers drop, as in `posterior_predictive`. Defaults to `False`.
         posterior: Whether stochastic layers draw. Defaults to `True`.
 
     Raises:
         ValueError: If nothing in the model would be random, or a layer cannot see that it is to draw.
+
+    Example:
+
+    >>> inputs = keras.Input((3,))
+    >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(4)(inputs))
+    >>> noise, x = keras_vattn.ModelNoise(model), keras.ops.ones((2, 3))
+    >>> def draw(seed):
+    ...     with noise.drawn_from(keras_vattn.random.as_seed(seed)):
+    ...         return model(x)
+    >>> bool(keras.ops.all(draw(1) == draw(1))), bool(keras.ops.any(draw(1) == draw(2)))
+    (True, False)
     """
 
-    def __init__(self, model, dropout, posterior=True):
+    def __init__(self, model, dropout=False, posterior=True):
         self.model = model
         self.layers = keras_private.flatten_layers(model)
         self.dropping = [layer for layer in self.layers if dropout and has_dropout(layer)]
