@@ -1,8 +1,8 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
 A check that costs little has every row in the default tier. A costly one has there the few rows that take every path
-(`paths`), and in the slow one those that have every option (`options`). An expensive one has in the default tier the
-fewer rows that have every trait (`traits`), and in the slow one those that take every path.
+(`paths`), and in the slow one those that have every option (`options`). An expensive one has in both tiers the
+fewer rows that have every trait (`traits`).
 """
 
 import collections
@@ -105,8 +105,9 @@ def _chosen(condition, costly, expensive):
     cases = [case for case in CASES if condition(case)]
     if not costly and not expensive:
         return [(case, True) for case in cases]
-    few, more = (covering(cases, parts) for parts in ((traits, paths) if expensive else (paths, options)))
-    return [(case, case.name in few) for case in cases if case.name in few | more]
+    few = covering(cases, traits if expensive else paths)
+    chosen = few if expensive else few | covering(cases, options)
+    return [(case, case.name in few) for case in cases if case.name in chosen]
 
 
 def _of_tier(case, fast, *more):

@@ -9,7 +9,7 @@ import latent_cases
 import tensorflow as tf
 from battery_checks import training_argument, value_and_gradients, weight_gradients
 from battery_latent import CANDIDATES, TokenLogLikelihoodCase
-from battery_table import CASES, HALF_POLICIES, covering, paths
+from battery_table import CASES, HALF_POLICIES, covering, traits
 
 from keras_vattn import GumbelSoftmax, NegativeBound, Perplexity, SequenceCrossentropy, TokenLogLikelihood
 from keras_vattn.fast import FusedAdam
@@ -75,7 +75,7 @@ def of_words(**options):
 
 
 def _rows():
-    chosen = covering(CASES, paths) | set(ONE_OF_EACH_PATH)
+    chosen = covering(CASES, traits) | set(ONE_OF_EACH_PATH)
     yield from (case for case in CASES if case.name in chosen)
     yield MixtureCase("token-log-likelihood-mixture", partial(TokenLogLikelihood, 9), {"inputs": 6, "log_weights": 5})
     graph = next(case for case in CASES if case.name == "graph-weibull-contextual")
