@@ -1,5 +1,6 @@
 """Options and runs for the tests of the programs."""
 
+import importlib
 import pathlib
 import re
 
@@ -17,10 +18,17 @@ def changed(options, **values):
     return with_values(options, values)
 
 
+def codec_of(application, options, data):
+    """Return the codec that training fits."""
+    train = importlib.import_module(f"{application.program.name}.train")
+    fit = train.codec_of if hasattr(train, "codec_of") else train.Codec.fit
+    return fit(options, data["train"])
+
+
 def prepared(application, options):
     """Return a run on data that are read and encoded, its model not trained."""
     data = application.read(options)
-    codec = application.codec(options, data)
+    codec = codec_of(application, options, data)
     encoded = {name: application.encode(options, codec, part, name == "train") for name, part in data.items()}
     return Run(None, options, encoded, codec, application.build(options, codec))
 

@@ -1,21 +1,17 @@
 """Image captioning as a program."""
 
-import keras
 import numpy as np
 
 import keras_vattn
 from applications.captioning import data, model, tables
 from applications.captioning.captions import read_parts
-from applications.captioning.evaluation import BATCH, caption, evaluate, looks
+from applications.captioning.evaluation import BATCH, evaluate, looks
 from applications.captioning.generation import Captioner
-from applications.captioning.metrics import caption_metrics
 from applications.captioning.options import PROGRAM
 from applications.common.application import Application
 from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
-from applications.text.perplexity import WordPerplexity
 from applications.text.readers import read_input
-from applications.text.text import PAD
 from applications.vision.codec import boxes_of, named_regions
 from applications.vision.features import read_words, write_features
 from applications.vision.images import open_images
@@ -40,9 +36,6 @@ class Captioning(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        return data.Codec.fit(options, parts["train"])
-
     def load_codec(self, options, folder):
         return data.Codec.load(folder)
 
@@ -52,16 +45,6 @@ class Captioning(Application):
     def build(self, options, codec):
         regions = codec.regions
         return model.build(options, len(codec.vocabulary), regions.max_regions, regions.model_width)
-
-    def compile(self, run):
-        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD), "metrics": [WordPerplexity()]}
-
-    def score(self, row):
-        # Without the KL, which with a tiny beta is all of the loss.
-        return row["val_perplexity"]
-
-    def callbacks(self, run):
-        return [CaptionValidation(run)]
 
     def read_other(self, options, evaluation):
         if evaluation.captions is None:
@@ -186,24 +169,6 @@ def _draw(picture, part, words, rows, labels, title, path):
     image = part.sources.images.read(part.sources.images.rows_of([picture["image"]])[0])
     weights = [row for of_row in rows for row in of_row]
     keras_vattn.plots.image_attention(image, weights, picture["boxes"], words, labels, title, path=path)
-
-
-class CaptionValidation(keras.callbacks.Callback):
-    """Adds the CIDEr of captions of the first images of validation, decoded greedily, to the log."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        self.part = run.data["valid"]
-        self.chosen = np.arange(min(len(self.part), run.options.reports.num_decoded))
-        self.captioner = Captioner(run, num_beams=1)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        hypotheses = caption(self.captioner, self.part, self.chosen, title=None)
-        references = [self.part.captions.captions[index] for index in self.chosen]
-        logs["val_cider"] = caption_metrics(hypotheses, references, java=False)["cider"]
 
 
 APPLICATION = Captioning()

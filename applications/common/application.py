@@ -1,4 +1,4 @@
-"""What a program brings to the platform, `Application`, and what travels together through it, `Run`."""
+"""What the commands that read a run ask of a program, `Application`, and what travels together through them, `Run`."""
 
 import dataclasses
 import json
@@ -15,7 +15,8 @@ class Run:
         options: Options of `train`.
         data: Dictionary from the name of a part, "train", "valid" and "test", to what `Application.encode` made of it.
             Empty where a command reads a run.
-        codec: As `Application.codec` returns it.
+        codec: What turns the outer world into tensors and back, fitted on the training part: an object with
+            `save(folder)`, which `Application.load_codec` reads; or plain values, which stand in codec.json.
         models: What `Application.build` returns; its `training` is the `keras.Model` that is trained.
     """
 
@@ -27,7 +28,10 @@ class Run:
 
 
 class Application:
-    """A program. Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`.
+    """What can be done with a run of a program: read its data, report on it, generate, export.
+
+    Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`. How a model is
+    trained says `train` in the program's module `train`.
 
     Attributes:
         program: `Program`, its options and commands.
@@ -50,63 +54,17 @@ class Application:
         """
         raise NotImplementedError
 
-    def codec(self, options, data):
-        """Return what turns the outer world into tensors and back, fitted on the training part alone.
-
-        An object with `save(folder)`, which `load_codec` reads; or plain values, which stand in codec.json.
-        """
-        return None
-
     def load_codec(self, options, folder):
         """Return the codec that was saved in the folder of a run."""
         return json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
 
     def encode(self, options, codec, part, training=False):
-        """Return a part as `batches` needs it. A dictionary `report` of it is printed, and kept in metrics.json."""
+        """Return a part as the model reads it. A dictionary `report` of it is printed, and kept in metrics.json."""
         return part
 
     def build(self, options, codec):
         """Return the models: an object whose `training` is a functional `keras.Model`."""
         raise NotImplementedError
-
-    def initialize(self, run):
-        """Give a new model other weights than those that `build` drew, pretrained ones for instance."""
-
-    def compile(self, run):
-        """Return the arguments of `compile` beside the optimizer: the loss, metrics."""
-        raise NotImplementedError
-
-    def batches(self, run, part, first_epoch=None):
-        """Return batches of a part, as a `tf.data.Dataset`: `part.batches(run.options, first_epoch)`.
-
-        Args:
-            run: `Run`.
-            part: An entry of `run.data`.
-            first_epoch: `None` for all examples once, in their order. For training the number of the epoch to begin
-                with: a `tf.data.Dataset` without an end, whose order depends on the seed and the epoch alone.
-        """
-        return part.batches(run.options, first_epoch)
-
-    def num_batches(self, run, part):
-        """Return how many batches an epoch of a part has: `part.num_batches` of the batch size."""
-        return part.num_batches(run.options.fit.batch_size)
-
-    def score(self, row):
-        """Return what the best weights and the schedule plateau look at, of a row of the history: the smaller, the
-        better."""
-        return row["val_loss"]
-
-    def learning_rate(self, options):
-        """Return the learning rate of the first step, or after the warm-up."""
-        return options.fit.learning_rate
-
-    def patience_score(self, row):
-        """Return what early stopping looks at, where that is not the score."""
-        return self.score(row)
-
-    def callbacks(self, run):
-        """Return the program's own callbacks of `fit`. They come before the history, to whose rows they may add."""
-        return []
 
     def evaluate(self, run, part, evaluation=None):
         """Report on a part.

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 def array_batches(arrays, batch_size, seed=0, first_epoch=None):
-    """Return batches of the rows of arrays, as `Application.batches` has them.
+    """Return batches of the rows of arrays.
 
     Args:
         arrays: Nested structure of arrays of N rows each, for instance (inputs, targets).

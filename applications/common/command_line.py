@@ -23,7 +23,7 @@ from applications.common.options import check, fields_of, read_values, with_valu
 from applications.common.runs import RunFolder
 
 _COMMANDS = {
-    "train": ("training", "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
+    "train": (None, "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
     "evaluate": ("commands", "Report on data of a run, or on other files."),
     "generate": ("commands", "Turn lines of text into generated lines."),
     "predict": ("commands", "Answer the inputs of a file."),
@@ -61,7 +61,7 @@ def main(program, arguments=None):
         with quiet_start():
             importlib.import_module("tensorflow")
             application = program.application()
-            work = _work_of(application, name)
+            work = _work_of(program, application, name)
         work(options)
     except InputError as error:
         return _fail(error, 2)
@@ -85,8 +85,10 @@ def _line_of(program, name):
     return _COMMANDS[name][1] if name in _COMMANDS else program.commands[name].__doc__.strip().splitlines()[0]
 
 
-def _work_of(application, name):
-    """Return the function of the options that does the work of a command: the platform's, or the application's own."""
+def _work_of(program, application, name):
+    """Return the function of the options that does the work of a command: the platform's, or the program's own."""
+    if name == "train":
+        return program.train
     if name not in _COMMANDS:
         return getattr(application, name.replace("-", "_"))
     module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")

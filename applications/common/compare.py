@@ -217,11 +217,9 @@ class Comparison:
         return None
 
     def _train_here(self, run_options, name):
-        from applications.common.training import train
-
         def function():
             self.application.program.check_train(run_options)
-            train(self.application, run_options)
+            self.application.program.train(run_options)
 
         return self._here("train", name, function)
 

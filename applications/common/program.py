@@ -30,8 +30,9 @@ class Program:
     """A program, `python -m NAME COMMAND`.
 
     Attributes:
-        name: Package of the program, for instance "applications.ved". Its module `application` has the
-            `APPLICATION`; YAML files in its folder presets/ are the presets of `train`.
+        name: Package of the program, for instance "applications.ved". Its module `train` has the function `train` of
+            the options, its module `application` the `APPLICATION` of the other commands; YAML files in its folder
+            presets/ are the presets of `train`.
         commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
             options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
             commands, such as "features", are the program's own: a method of that name of its `Application` gets the
@@ -75,6 +76,10 @@ class Program:
     def application(self):
         """Import the program's `Application`, and TensorFlow with it."""
         return importlib.import_module(f"{self.name}.application").APPLICATION
+
+    def train(self, options):
+        """Train a model: `train` of the program's module `train`."""
+        importlib.import_module(f"{self.name}.train").train(options)
 
     def preset_values(self, name):
         """Return the values of a preset, a flat dictionary; `InputError` lists the known ones."""

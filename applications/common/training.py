@@ -6,6 +6,7 @@ import math
 import pathlib
 import shutil
 import sys
+import typing
 
 import keras
 import numpy as np
@@ -44,54 +45,231 @@ from applications.common.runs import (
 from applications.common.serving import save_module
 
 
-def train(application, options):
-    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    program = application.program
-    folder = RunFolder.load(options.run.out) if options.run.resume else None
-    set_up(options)
-    print(f"reading data for {options.model}", flush=True)
-    data = application.read(options)
-    if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
-        raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
-    digest = digest_of(data)
-    if folder is not None:
-        folder.require_data(digest)
-    elif options.run.continue_training:
-        RunFolder.load(options.run.start_from).require_data(digest)
-    codec = _codec(application, options, folder, data)
-    encoded = {name: application.encode(options, codec, part, training=name == "train") for name, part in data.items()}
-    # Whatever reading has drawn, the model's weights are those of its seed.
-    keras.utils.set_random_seed(options.run.seed)
-    with scope(options):
-        models = application.build(options, codec)
-    run = Run(folder, options, encoded, codec, models)
-    # What is wrong with its options is said before a folder is made.
-    num_batches, scheduled, total = _steps(application, run)
-    _optimizer(application, run, num_batches, scheduled)
-    if folder is None and options.run.continue_training:
-        _check_steps(options, steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches), total - 1)
-    # A run that was killed before its first checkpoint starts again, and not from other weights.
-    if folder is None or not (folder.path / CHECKPOINT).exists():
-        application.initialize(run)
-        if options.run.start_from is not None:
-            print(f"{start_from(run, options.run.start_from)} weights of {options.run.start_from}", flush=True)
-    if options.run.overwrite:
-        set_aside(options.run.out)
-    run.folder = RunFolder.open(
-        options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
-    )
-    if hasattr(codec, "save"):
-        codec.save(run.folder)
-    else:
-        write_json(run.folder.file(CODEC), codec)
-    # After the codec: a folder with this file can be resumed.
-    run.folder.remember_data(digest)
-    reports = {name: getattr(part, "report", {}) for name, part in encoded.items()}
-    for name, report in reports.items():
-        if report:
-            print(counts_of(name, report), flush=True)
-    rows, steps = fit(application, run)
-    _finish(application, run, rows, steps, reports)
+class Stage(typing.NamedTuple):
+    """Epochs of as many steps each, which are one call of `fit`.
+
+    Attributes:
+        epoch: The first of them, counted from 0.
+        step: Steps of it that have been taken.
+        fit: Arguments of `fit` beside the data.
+    """
+
+    epoch: int
+    step: int
+    fit: dict
+
+
+class TrainingRun(Run):
+    """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `schedule`,
+    `open`, `stages` and `finish`; between them it builds, initialises, compiles and fits its model.
+
+    Args:
+        application: `Application`.
+        options: Options of `train`.
+    """
+
+    def __init__(self, application, options):
+        super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
+        self.application = application
+        set_up(options)
+
+    def read(self, fit_codec=None):
+        """Read the data, and encode them.
+
+        Args:
+            fit_codec: Function of the options and the training part that returns the codec; not called where a run
+                goes on or starts from another one, whose codec it has. Defaults to `None`, for no codec.
+        """
+        application, options = self.application, self.options
+        print(f"reading data for {options.model}", flush=True)
+        data = application.read(options)
+        if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
+            raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
+        self._digest = digest_of(data)
+        start = None if options.run.start_from is None else RunFolder.load(options.run.start_from)
+        if self.folder is not None:
+            self.folder.require_data(self._digest)
+        elif options.run.continue_training:
+            start.require_data(self._digest)
+        known = self.folder if self.folder is not None and self.folder.has_data() else start
+        if known is not None:
+            self.codec = application.load_codec(options, known)
+        elif fit_codec is not None:
+            self.codec = fit_codec(options, data["train"])
+        self.data = {
+            name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
+        }
+        # Whatever reading has drawn, the model's weights are those of its seed.
+        keras.utils.set_random_seed(options.run.seed)
+
+    def scope(self):
+        """Return the context in which the model is built and compiled."""
+        return contextlib.nullcontext() if self.options.fit.strategy == "none" else _mirrored().scope()
+
+    @property
+    def is_new(self):
+        """Whether the run has no state of training: its model needs its initial weights."""
+        # A run that was killed before its first checkpoint starts again, and not from other weights.
+        return self.folder is None or not (self.folder.path / CHECKPOINT).exists()
+
+    def schedule(self, num_batches, learning_rate=None):
+        """Lay out the steps of the run; what is wrong with the options is said here, before anything takes time.
+
+        Args:
+            num_batches: Training batches of an epoch.
+            learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
+        """
+        options = self.options
+        self.num_batches, self._learning_rate = num_batches, learning_rate
+        self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
+        self.optimizer()
+        if self.folder is None and options.run.continue_training:
+            done = steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches)
+            _check_steps(options, done, self.num_steps - 1)
+
+    def open(self):
+        """Make the folder of the run, or check that it fits, once its model has its initial weights."""
+        options, program = self.options, self.application.program
+        if self.is_new and options.run.start_from is not None:
+            print(f"{start_from(self, options.run.start_from)} weights of {options.run.start_from}", flush=True)
+        if options.run.overwrite:
+            set_aside(options.run.out)
+        self.folder = RunFolder.open(
+            options.run.out, config_of(options), options.run.resume, program.changeable, config_of(program.default)
+        )
+        if hasattr(self.codec, "save"):
+            self.codec.save(self.folder)
+        else:
+            write_json(self.folder.file(CODEC), self.codec)
+        # After the codec: a folder with this file can be resumed.
+        self.folder.remember_data(self._digest)
+        self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
+        for name, report in self._reports.items():
+            if report:
+                print(counts_of(name, report), flush=True)
+
+    def optimizer(self):
+        """Return the optimizer that the options describe."""
+        return optimizer_of(self.options.fit, self.num_batches, self.scheduled_steps, self._learning_rate)
+
+    def stages(self, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
+        """Put the compiled model into the state that the run was left in, and yield what is to be fitted: one `Stage`,
+        or more where an epoch is gone on with or cut short.
+
+        Args:
+            callbacks: Callbacks of the program, which may add to the rows of the history.
+            score: What the best weights and the schedule "plateau" look at: a function of a row of the history, the
+                smaller the better. Defaults to the loss on validation.
+            patience_score: What early stopping looks at. Defaults to `None`, for the score.
+        """
+        options, model, total = self.options.fit, self.models.training, self.num_steps
+        patience_score = patience_score or score
+        # Variables that are made while a step is traced have TensorFlow trace it twice.
+        with self.scope():
+            model.optimizer.build(model.trainable_variables)
+        keep = KeepWeights(self.folder.file(WEIGHTS), score, options.keep)
+        history = HistoryWriter(self.folder.file(HISTORY))
+        checkpoint = Checkpoint(
+            self.folder.file(CHECKPOINT),
+            self.num_batches,
+            options.checkpoint_steps,
+            options.checkpoint_seconds,
+            beside=(keep, history),
+        )
+        checkpoint.restore(model)
+        if not checkpoint.path.exists() and self.options.run.continue_training:
+            checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
+        done = checkpoint.epoch * self.num_batches + checkpoint.step
+        if done:
+            print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
+        _check_steps(self.options, done, total)
+        history.rows = list(checkpoint.rows)
+        if done == total and checkpoint.unfinished:
+            history.rows.append(checkpoint.unfinished)
+        history.write()
+        self.rows, self.steps_taken = history.rows, done
+        # The last epoch has fewer steps where their number is limited.
+        steps_of_epoch = [min(self.num_batches, total - start) for start in range(0, total, self.num_batches)]
+        fit = {
+            "callbacks": self._callbacks(
+                checkpoint, keep, history, len(steps_of_epoch), callbacks, score, patience_score
+            ),
+            "verbose": int(sys.stdout.isatty()),
+            "shuffle": False,
+        }
+
+        def has_stopped():
+            scores = [patience_score(row) for row in checkpoint.rows]
+            return bool(options.early_stopping) and epochs_without_better(scores) >= options.early_stopping
+
+        while self.steps_taken < total and not has_stopped():
+            first, skipped = checkpoint.epoch, checkpoint.step
+            # Epochs of as many steps as the next one; only the first can be one that was begun, the last a shorter one.
+            steps = steps_of_epoch[first] - skipped
+            until = first + 1
+            while not skipped and until < len(steps_of_epoch) and steps_of_epoch[until] == steps:
+                until += 1
+            yield Stage(first, skipped, fit | {"initial_epoch": first, "epochs": until, "steps_per_epoch": steps})
+            self.steps_taken = checkpoint.epoch * self.num_batches + checkpoint.step
+
+    def _callbacks(self, checkpoint, keep, history, num_epochs, own, score, patience_score):
+        options = self.options.fit
+        found = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
+        if options.schedule == "plateau":
+            scores = [score(row) for row in checkpoint.rows]
+            found.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))
+        if options.early_stopping:
+            waited = [patience_score(row) for row in checkpoint.rows]
+            found.append(StopEarly(options.early_stopping, waited, patience_score))
+        found += [keep, history, checkpoint]
+        if not sys.stdout.isatty():
+            found += [EpochLines(num_epochs), StepProgress(checkpoint, self.num_batches)]
+        if options.tensorboard:
+            found.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
+        return found
+
+    def finish(self):
+        """Report on the trained model, and write all that a finished run leaves."""
+        application, options, model = self.application, self.options, self.models.training
+        folder, rows = self.folder, self.rows
+        kept = put_weights(model, folder.path / WEIGHTS)
+        # Without the optimizer, whose state is the checkpoint's.
+        model.optimizer, model.compiled = None, False
+        with replacing(folder.file("model.keras")) as temporary:
+            model.save(temporary)
+        split = "test" if "test" in self.data else "valid"
+        figures, outputs = application.evaluate(self, self.data[split])
+        record = {
+            "program": application.program.name,
+            "model": options.model,
+            "seed": options.run.seed,
+            "split": split,
+            "report": figures,
+            "epoch": kept["epoch"],
+            "history": kept["row"],
+            # The first epoch traces the graph.
+            "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
+            "train_seconds": sum(row["seconds"] for row in rows),
+            "epochs": rows[-1]["epoch"],
+            "steps": self.steps_taken,
+            "parameters": getattr(self.models, "parameters", {"all": model.count_params()}),
+            "data": self._reports,
+            "options": config_of(options),
+            "environment": environment_record(),
+        }
+        for name, lines in application.files(outputs).items():
+            write_lines(folder.file(f"{name}.txt"), lines)
+        lines = application.report(self, self.data[split], record, outputs)
+        write_curves(application, folder, options.model, rows)
+        endpoints = application.endpoints(self) if options.run.export else None
+        if endpoints is not None:
+            save_module(*endpoints, folder.file("saved_model"))
+        example = application.example_of(self.data[split])
+        write_report(application, folder, record, lines, example, exported=endpoints is not None)
+        # Last, so that a folder with this file holds everything.
+        write_json(folder.file("metrics.json"), record)
+        shutil.rmtree(_aside(folder.path), ignore_errors=True)
+        print((folder.path / "report.txt").read_text(encoding="utf-8"), flush=True)
 
 
 def set_up(options):
@@ -102,11 +280,6 @@ def set_up(options):
             tf.config.experimental.set_memory_growth(device, True)
     keras.config.set_dtype_policy("float32" if fit.mixed_precision == "none" else f"mixed_{fit.mixed_precision}")
     keras.utils.set_random_seed(options.run.seed)
-
-
-def scope(options):
-    """Return the context in which a model of these options is built and compiled."""
-    return contextlib.nullcontext() if options.fit.strategy == "none" else _mirrored().scope()
 
 
 @functools.cache
@@ -162,147 +335,12 @@ def _aside(path):
     return path.with_name(f"{path.name}.overwritten")
 
 
-def _steps(application, run):
-    """Return the batches of an epoch, the steps of the schedules, and those after which the run ends."""
-    options, num_batches = run.options.fit, application.num_batches(run, run.data["train"])
+def steps_of_run(options, num_batches):
+    """Return the steps of the schedules, and those after which a run ends, of `FitOptions` and batches of an epoch."""
     steps = min(options.epochs * num_batches, options.max_steps or math.inf)
-    return num_batches, steps, max(1, steps * (options.stop_after or options.epochs) // options.epochs)
+    return steps, max(1, steps * (options.stop_after or options.epochs) // options.epochs)
 
 
 def _check_steps(options, done, most):
     if done > most:
         raise InputError(f"--max-steps: the run has taken {done} steps already. Received: {options.fit.max_steps}")
-
-
-def _optimizer(application, run, num_batches, num_steps):
-    return optimizer_of(run.options.fit, num_batches, num_steps, application.learning_rate(run.options))
-
-
-def fit(application, run):
-    """Train, or go on with it; return the history rows, one an epoch, and the number of steps, which counts the steps
-    of a run whose training this one continues."""
-    options, model = run.options.fit, run.models.training
-    part = run.data["train"]
-    num_batches, scheduled, total = _steps(application, run)
-    # The last epoch has fewer steps where their number is limited.
-    steps_of_epoch = [min(num_batches, total - start) for start in range(0, total, num_batches)]
-    with scope(run.options):
-        optimizer = _optimizer(application, run, num_batches, scheduled)
-        model.compile(optimizer=optimizer, jit_compile=options.jit_compile, **application.compile(run))
-        # Variables that are made while a step is traced have TensorFlow trace it twice.
-        model.optimizer.build(model.trainable_variables)
-    keep = KeepWeights(run.folder.file(WEIGHTS), application.score, options.keep)
-    history = HistoryWriter(run.folder.file(HISTORY))
-    checkpoint = Checkpoint(
-        run.folder.file(CHECKPOINT),
-        num_batches,
-        options.checkpoint_steps,
-        options.checkpoint_seconds,
-        beside=(keep, history),
-    )
-    checkpoint.restore(model)
-    begins = not checkpoint.path.exists()
-    if begins and run.options.run.continue_training:
-        checkpoint.take_over(model, pathlib.Path(run.options.run.start_from, CHECKPOINT))
-    done = checkpoint.epoch * num_batches + checkpoint.step
-    if done:
-        print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
-    _check_steps(run.options, done, total)
-    history.rows = list(checkpoint.rows)
-    if done == total and checkpoint.unfinished:
-        history.rows.append(checkpoint.unfinished)
-    history.write()
-    scores = [application.score(row) for row in checkpoint.rows]
-    shown = sys.stdout.isatty()
-    callbacks = [
-        StopOnNaN(checkpoint),
-        EpochSeconds(checkpoint),
-        StepSeconds(),
-        *application.callbacks(run),
-        LearningRate(),
-    ]
-    if options.schedule == "plateau":
-        callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, application.score))
-    if options.early_stopping:
-        waited = [application.patience_score(row) for row in checkpoint.rows]
-        callbacks.append(StopEarly(options.early_stopping, waited, application.patience_score))
-    callbacks += [keep, history, checkpoint]
-    if not shown:
-        callbacks += [EpochLines(len(steps_of_epoch)), StepProgress(checkpoint, num_batches)]
-    if options.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(run.folder.file("logs"), write_graph=False))
-
-    def has_stopped():
-        scores = [application.patience_score(row) for row in checkpoint.rows]
-        return bool(options.early_stopping) and epochs_without_better(scores) >= options.early_stopping
-
-    while checkpoint.epoch * num_batches + checkpoint.step < total and not has_stopped():
-        first, skipped = checkpoint.epoch, checkpoint.step
-        # Epochs of as many steps as the next one; only the first can be one that was begun, the last a shorter one.
-        steps = steps_of_epoch[first] - skipped
-        until = first + 1
-        while not skipped and until < len(steps_of_epoch) and steps_of_epoch[until] == steps:
-            until += 1
-        model.fit(
-            application.batches(run, part, first_epoch=first).skip(skipped),
-            validation_data=application.batches(run, run.data["valid"]),
-            initial_epoch=first,
-            epochs=until,
-            steps_per_epoch=steps,
-            verbose=1 if shown else 0,
-            shuffle=False,
-            callbacks=callbacks,
-        )
-    return history.rows, checkpoint.epoch * num_batches + checkpoint.step
-
-
-def _codec(application, options, folder, data):
-    """Return the codec: that of the run that is resumed or started from, or a new one."""
-    if folder is not None and folder.has_data():
-        return application.load_codec(options, folder)
-    if options.run.start_from is None:
-        return application.codec(options, data)
-    return application.load_codec(options, RunFolder.load(options.run.start_from))
-
-
-def _finish(application, run, rows, steps, reports):
-    """Report on the trained model, and write all that a finished run leaves."""
-    options, model, folder = run.options, run.models.training, run.folder
-    kept = put_weights(model, folder.path / WEIGHTS)
-    # Without the optimizer, whose state is the checkpoint's.
-    model.optimizer, model.compiled = None, False
-    with replacing(folder.file("model.keras")) as temporary:
-        model.save(temporary)
-    split = "test" if "test" in run.data else "valid"
-    figures, outputs = application.evaluate(run, run.data[split])
-    record = {
-        "program": application.program.name,
-        "model": options.model,
-        "seed": options.run.seed,
-        "split": split,
-        "report": figures,
-        "epoch": kept["epoch"],
-        "history": kept["row"],
-        # The first epoch traces the graph.
-        "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
-        "train_seconds": sum(row["seconds"] for row in rows),
-        "epochs": rows[-1]["epoch"],
-        "steps": steps,
-        "parameters": getattr(run.models, "parameters", {"all": model.count_params()}),
-        "data": reports,
-        "options": config_of(options),
-        "environment": environment_record(),
-    }
-    for name, lines in application.files(outputs).items():
-        write_lines(folder.file(f"{name}.txt"), lines)
-    lines = application.report(run, run.data[split], record, outputs)
-    write_curves(application, folder, options.model, rows)
-    endpoints = application.endpoints(run) if options.run.export else None
-    if endpoints is not None:
-        save_module(*endpoints, folder.file("saved_model"))
-    example = application.example_of(run.data[split])
-    write_report(application, folder, record, lines, example, exported=endpoints is not None)
-    # Last, so that a folder with this file holds everything.
-    write_json(folder.file("metrics.json"), record)
-    shutil.rmtree(_aside(folder.path), ignore_errors=True)
-    print((folder.path / "report.txt").read_text(encoding="utf-8"), flush=True)

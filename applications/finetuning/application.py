@@ -1,17 +1,14 @@
 """The fine-tuning of a pretrained transformer as a program."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from applications.common.application import Application
 from applications.common.errors import InputError
-from applications.finetuning import data, model, pretraining, spans, tables
-from applications.finetuning.evaluation import evaluate, predicted_spans, span_losses
+from applications.finetuning import data, model, spans, tables
+from applications.finetuning.evaluation import evaluate, predicted_spans
 from applications.finetuning.generation import Predictor
 from applications.finetuning.options import PROGRAM, TASKS
-from applications.finetuning.tokens import TextEncoder
-from applications.finetuning.weights import backbone_of, config_of, tokenizer_of
 from applications.text.readers import read_input
 
 NUM_SHOWN = 5
@@ -27,21 +24,6 @@ class Finetuning(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        given = options.backbone
-        if given.weights is None:
-            tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(given.backbone_dropout)
-        else:
-            tokenizer = tokenizer_of(given.weights)
-            backbone = backbone_of(given.weights, load_weights=False, dropout=given.backbone_dropout)
-        longest = backbone.max_sequence_length
-        if options.texts.max_length > longest:
-            raise InputError(f"--max-length: the transformer reads {longest}. Received: {options.texts.max_length}")
-        kind, train = TASKS[options.texts.task].kind, parts["train"]
-        labels = sorted(set(train.labels)) if kind == "classes" else None
-        pairs = kind == "span" or train.seconds is not None
-        return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config_of(backbone), pairs)
-
     def load_codec(self, options, folder):
         return data.Codec.load(folder)
 
@@ -52,36 +34,6 @@ class Finetuning(Application):
 
     def build(self, options, codec):
         return model.build(options, codec.backbone, codec.labels)
-
-    def initialize(self, run):
-        given = run.options.backbone
-        if given.weights is None:
-            weights, loss = pretraining.pretrained_weights(given.pretraining_steps, given.pretraining_seed)
-            print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
-            # Whatever it has drawn, what follows is that of the seed.
-            keras.utils.set_random_seed(run.options.run.seed)
-        else:
-            weights = backbone_of(given.weights, dropout=given.backbone_dropout).get_weights()
-            print(f"weights of {given.weights}", flush=True)
-        model.initialize(run.models, weights)
-
-    def learning_rate(self, options):
-        own = options.fit.learning_rate
-        return (5e-4 if options.backbone.weights is None else 3e-5) if own is None else own
-
-    def compile(self, run):
-        kind = TASKS[run.options.texts.task].kind
-        if kind == "score":
-            return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}
-        if kind == "span":
-            return {"loss": lambda targets, logits: sum(span_losses(tf.cast(targets, "int32"), logits)) / 2.0}
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
-        # The loss has the KL in it.
-        return {
-            "loss": loss,
-            "metrics": [accuracy, keras.metrics.SparseCategoricalCrossentropy("nll", from_logits=True)],
-        }
 
     def read_other(self, options, evaluation):
         return None if evaluation.data is None else data.read(evaluation.data, options.texts)

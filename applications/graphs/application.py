@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 
 from applications.common.application import Application
@@ -28,11 +27,6 @@ class Graphs(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        graph = parts["train"].graph
-        width = graph.features.shape[1]
-        return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": graph.scaling}
-
     def encode(self, options, codec, part, training=False):
         return data.fitted(part, codec)
 
@@ -45,30 +39,6 @@ class Graphs(Application):
 
     def build(self, options, codec):
         return model.build(options, codec["width"], len(codec["classes"]))
-
-    def compile(self, run):
-        return {
-            "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            "metrics": [
-                keras.metrics.SparseCategoricalAccuracy("accuracy"),
-                keras.metrics.SparseCategoricalCrossentropy("nll", from_logits=True),
-            ],
-        }
-
-    def batches(self, run, part, first_epoch=None):
-        return part.batches(run.options, first_epoch)
-
-    def num_batches(self, run, part):
-        return part.num_batches(run.options)
-
-    def score(self, row):
-        return row["val_best"]
-
-    def patience_score(self, row):
-        return row["val_better"]
-
-    def callbacks(self, run):
-        return [Criterion(run)]
 
     def evaluate(self, run, part, evaluation=None):
         return evaluate(run, part, None if evaluation is None else evaluation.num_draws)
@@ -139,39 +109,6 @@ class Graphs(Application):
     def compared(self, comparison):
         plots.accuracies(comparison, comparison.folder / "accuracy.png")
         return []
-
-
-class Criterion(keras.callbacks.Callback):
-    """Adds to the log what the best weights and early stopping look at: numbers that fall where an epoch is better.
-
-    All it knows is the history, which a resumed run has.
-    """
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def on_train_begin(self, logs=None):
-        rows = self.run.folder.history()
-        self.accuracy = max((row["val_accuracy"] for row in rows), default=0.0)
-        self.nll = min((row["val_nll"] for row in rows), default=np.inf)
-        self.best = min((row["val_best"] for row in rows), default=0.0)
-        self.better = min((row["val_better"] for row in rows), default=0.0)
-
-    def on_epoch_end(self, epoch, logs=None):
-        accuracy, nll = logs["val_accuracy"], logs["val_nll"]
-        criterion = self.run.options.reports.criterion
-        if criterion == "published":
-            at_best = accuracy >= self.accuracy, nll <= self.nll
-            self.best -= all(at_best)
-            self.better -= any(at_best)
-        elif criterion == "accuracy":
-            # Steps of accuracy are larger than what any NLL adds.
-            self.best = self.better = -accuracy + 1e-6 * min(nll, 10.0)
-        else:
-            self.best = self.better = nll
-        self.accuracy, self.nll = max(accuracy, self.accuracy), min(nll, self.nll)
-        logs |= {"val_best": float(self.best), "val_better": float(self.better)}
 
 
 APPLICATION = Graphs()

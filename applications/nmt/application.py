@@ -1,24 +1,17 @@
 """Neural machine translation with latent alignments as a program."""
 
-import io
-import math
-
-import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_vattn
 from applications.common.application import Application
-from applications.common.bounds import perplexity
 from applications.common.runs import write_json
 from applications.common.tables import figures_of, interval_text
 from applications.nmt import data, model, tables
 from applications.nmt.encoding import Codec, EncodedText
-from applications.nmt.evaluation import align, bound_of, evaluate, k_curve_report, normalized, quality, translate
+from applications.nmt.evaluation import align, bound_of, evaluate, k_curve_report, translate
 from applications.nmt.generation import Translator
 from applications.nmt.options import MODELS, PROGRAM
 from applications.text.pairs import evenly, read_inputs, read_pairs, write_samples
-from applications.text.text import PAD
 
 NUM_PICTURES = 3
 # Tokens and alignments of the pairs that are drawn.
@@ -38,9 +31,6 @@ class Nmt(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        return Codec.fit(options, parts["train"])
-
     def load_codec(self, options, folder):
         return Codec.load(folder, options)
 
@@ -49,21 +39,6 @@ class Nmt(Application):
 
     def build(self, options, codec):
         return model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
-
-    def compile(self, run):
-        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD)}
-
-    def batches(self, run, part, first_epoch=None):
-        return part.training_batches(run.options, first_epoch)
-
-    def num_batches(self, run, part):
-        return part.num_batches(run.options.fit.batch_size, run.options.text.batch_tokens)
-
-    def score(self, row):
-        return math.inf if row.get("warm_start") else row["val_loss"]
-
-    def callbacks(self, run):
-        return [TranslateValidation(run)]
 
     def read_other(self, options, evaluation):
         files = evaluation.source, evaluation.target, evaluation.table
@@ -199,41 +174,6 @@ def draw_alignments(known, kinds, path):
         panels_per_row=len(panels) // len(next(iter(known.values()))),
         path=path,
     )
-
-
-class TranslateValidation(keras.callbacks.Callback):
-    """Adds the perplexity of validation that the loss amounts to to the log, and the BLEU of its first sentences,
-    translated greedily; and a picture of alignments to TensorBoard."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        part = run.data["valid"]
-        self.tokens_per_pair = np.mean([len(target) + 1 for target in part.targets])
-        count = run.options.reports.num_decoded
-        self.sources = part.sources[:count]
-        self.references = normalized(run.codec, part.pairs.targets[:count])
-        self.translator = Translator(run, MODELS[run.options.model].inference_without_draws, num_beams=1)
-        self.writer = None
-        if run.options.fit.tensorboard:
-            self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
-        attention = self.run.models.decoder.attention
-        if attention.warm_start_steps and int(attention.training_calls) <= attention.warm_start_steps:
-            logs["warm_start"] = 1.0
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
-        logs["val_bleu"] = quality(hypotheses, self.references, self.run.options.text.lowercase)["bleu"]
-        if self.writer is None:
-            return
-        found, drawn = pictured(self.run, self.run.data["valid"], self.translator)
-        png = io.BytesIO()
-        draw_alignments({self.run.options.model: drawn}, tuple(found), None).savefig(png, format="png")
-        with self.writer.as_default(step=epoch):
-            tf.summary.image("alignments", tf.image.decode_png(png.getvalue())[None])
 
 
 APPLICATION = Nmt()

@@ -55,7 +55,7 @@ class EncodedPairs:
         return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None, **options):
-        """Return the `tf.data` set of batches, as `Application.batches` has it."""
+        """Return batches, all pairs once; for training without an end, from the first epoch on."""
         training = first_epoch is not None
         return bucketed_dataset(
             self.sources,

@@ -1,23 +1,17 @@
 """The variational encoder-decoder as a program: question generation and dialogue."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_vattn
 from applications.common.application import Application
 from applications.common.tables import Column, table, titled
-from applications.text.embeddings import load_embeddings
 from applications.text.pairs import EncodedPairs, evenly, read_inputs, read_pairs, write_samples
-from applications.text.text import PAD
 from applications.ved import data, model
 from applications.ved.evaluation import (
     decode_all,
-    decoded_sources,
     evaluate,
-    quality,
     quality_diversity,
-    sample_report,
     seed_of_batch,
 )
 from applications.ved.generation import Generator
@@ -86,9 +80,6 @@ class Ved(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        return data.Codec.fit(options, parts["train"])
-
     def load_codec(self, options, folder):
         return data.Codec.load(folder, options)
 
@@ -97,30 +88,6 @@ class Ved(Application):
 
     def build(self, options, codec):
         return model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
-
-    def initialize(self, run):
-        text = run.options.text
-        if text.embeddings is None:
-            return
-        matrices = []
-        for side, vocabulary in (("source", run.codec.source_vocabulary), ("target", run.codec.target_vocabulary)):
-            width = run.options.network.embedding_width
-            matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.embeddings_words, text.data_seed)
-            print(f"{side} embeddings: {found} of {len(vocabulary)} words found", flush=True)
-            matrices.append(matrix)
-        run.models.set_embeddings(*matrices)
-
-    def compile(self, run):
-        return {
-            "loss": keras_vattn.SequenceCrossentropy(ignore_class=PAD),
-            "metrics": [keras_vattn.Perplexity("plug-in", ignore_class=PAD)],
-        }
-
-    def batches(self, run, part, first_epoch=None):
-        return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
-
-    def callbacks(self, run):
-        return [DecodeValidation(run)]
 
     def read_other(self, options, evaluation):
         files = evaluation.source, evaluation.target, evaluation.table
@@ -237,30 +204,6 @@ def draw_quality_diversity(points, path):
     """Draw curves of (entropy, BLEU-4, temperature)."""
     labelled = {name: [(x, y, f"{at:g}") for x, y, at in curve] for name, curve in points.items()}
     plot_quality_diversity(labelled, quality_label="BLEU-4", diversity_label="entropy (nats)", path=path)
-
-
-class DecodeValidation(keras.callbacks.Callback):
-    """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
-    4 and 5).
-
-    Entropy and Dist-1 are those of `num_draws` draws; a deterministic model has none.
-    """
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        self.ids, _, self.references = decoded_sources(run, run.data["valid"], run.options.reports.num_decoded)
-        self.generator = Generator(run)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
-        report = quality(greedy, self.references, self.run.options.text.lowercase)
-        logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
-        if MODELS[self.run.options.model].stochastic:
-            report, _ = sample_report(self.run, self.ids, self.references, generator=self.generator)
-            logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}
 
 
 APPLICATION = Ved()

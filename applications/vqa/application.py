@@ -1,20 +1,18 @@
 """Visual question answering as a program."""
 
-import keras
 import numpy as np
 
 import keras_vattn
 from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.runs import write_json
-from applications.text.embeddings import load_embeddings
 from applications.text.pairs import evenly
 from applications.text.readers import read_input
 from applications.vision.codec import boxes_of, named_regions
 from applications.vision.features import read_words, write_features
 from applications.vision.images import open_images
 from applications.vqa import data, model, tables
-from applications.vqa.evaluation import evaluate, predicted
+from applications.vqa.evaluation import evaluate
 from applications.vqa.generation import Answerer, answer_lines
 from applications.vqa.options import PROGRAM
 from applications.vqa.questions import read_questions
@@ -36,9 +34,6 @@ class Vqa(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        return data.Codec.fit(options, parts["train"])
-
     def load_codec(self, options, folder):
         return data.Codec.load(folder)
 
@@ -48,25 +43,6 @@ class Vqa(Application):
     def build(self, options, codec):
         regions = codec.regions
         return model.build(options, len(codec.vocabulary), len(codec.answers), regions.max_regions, regions.model_width)
-
-    def initialize(self, run):
-        given = run.options.questions
-        if given.embeddings is None:
-            return
-        width, vocabulary = run.options.network.word_width, run.codec.vocabulary
-        matrix, found = load_embeddings(given.embeddings, vocabulary, width, None, given.split_seed)
-        print(f"embeddings: {found} of {len(vocabulary)} words found", flush=True)
-        run.models.embedding.set_weights([matrix])
-
-    def compile(self, run):
-        return {"loss": keras_vattn.NegativeBound()}
-
-    def score(self, row):
-        # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
-        return row["val_nll"]
-
-    def callbacks(self, run):
-        return [AnswerValidation(run)]
 
     def read_other(self, options, evaluation):
         if evaluation.questions is None:
@@ -201,18 +177,6 @@ def draw_cards(known, part, path):
     keras_vattn.plots.image_attention(
         images, weights, boxes, titles, panels_per_row=len(known) if len(known) > 1 else 3, path=path
     )
-
-
-class AnswerValidation(keras.callbacks.Callback):
-    """Adds the negative log-likelihood and the VQA accuracy of the exact predictions on validation to the log."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def on_epoch_end(self, epoch, logs=None):
-        report, _ = predicted(self.run, self.run.data["valid"], title=None)
-        logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
 
 
 APPLICATION = Vqa()

@@ -2,8 +2,6 @@
 
 import itertools
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 import keras_vattn
@@ -11,17 +9,13 @@ from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.training import load_run
 from applications.text import python_topics
-from applications.text.pairs import evenly, padded, write_samples
-from applications.text.perplexity import WordPerplexity
+from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
-from applications.text.text import PAD
 from applications.vrae import data, model, tables
-from applications.vrae.aggressive import AggressiveInference
 from applications.vrae.evaluation import evaluate, interpolated, looks
 from applications.vrae.generation import seed_of_batch, writer_of
 from applications.vrae.options import MODELS, PROGRAM
 from applications.vrae.summaries import summarize
-from keras_vattn import metrics
 
 NUM_SAMPLES = 8
 # What `generate` writes unless it is told, and how much at once.
@@ -43,9 +37,6 @@ class Vrae(Application):
     def read(self, options):
         return data.load(options)
 
-    def codec(self, options, parts):
-        return data.Codec.fit(options, parts["train"])
-
     def load_codec(self, options, folder):
         return data.Codec.load(options, folder)
 
@@ -54,15 +45,6 @@ class Vrae(Application):
 
     def build(self, options, codec):
         return model.build(options, len(codec.vocabulary))
-
-    def compile(self, run):
-        return {"loss": keras_vattn.NegativeBound(ignore_class=PAD), "metrics": [WordPerplexity()]}
-
-    def callbacks(self, run):
-        if not MODELS[run.options.model].latent:
-            return []
-        aggressive = run.options.variational.aggressive
-        return [CodeValidation(run), *([AggressiveInference(run, aggressive)] if aggressive else [])]
 
     def read_other(self, options, evaluation):
         if evaluation.text is None:
@@ -153,25 +135,6 @@ def draw_attention(run, part):
         [[*words, "<end>"] for words, _ in found],
         path=run.folder.file("attention.png"),
     )
-
-
-class CodeValidation(keras.callbacks.Callback):
-    """Adds what z_enc says of validation sentences to the log: active units, and the mutual information (nats)."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-        part, count = run.data["valid"], run.options.reports.num_decoded
-        self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = writer_of(run)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        found = self.writer.posterior(padded(self.ids))
-        means, log_scales = (np.asarray(found[name]) for name in ("mean", "log_scale"))
-        logs["val_active_units"] = metrics.active_units(means)
-        logs["val_mutual_information"] = metrics.latent_mutual_information(means, log_scales)
 
 
 APPLICATION = Vrae()

@@ -16,8 +16,11 @@ import numpy as np
 from benchmarks.nmt_step import SMALL
 from benchmarks.paper import compiled, paper_options
 
+import keras_vattn
 from applications.nmt.application import APPLICATION
+from applications.nmt.encoding import Codec
 from applications.nmt.options import PROGRAM
+from applications.text.text import PAD
 
 POOL = 50
 
@@ -25,10 +28,10 @@ POOL = 50
 def seconds_of_training(run, part, num_steps):
     """Return the seconds of steps, those spent in waiting for a batch, and those of the batches alone."""
     model = run.models.training
-    for batch, _ in zip(APPLICATION.batches(run, part, first_epoch=0), range(20), strict=False):
+    for batch, _ in zip(part.training_batches(run.options, first_epoch=0), range(20), strict=False):
         model.train_on_batch(*batch)
     waited, steps = 0.0, 0.0
-    batches = iter(APPLICATION.batches(run, part, first_epoch=0))
+    batches = iter(part.training_batches(run.options, first_epoch=0))
     next(batches)
     for _ in range(num_steps):
         start = time.perf_counter()
@@ -38,7 +41,7 @@ def seconds_of_training(run, part, num_steps):
         waited += fetched - start
         steps += time.perf_counter() - start
     start = time.perf_counter()
-    for _ in itertools.islice(iter(APPLICATION.batches(run, part, first_epoch=0)), num_steps):
+    for _ in itertools.islice(iter(part.training_batches(run.options, first_epoch=0)), num_steps):
         pass
     return {"steps": steps, "waited": waited, "batches alone": time.perf_counter() - start}
 
@@ -46,7 +49,7 @@ def seconds_of_training(run, part, num_steps):
 def padding_of_buckets(run, part, num_batches):
     """Return the share of padding in the source and the target of an epoch, and the number of shapes."""
     shapes, filled, places = set(), np.zeros(2), np.zeros(2)
-    for inputs, target in itertools.islice(APPLICATION.batches(run, part, first_epoch=0), num_batches):
+    for inputs, target in itertools.islice(part.training_batches(run.options, first_epoch=0), num_batches):
         both = [inputs["source"].numpy(), target.numpy()]
         shapes.add(both[0].shape[1:] + both[1].shape[1:])
         filled += [np.count_nonzero(x) for x in both]
@@ -76,11 +79,11 @@ def main(arguments):
         PROGRAM, model="soft", **files, **SMALL, vocabulary_size=6000, batch_size=arguments.batch_size
     )
     parts = APPLICATION.read(options)
-    codec = APPLICATION.codec(options, parts)
+    codec = Codec.fit(options, parts["train"])
     part = APPLICATION.encode(options, codec, parts["train"], True)
-    run = compiled(APPLICATION, options, APPLICATION.build(options, codec))
+    run = compiled(options, APPLICATION.build(options, codec), loss=keras_vattn.NegativeBound(ignore_class=PAD))
     found = seconds_of_training(run, part, arguments.steps)
-    num_batches = APPLICATION.num_batches(run, part)
+    num_batches = part.num_batches(options.fit.batch_size, options.text.batch_tokens)
     for name, (shares, num_shapes) in {
         "buckets": padding_of_buckets(run, part, num_batches),
         f"pools of {POOL}": padding_of_pools(part, options.fit.batch_size),

@@ -20,7 +20,9 @@ from benchmarks.paper import paper_options
 import keras_vattn
 from applications.common.application import Run
 from applications.nmt.application import APPLICATION
+from applications.nmt.encoding import Codec
 from applications.nmt.options import PROGRAM
+from applications.text.text import PAD
 
 SIZES = {**SMALL, "vocabulary_size": 6000, "learning_rate": 5e-4, "batch_size": 32}
 # Steps whose mean loss is shown.
@@ -79,16 +81,17 @@ def train(variant, seed, options, codec, encoded, num_epochs):
             weight.assign(bias)
     model.compile(
         keras_vattn.fast.FusedAdam(options.fit.learning_rate, global_clipnorm=options.fit.clip_norm),
-        **APPLICATION.compile(run),
+        loss=keras_vattn.NegativeBound(ignore_class=PAD),
     )
     model.optimizer.build(model.trainable_variables)
-    num_steps, losses, tokens, perplexities = APPLICATION.num_batches(run, encoded["train"]), LossOfSteps(), [], []
+    num_steps = encoded["train"].num_batches(options.fit.batch_size, options.text.batch_tokens)
+    losses, tokens, perplexities = LossOfSteps(), [], []
     valid_tokens = np.mean([len(target) + 1 for target in encoded["valid"].targets])
     for epoch in range(num_epochs):
-        batches = APPLICATION.batches(run, encoded["train"], first_epoch=epoch)
+        batches = encoded["train"].training_batches(options, first_epoch=epoch)
         tokens += [np.sum(target.numpy() != 0) / len(target) for _, target in batches.take(num_steps)]
         model.fit(batches, steps_per_epoch=num_steps, verbose=0, shuffle=False, callbacks=[losses])
-        loss = model.evaluate(APPLICATION.batches(run, encoded["valid"]), verbose=0, return_dict=True)["loss"]
+        loss = model.evaluate(encoded["valid"].training_batches(options), verbose=0, return_dict=True)["loss"]
         perplexities.append(float(np.exp(loss / valid_tokens)))
         print(f"seed {seed}, {variant}: epoch {epoch + 1}, perplexity {perplexities[-1]:.2f}", flush=True)
     return (np.array(losses.losses) / tokens).tolist(), perplexities
@@ -119,7 +122,7 @@ def main(arguments):
     files = {name: getattr(arguments, name) for name in names}
     options = paper_options(PROGRAM, model="soft", **files, **SIZES)
     parts = APPLICATION.read(options)
-    codec = APPLICATION.codec(options, parts)
+    codec = Codec.fit(options, parts["train"])
     encoded = {name: APPLICATION.encode(options, codec, parts[name], name == "train") for name in ("train", "valid")}
     arguments.out.mkdir(parents=True, exist_ok=True)
     for seed in range(arguments.seeds):

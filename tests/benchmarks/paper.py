@@ -10,9 +10,9 @@ def paper_options(program, **values):
     return with_values(program.default, program.preset_values("paper") | values)
 
 
-def compiled(application, options, models):
-    """Compile models for training; return their run, without data."""
+def compiled(options, models, **objective):
+    """Compile models for training by a loss and metrics; return their run, without data."""
     run = Run(None, options, {}, None, models)
     optimizer = optimizer_of(options.fit, num_batches=1000, num_steps=1000)
-    models.training.compile(optimizer, jit_compile=options.fit.jit_compile, **application.compile(run))
+    models.training.compile(optimizer, jit_compile=options.fit.jit_compile, **objective)
     return run

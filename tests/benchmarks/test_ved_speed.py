@@ -10,9 +10,8 @@ from benchmarks.paper import compiled, paper_options
 
 import keras_vattn
 from applications.common.application import Run
-from applications.text.text import TextEncoder, Tokenizer, Vocabulary
+from applications.text.text import PAD, TextEncoder, Tokenizer, Vocabulary
 from applications.ved import model
-from applications.ved.application import APPLICATION
 from applications.ved.data import Codec
 from applications.ved.generation import Generator
 from applications.ved.options import PROGRAM
@@ -30,7 +29,7 @@ def batch(options, source_length, target_length):
 
 
 def training_step(options, source_length=30, target_length=21):
-    models = compiled(APPLICATION, options, build(options)).models
+    models = compiled(options, build(options), loss=keras_vattn.SequenceCrossentropy(ignore_class=PAD)).models
     inputs, targets = batch(options, source_length, target_length)
     return lambda: models.training.train_on_batch(inputs, targets)
 
@@ -81,7 +80,7 @@ def test_greedy_decoding_throughput():
 
 def test_where_the_time_of_a_step_goes():
     options = paper_options(PROGRAM, model="ved_vattn_mean")
-    models = compiled(APPLICATION, options, build(options)).models
+    models = compiled(options, build(options), loss=keras_vattn.SequenceCrossentropy(ignore_class=PAD)).models
     inputs, targets = batch(options, 30, 21)
     hidden = tf.random.normal((options.fit.batch_size, 21, options.network.units))
     context = tf.random.normal((options.fit.batch_size, 21, 2 * options.network.encoder_units))

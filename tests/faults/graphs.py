@@ -90,7 +90,7 @@ FAULTS = [
     ),
     Fault(
         "graphs: the published criterion keeps the best accuracy",
-        "applications/graphs/application.py",
+        "applications/graphs/train.py",
         "self.best -= all(at_best)",
         "self.best -= at_best[0]",
         EVALUATION,
@@ -98,7 +98,7 @@ FAULTS = [
     ),
     Fault(
         "graphs: patience waits for both",
-        "applications/graphs/application.py",
+        "applications/graphs/train.py",
         "self.better -= any(at_best)",
         "self.better -= all(at_best)",
         EVALUATION,

@@ -17,8 +17,8 @@ FAULTS = [
     Fault(
         "programs: a resumed epoch begins with its first batch",
         TRAINING,
-        ".skip(skipped)",
-        "",
+        "yield Stage(first, skipped, ",
+        "yield Stage(first, 0, ",
         (COMMON + "test_resuming.py",),
         "stopped_twice",
     ),
@@ -42,8 +42,8 @@ FAULTS = [
     Fault(
         "programs: a run that stopped early goes on",
         TRAINING,
-        "checkpoint.step < total and not has_stopped():",
-        "checkpoint.step < total:",
+        "self.steps_taken < total and not has_stopped():",
+        "self.steps_taken < total:",
         (COMMON + "test_resuming.py",),
         "stopped_early",
     ),
@@ -58,8 +58,8 @@ FAULTS = [
     Fault(
         "programs: a run that was killed before its first checkpoint starts from other weights",
         TRAINING,
-        "    if folder is None or not (folder.path / CHECKPOINT).exists():\n",
-        "    if folder is None:\n",
+        "return self.folder is None or not (self.folder.path / CHECKPOINT).exists()",
+        "return self.folder is None",
         (COMMON + "test_fit_options.py",),
         "starts_from_another and spotlight",
     ),
@@ -192,8 +192,8 @@ FAULTS = [
     Fault(
         "programs: the schedule of the first of two stages ends with it",
         TRAINING,
-        "        optimizer = _optimizer(application, run, num_batches, scheduled)\n",
-        "        optimizer = _optimizer(application, run, num_batches, total)\n",
+        "self.num_batches, self.scheduled_steps, self._learning_rate",
+        "self.num_batches, self.num_steps, self._learning_rate",
         (COMMON + "test_fit_options.py",),
         "two_runs",
     ),

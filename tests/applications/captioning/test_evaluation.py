@@ -7,10 +7,11 @@ from captioning_cases import captions_of, run_of, run_of_scenes
 from scipy.special import logsumexp
 
 import keras_vattn
-from applications.captioning import application, evaluation
-from applications.captioning.application import APPLICATION, CaptionValidation, WordPerplexity
+from applications.captioning import application, evaluation, train
+from applications.captioning.application import APPLICATION
 from applications.captioning.generation import Captioner
 from applications.captioning.options import EvaluateCaptioning
+from applications.captioning.train import CaptionValidation, WordPerplexity
 from applications.common.runs import RunFolder
 from applications.text.text import PAD
 from applications.vision import scenes
@@ -199,7 +200,7 @@ def test_validation_after_an_epoch(made, eagerly, monkeypatch, every, decoded):
     monkeypatch.setattr(run.options.reports, "decode_every", every)
     asked = []
     monkeypatch.setattr(
-        application, "caption", lambda captioner, part, chosen, title: asked.append(chosen) or ["a red square", "a"]
+        train, "caption", lambda captioner, part, chosen, title: asked.append(chosen) or ["a red square", "a"]
     )
     callback = CaptionValidation(run)
     for epoch in range(4):
@@ -208,4 +209,3 @@ def test_validation_after_an_epoch(made, eagerly, monkeypatch, every, decoded):
         found |= {epoch: logs["val_cider"]} if logs else {}
     assert list(found) == decoded and all(0.0 <= value <= 10.0 for value in found.values())
     assert [chosen.tolist() for chosen in asked] == [[0, 1]] * len(decoded)
-    assert APPLICATION.score({"val_loss": 1.0, "val_perplexity": 2.0}) == 2.0

@@ -47,7 +47,7 @@ def copied_toy(trained_toy, tmp_path):
 @pytest.fixture
 def weights_only(monkeypatch):
     """Leaves the report out of a run."""
-    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
 
 
 @pytest.fixture

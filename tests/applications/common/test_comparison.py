@@ -23,7 +23,7 @@ from applications.common.errors import InputError
 from applications.common.jobs import environment_of
 from applications.common.options import with_values
 from applications.common.plan import plan
-from applications.common.training import _steps
+from applications.common.training import steps_of_run
 
 
 @pytest.fixture
@@ -97,13 +97,9 @@ def test_a_limit_of_steps_is_shared_out(toy, steps, first, of_start):
     """Both parts of an entry have the steps of the others together, the start its share of the 10 epochs."""
     names = (f"gaussian:max_steps={steps}", f"gaussian@deterministic:max_steps={steps}")
     one, two = plan(toy.program, options_of(toy, models=names, seeds=1, start_epochs=first))
-    application = types.SimpleNamespace(num_batches=lambda run, part: 5)
-    found = [
-        _steps(application, types.SimpleNamespace(options=options, data={"train": None}))
-        for options in (one.options, two.start, two.options)
-    ]
+    found = [steps_of_run(options.fit, 5) for options in (one.options, two.start, two.options)]
     total = min(steps, 50)
-    assert found == [(5, total, total), (5, total, of_start), (5, total, total)]
+    assert found == [(total, total), (total, of_start), (total, total)]
 
 
 def test_a_limit_of_steps_leaves_some_for_the_start(toy):

@@ -49,6 +49,7 @@ def test_evaluate_keeps_a_file_for_each_split(case, copied):
     assert {name: again[name] for name in report} == report
 
 
+@few_cases
 def test_evaluate_on_other_files(case, copied, tmp_path):
     words = [word for name, path in written(case.evaluated, tmp_path).items() for word in (f"--{name}", path)]
     before = files_of(copied)

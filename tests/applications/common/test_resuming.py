@@ -36,7 +36,7 @@ def test_stopped_within_an_epoch(case, trained, tmp_path, interrupted, monkeypat
     third, with the options that its folder has, and reports what an uninterrupted run reports."""
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_finish", lambda *arguments: None)
+        patch.setattr(training.TrainingRun, "finish", lambda run: None)
         case.succeeds(*case.train(out, epochs=1, export=False))
     assert len(read_history(out)) == 1
     words = ("train", "--resume", "--out", out)
@@ -76,6 +76,7 @@ def test_a_finished_run_reports_again(case, copied, trained, without_pictures):
     assert (copied / "model.keras").exists()
 
 
+@few_cases
 def test_other_data_are_another_run(case, copied, tmp_path):
     config = yaml.safe_load((copied / "config.yaml").read_text())
     name = next(iter(case.data))

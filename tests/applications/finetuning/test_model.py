@@ -15,11 +15,12 @@ from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.finetuning import model
+from applications.finetuning import model, train
 from applications.finetuning.application import APPLICATION
 from applications.finetuning.evaluation import class_figures, evaluate, score_figures
 from applications.finetuning.generation import Predictor
 from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
+from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
 TOKENS = {
     "token_ids": np.array([[2, 5, 6, 3, 0, 0, 0, 0], [2, 11, 12, 8, 9, 3, 0, 0]], "int32"),
@@ -35,9 +36,9 @@ def test_models_of_one_seed_start_alike(tmp_path):
         keras.utils.set_random_seed(len(found))
         options = options_of(tmp_path, model=name, weights=path, seed=3)
         data = APPLICATION.read(options)
-        codec = APPLICATION.codec(options, data)
-        run = type("Run", (), {"options": options, "models": APPLICATION.build(options, codec)})
-        APPLICATION.initialize(run)
+        models = APPLICATION.build(options, codec_of(options, data["train"]))
+        run = type("Run", (), {"options": options, "models": models})
+        set_pretrained_weights(run)
         found.append(run.models.training(TOKENS).numpy())
         heads.append(run.models.training.get_layer("head").get_weights())
     for other, head in zip(found[1:], heads[1:], strict=True):
@@ -151,7 +152,7 @@ def test_training_on_spans(tmp_path):
     inputs, targets = next(iter(part.batches(run.options)))
     logits = run.models.training(inputs).numpy()
     assert (logits[inputs["padding_mask"].numpy() == 0] < -9e3).all() and targets.shape[1] == 2
-    run.models.training.compile(keras.optimizers.Adam(0.01), **APPLICATION.compile(run))
+    run.models.training.compile(keras.optimizers.Adam(0.01), **objective(run.options))
     run.models.training.fit(part.batches(run.options), epochs=15, verbose=0, shuffle=False)
     report, outputs = evaluate(run, run.data["valid"])
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
@@ -245,10 +246,10 @@ def test_masked_words_are_those_of_the_seed():
 
 
 def test_a_rate_of_ones_own_or_that_of_the_weights(tmp_path):
-    assert APPLICATION.learning_rate(options_of(tmp_path)) == 5e-4
-    assert APPLICATION.learning_rate(options_of(tmp_path, learning_rate=0.1)) == 0.1
+    assert learning_rate(options_of(tmp_path)) == 5e-4
+    assert learning_rate(options_of(tmp_path, learning_rate=0.1)) == 0.1
     folder = write_hugging_face(tmp_path / "weights")
-    assert APPLICATION.learning_rate(options_of(tmp_path, weights=folder)) == 3e-5
+    assert learning_rate(options_of(tmp_path, weights=folder)) == 3e-5
 
 
 @pytest.mark.parametrize("stddev", [0.02, None])
@@ -272,7 +273,7 @@ def test_prediction_needs_no_training_examples(tmp_path, monkeypatch):
 
 def test_a_warm_up_that_is_too_long_is_said_before_anything_is_done(tmp_path, monkeypatch):
     """No transformer is pretrained, and no folder made that a better command would find taken."""
-    monkeypatch.setattr(APPLICATION, "initialize", lambda run: pytest.fail("it has begun"))
+    monkeypatch.setattr(train, "set_pretrained_weights", lambda run: pytest.fail("it has begun"))
     words = FINETUNING_CASE.train(tmp_path / "run", warmup_steps=1000)
     FINETUNING_CASE.fails("training steps in all; give fewer, or more --epochs. Received: 1000", *words)
     assert not (tmp_path / "run").exists()

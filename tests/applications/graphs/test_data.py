@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse
-from application_cases import changed
+from application_cases import changed, codec_of
 from graphs_cases import options_of
 from program_case import written
 from program_cases import GRAPHS_CASE
@@ -275,7 +275,7 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
 
 
 def test_columns_in_another_order(tmp_path):
-    codec = APPLICATION.codec(None, data.load(options_of(tmp_path, scale_features="columns")))
+    codec = codec_of(APPLICATION, None, data.load(options_of(tmp_path, scale_features="columns")))
     expected = data.load(options_of(tmp_path, scale_features="columns"))["train"].graph
     lines = [line.split(",") for line in (tmp_path / "nodes.txt").read_text().splitlines()]
     order = [5, 0, 4, 1, 2, 3]

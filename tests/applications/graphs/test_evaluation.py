@@ -11,12 +11,13 @@ from tiers import slow_after
 
 from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
-from applications.graphs.application import APPLICATION, Criterion
+from applications.graphs.application import APPLICATION
 from applications.graphs.evaluation import draws_of, evaluate, kinds, predicted
 from applications.graphs.generation import Classifier
 from applications.graphs.options import CompareGraphs, PredictGraphs
 from applications.graphs.plots import uncertainty
 from applications.graphs.tables import fan
+from applications.graphs.train import Criterion
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,8 @@ def test_criteria(tmp_path, criterion, best, waited, split):
         logs = {"val_accuracy": accuracy, "val_nll": nll}
         callback.on_epoch_end(epoch, logs)
         rows.append(logs)
-    scores = [APPLICATION.score(row) for row in rows]
-    waits = [APPLICATION.patience_score(row) for row in rows]
+    scores = [row["val_best"] for row in rows]
+    waits = [row["val_better"] for row in rows]
     assert int(np.argmin(scores)) == best and len(rows) - 1 - int(np.argmin(waits)) == waited
     if criterion == "published":
         # Both at their best: the first, the third and the last epoch; one of them: all but the fifth.

@@ -12,10 +12,11 @@ from applications.common import training
 from applications.common.bounds import bound_report
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
-from applications.nmt.application import APPLICATION, TranslateValidation
+from applications.nmt.application import APPLICATION
 from applications.nmt.evaluation import evaluate, normalized, quality, translate
 from applications.nmt.generation import Translator
 from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
+from applications.nmt.train import TranslateValidation
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch):
     """Neither for the learning rate nor for the weights that are kept: q has not been trained."""
-    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
     losses = iter([5.0, 6.0, 9.0, 8.0])
     perplexity_of = lambda nats: next(losses)  # noqa: E731
     monkeypatch.setattr("applications.nmt.application.perplexity", perplexity_of)

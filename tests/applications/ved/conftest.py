@@ -11,8 +11,7 @@ from program_case import execution
 from program_cases import VED_CASE
 from ved_cases import SOURCES, TARGETS, small_options
 
-from applications.common.training import train
-from applications.ved.application import APPLICATION
+from applications.ved.train import train
 
 # Knows neither Keras models nor this project.
 SERVED = """
@@ -42,7 +41,7 @@ def trained(tmp_path_factory):
     options = small_options(tmp_path_factory.mktemp("ved"))
     options.run.export = False
     with execution(eager=True):
-        train(APPLICATION, options)
+        train(options)
     return pathlib.Path(options.run.out)
 
 

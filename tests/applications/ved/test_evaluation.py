@@ -6,10 +6,11 @@ from ved_cases import read_metrics
 from applications.common.training import load_run
 from applications.text.metrics import distinct, unigram_entropy
 from applications.text.text import PAD
-from applications.ved.application import APPLICATION, DecodeValidation
+from applications.ved.application import APPLICATION
 from applications.ved.evaluation import active_units, decode_all, diversity, likelihood_report, quality
 from applications.ved.generation import Generator
 from applications.ved.options import EvaluateVed
+from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
 
 REFERENCES = [["the cat sat on the mat", "a cat sat there"], ["dogs bark at night"]]
@@ -62,7 +63,7 @@ def loaded(trained):
 def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     part, models = loaded.data["valid"], loaded.models
     total, tokens = 0.0, 0
-    for inputs, target in APPLICATION.batches(loaded, part):
+    for inputs, target in part.batches(loaded.options.fit.batch_size, loaded.options.run.seed):
         total += float(tf.reduce_sum(sequence_log_likelihood(target, models.training(inputs), ignore_class=PAD)))
         tokens += int(np.count_nonzero(target))
     report = likelihood_report(loaded, part, Generator(loaded))

@@ -11,10 +11,9 @@ from ved_cases import SMALL
 
 import keras_vattn
 from applications.common import training
-from applications.common.application import Run
 from applications.text.text import PAD, START, UNKNOWN
 from applications.ved import model as ved_model
-from applications.ved.application import APPLICATION
+from applications.ved import train
 from applications.ved.options import MODELS, Options
 
 WORDS = 17
@@ -31,8 +30,8 @@ built = functools.cache(build)
 
 
 def compile_eagerly(models, options):
-    arguments = APPLICATION.compile(Run(None, options, {}, None, models))
-    models.training.compile("adam", run_eagerly=True, **arguments)
+    loss, perplexity = keras_vattn.SequenceCrossentropy(ignore_class=PAD), keras_vattn.Perplexity(ignore_class=PAD)
+    models.training.compile("adam", loss, metrics=[perplexity], run_eagerly=True)
 
 
 @pytest.fixture
@@ -210,8 +209,8 @@ def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monk
 
         on_train_begin = on_train_end = look
 
-    monkeypatch.setattr(APPLICATION, "callbacks", lambda run: [Schedules(run)])
-    monkeypatch.setattr(training, "_finish", lambda *arguments: None)
+    monkeypatch.setattr(train, "DecodeValidation", Schedules)
+    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
     start, options = tmp_path / "start", {"annealing_end": 1.0}
     VED_CASE.succeeds(*VED_CASE.train(start, model="ved", stop_after=1, **options))
     (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))

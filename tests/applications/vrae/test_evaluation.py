@@ -12,9 +12,9 @@ import keras_vattn
 from applications.common.tables import figures_of
 from applications.text.pairs import evenly
 from applications.vrae import tables
-from applications.vrae.application import CodeValidation
 from applications.vrae.evaluation import evaluate, looks
 from applications.vrae.generation import writer_of
+from applications.vrae.train import CodeValidation
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

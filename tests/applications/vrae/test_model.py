@@ -10,7 +10,7 @@ from scipy.special import expit, log_softmax, softmax
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 import keras_vattn
-from applications.vrae.application import APPLICATION
+from applications.text.text import PAD
 from applications.vrae.generation import writer_of
 from applications.vrae.model import Models
 
@@ -246,8 +246,8 @@ def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
             batch_size=32,
         )
         model = run.models.training
-        model.compile(keras_vattn.fast.FusedAdam(0.02), **APPLICATION.compile(run))
-        model.fit(APPLICATION.batches(run, run.data["train"], 0), steps_per_epoch=250, shuffle=False, verbose=0)
+        model.compile(keras_vattn.fast.FusedAdam(0.02), keras_vattn.NegativeBound(ignore_class=PAD))
+        model.fit(run.data["train"].batches(run.options, 0), steps_per_epoch=250, shuffle=False, verbose=0)
         writer = writer_of(run)
         posterior = writer.posterior(next(iter(run.data["valid"].batches(run.options)))[0]["source"])
         found[name] = keras_vattn.metrics.latent_mutual_information(

@@ -1,0 +1,57 @@
+"""Training of a captioner."""
+
+import keras
+import numpy as np
+
+import keras_vattn
+from applications.captioning.application import APPLICATION
+from applications.captioning.data import Codec
+from applications.captioning.evaluation import caption
+from applications.captioning.generation import Captioner
+from applications.captioning.metrics import caption_metrics
+from applications.common.training import TrainingRun
+from applications.text.perplexity import WordPerplexity
+from applications.text.text import PAD
+
+
+def train(options):
+    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    run = TrainingRun(APPLICATION, options)
+    run.read(Codec.fit)
+    with run.scope():
+        run.models = APPLICATION.build(options, run.codec)
+    train, valid = run.data["train"], run.data["valid"]
+    run.schedule(train.num_batches(options.fit.batch_size))
+    run.open()
+    model = run.models.training
+    with run.scope():
+        # The model returns a bound of the log-likelihood.
+        model.compile(
+            run.optimizer(),
+            loss=keras_vattn.NegativeBound(ignore_class=PAD),
+            metrics=[WordPerplexity()],
+            jit_compile=options.fit.jit_compile,
+        )
+    # Without the KL, which with a tiny beta is all of the loss.
+    for stage in run.stages([CaptionValidation(run)], score=lambda row: row["val_perplexity"]):
+        batches = train.batches(options, stage.epoch).skip(stage.step)
+        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+    run.finish()
+
+
+class CaptionValidation(keras.callbacks.Callback):
+    """Adds the CIDEr of captions of the first images of validation, decoded greedily, to the log."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        self.part = run.data["valid"]
+        self.chosen = np.arange(min(len(self.part), run.options.reports.num_decoded))
+        self.captioner = Captioner(run, num_beams=1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        hypotheses = caption(self.captioner, self.part, self.chosen, title=None)
+        references = [self.part.captions.captions[index] for index in self.chosen]
+        logs["val_cider"] = caption_metrics(hypotheses, references, java=False)["cider"]

@@ -1,0 +1,73 @@
+"""Training of a variational encoder-decoder."""
+
+import keras
+
+import keras_vattn
+from applications.common.training import TrainingRun
+from applications.text.embeddings import load_embeddings
+from applications.text.text import PAD
+from applications.ved.application import APPLICATION
+from applications.ved.data import Codec
+from applications.ved.evaluation import decode_all, decoded_sources, quality, sample_report
+from applications.ved.generation import Generator
+from applications.ved.options import MODELS
+
+
+def train(options):
+    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    run = TrainingRun(APPLICATION, options)
+    run.read(Codec.fit)
+    with run.scope():
+        run.models = APPLICATION.build(options, run.codec)
+    train, valid, batching = run.data["train"], run.data["valid"], (options.fit.batch_size, options.run.seed)
+    run.schedule(train.num_batches(options.fit.batch_size))
+    if run.is_new and options.text.embeddings is not None:
+        set_embeddings(run)
+    run.open()
+    model = run.models.training
+    with run.scope():
+        model.compile(
+            run.optimizer(),
+            loss=keras_vattn.SequenceCrossentropy(ignore_class=PAD),
+            metrics=[keras_vattn.Perplexity("plug-in", ignore_class=PAD)],
+            jit_compile=options.fit.jit_compile,
+        )
+    for stage in run.stages([DecodeValidation(run)]):
+        batches = train.batches(*batching, first_epoch=stage.epoch).skip(stage.step)
+        model.fit(batches, validation_data=valid.batches(*batching), **stage.fit)
+    run.finish()
+
+
+def set_embeddings(run):
+    """Put pretrained vectors of words in the place of the initial ones."""
+    text, matrices = run.options.text, []
+    for side, vocabulary in (("source", run.codec.source_vocabulary), ("target", run.codec.target_vocabulary)):
+        width = run.options.network.embedding_width
+        matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.embeddings_words, text.data_seed)
+        print(f"{side} embeddings: {found} of {len(vocabulary)} words found", flush=True)
+        matrices.append(matrix)
+    run.models.set_embeddings(*matrices)
+
+
+class DecodeValidation(keras.callbacks.Callback):
+    """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
+    4 and 5).
+
+    Entropy and Dist-1 are those of `num_draws` draws; a deterministic model has none.
+    """
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        self.ids, _, self.references = decoded_sources(run, run.data["valid"], run.options.reports.num_decoded)
+        self.generator = Generator(run)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self.run.options.reports.decodes_after(epoch):
+            return
+        greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
+        report = quality(greedy, self.references, self.run.options.text.lowercase)
+        logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
+        if MODELS[self.run.options.model].stochastic:
+            report, _ = sample_report(self.run, self.ids, self.references, generator=self.generator)
+            logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}

@@ -1,0 +1,52 @@
+"""Training of a model that answers questions about images."""
+
+import keras
+
+import keras_vattn
+from applications.common.training import TrainingRun
+from applications.text.embeddings import load_embeddings
+from applications.vqa.application import APPLICATION
+from applications.vqa.data import Codec
+from applications.vqa.evaluation import predicted
+
+
+def train(options):
+    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    run = TrainingRun(APPLICATION, options)
+    run.read(Codec.fit)
+    with run.scope():
+        run.models = APPLICATION.build(options, run.codec)
+    train, valid = run.data["train"], run.data["valid"]
+    run.schedule(train.num_batches(options.fit.batch_size))
+    if run.is_new and options.questions.embeddings is not None:
+        set_embeddings(run)
+    run.open()
+    model = run.models.training
+    with run.scope():
+        # The model returns a bound of the log-likelihood.
+        model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
+    # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
+    for stage in run.stages([AnswerValidation(run)], score=lambda row: row["val_nll"]):
+        batches = train.batches(options, stage.epoch).skip(stage.step)
+        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+    run.finish()
+
+
+def set_embeddings(run):
+    """Put pretrained vectors of words in the place of the initial ones."""
+    questions, width, vocabulary = run.options.questions, run.options.network.word_width, run.codec.vocabulary
+    matrix, found = load_embeddings(questions.embeddings, vocabulary, width, None, questions.split_seed)
+    print(f"embeddings: {found} of {len(vocabulary)} words found", flush=True)
+    run.models.embedding.set_weights([matrix])
+
+
+class AnswerValidation(keras.callbacks.Callback):
+    """Adds the negative log-likelihood and the VQA accuracy of the exact predictions on validation to the log."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+
+    def on_epoch_end(self, epoch, logs=None):
+        report, _ = predicted(self.run, self.run.data["valid"], title=None)
+        logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
