@@ -19,7 +19,7 @@ import typing
 import tyro
 
 from applications.common.errors import InputError, input_error_in
-from applications.common.options import check, fields_of, read_values, with_values
+from applications.common.options import check, fields_of, read_values, values_of, with_values
 from applications.common.runs import RunFolder
 
 _COMMANDS = {
@@ -139,15 +139,25 @@ def read_options(program, name, arguments):
         if known.preset is not None:
             default = with_values(default, program.preset_values(known.preset))
         rest += ([] if known.out is None else ["--out", known.out]) + (["--resume"] if known.resume else [])
-    default = with_values(default, values)
-    return tyro.cli(
-        options_class,
-        prog=f"python -m {program.name} {name}",
-        default=default,
-        args=_with_none(rest, fields_of(options_class)),
-        description=description,
-        config=(tyro.conf.OmitArgPrefixes,),
+    parse = functools.partial(
+        tyro.cli, prog=f"python -m {program.name} {name}", config=(tyro.conf.OmitArgPrefixes,), description=description
     )
+    default, rest = with_values(default, values), _with_none(rest, fields_of(options_class))
+    if name != "compare":
+        return parse(options_class, default=default, args=rest)
+    options, rest = parse(options_class, default=default, args=rest, return_unknown_args=True)
+    options.of_train = _values_of_train(program, parse, rest)
+    return options
+
+
+def _values_of_train(program, parse, arguments):
+    """Return the values of the options of `train` that the arguments name, a flat dictionary."""
+    if not arguments:
+        return {}
+    known = fields_of(program.options)
+    values = values_of(parse(program.options, default=program.default, args=_with_none(arguments, known)))
+    named = {_spelt(argument) for argument in arguments} - {None}
+    return {name: values[name] for name in {x if x in values else x.removeprefix("no_") for x in named}}
 
 
 def prepare(program, name, options):

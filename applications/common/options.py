@@ -201,7 +201,11 @@ class ExportOptions:
 
 @dataclasses.dataclass
 class CompareOptions:
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds on the same data, and print tables with differences and intervals. Options of
+    `train` are options of every run."""
+
+    # The values of the options of `train` that the command line names.
+    of_train = {}
 
     out: str
     """Folder; every run is a folder in it. Runs that have finished are read, not trained again; with more epochs than

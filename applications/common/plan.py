@@ -43,6 +43,8 @@ def plan(program, options):
         values = read_values("--options", options.options, program.options, program.renamed)
         _refuse_own("--options", values)
         default = with_values(default, values)
+    _refuse_own("compare", options.of_train)
+    default = with_values(default, options.of_train)
     # The baseline may be one that is not trained, but it has to be a name.
     _planned(program, options, default, options.baseline, options.first_seed, "--baseline")
     planned = [
@@ -68,7 +70,7 @@ def _refuse_own(place, values):
     """Raise `InputError` for options that a comparison sets itself."""
     own = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if own:
-        raise InputError(f"{place}: {', '.join(own)} of each run are what a comparison says itself.")
+        raise InputError(f"{place}: a comparison sets {', '.join(own)} of each run itself.")
 
 
 def _planned(program, options, default, name, seed, option="--models"):

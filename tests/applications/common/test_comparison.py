@@ -18,6 +18,7 @@ from run_files import files_of, read_history, read_json, without_time
 
 from applications.common import compare as module
 from applications.common import plan as planning
+from applications.common.command_line import read_options
 from applications.common.compare import Comparison
 from applications.common.errors import InputError
 from applications.common.jobs import environment_of
@@ -115,12 +116,26 @@ def test_options_of_all_runs(toy, tmp_path):
     assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 4)]
 
 
+def test_options_of_train_on_the_command_line(toy, tmp_path):
+    """They stand over the file's, and an entry's own over them."""
+    (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
+    words = ["--options", str(tmp_path / "options.yaml"), "--epochs", "7", "--no-standardize", "--max-steps", "none"]
+    options = read_options(toy.program, "compare", [*words, "--models", "gaussian:epochs=6", "deterministic"])
+    assert options.of_train == {"epochs": 7, "standardize": False, "max_steps": None}
+    runs = plan(toy.program, options)
+    assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 7)]
+    assert not any(run.options.data.standardize for run in runs)
+    with pytest.raises(SystemExit):
+        read_options(toy.program, "compare", ["--unitz", "3"])
+
+
 BAD = {
     "--models: expected one of {known}, or MODEL@START. Received: seq2seq": ("--models", "seq2seq"),
     "--models: expected one of {known}, or MODEL@START. Received: {model}@seq2seq": ("--models", "{model}@seq2seq"),
     "--models: {model}:units: expected option=value after the colon. Received: units": ("--models", "{model}:units"),
     "--models: {model}:units=[: units=[ cannot be read": ("--models", "{model}:units=["),
-    "--models: {model}:seed=3: seed of each run are what a comparison": ("--models", "{model}:seed=3"),
+    "compare: a comparison sets seed, resume of each run itself.": ("--seed", "3", "--resume"),
+    "--models: {model}:seed=3: a comparison sets seed of each run itself.": ("--models", "{model}:seed=3"),
     "--start-epochs: none of the models is MODEL@START": ("--models", "{model}", "--start-epochs", "1"),
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: {model}:unit=3 names an unknown option: unit": ("--models", "{model}:unit=3"),
