@@ -76,6 +76,16 @@ def test_back_to_deterministic(name):
     assert restored.get_config() == model.get_config()
 
 
+def test_a_model_that_is_called_on_its_own_input():
+    """The two share it, until they are made again."""
+    inside = functional_model()
+    model = keras.Model(inside.input, layers.Dense(3)(inside(inside.input)))
+    bayesian = to_bayesian(model, prior="fixed")
+    np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
+    assert len(keras_vattn.stochastic_layers(bayesian)) == 3
+    np.testing.assert_allclose(to_deterministic(bayesian)(X), model(X), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", slow_after(["functional", "bert", "gpt2"]))
 def test_export(name, tmp_path):
     make, inputs, _ = MODELS[name]

@@ -63,7 +63,10 @@ class Alignment:
     def posterior(self, logits, keys):
         """Return q, a TensorFlow Probability distribution of the weights S before normalisation, whose event is an
         entry, or a row as in `keras_vattn.distributions`. What `at_step` returns comes as keyword arguments."""
-        raise ValueError(f"The alignment {type(self).__name__} has no distribution.")
+        raise ValueError(
+            f"The alignment {type(self).__name__} has no distribution that a KL is of: define `posterior`, or take "
+            "prior=None and no posterior logits."
+        )
 
     def divergence_floor(self, prior, p, logits, keys):
         """Return what the KL to a prior is never below, whatever q and the prior's network learn: one float32 value for

@@ -19,8 +19,9 @@ def serialized(layer, optional=False):
         if optional:
             return None
         raise ValueError(
-            "The model cannot be made again from its config: a class of it has arguments of `__init__` and no "
-            f"`get_config` that returns them. Received: {type(layer).__name__}. {error}"
+            "The model cannot be made again from its config, nor saved: a class of it has arguments of `__init__` and no "
+            "`get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
+            f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
 
 
@@ -86,10 +87,11 @@ def copy_state(model, new, but=()):
 
 
 def _layers(model, but):
-    """Return the layers of a model, without those of its preprocessor: it makes some when it is first called."""
+    """Return the layers of a model, without those of its preprocessor, which makes some when it is first called, and
+    without its inputs, which a model inside may share with it."""
     outside = [*but, *_preprocessing(model)]
-    left_out = {id(layer) for layer in outside}
-    return [layer for layer in keras_private.flatten_layers(model) if id(layer) not in left_out]
+    left_out, inside = {id(layer) for layer in outside}, keras_private.flatten_layers(model)
+    return [x for x in inside if id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)]
 
 
 def _preprocessing(model):

@@ -39,7 +39,7 @@ class ModelNoise:
     >>> model = keras.Model(inputs, keras_vattn.GaussianLatent(4)(inputs))
     >>> noise, x = keras_vattn.ModelNoise(model), keras.ops.ones((2, 3))
     >>> def draw(seed):
-    ...     with noise.drawn_from(keras_vattn.random.as_seed(seed)):
+    ...     with noise.drawn_from(seed):
     ...         return model(x)
     >>> bool(keras.ops.all(draw(1) == draw(1))), bool(keras.ops.any(draw(1) == draw(2)))
     (True, False)
@@ -52,7 +52,7 @@ class ModelNoise:
         self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropping:
             raise ValueError(
-                "`posterior_predictive` needs a model with a stochastic layer, or with dropout and dropout=True. "
+                "Draws need a model with a stochastic layer, or with dropout and dropout=True. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
 
@@ -65,8 +65,8 @@ class ModelNoise:
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Make every call of the model in this thread draw from a seed, an int32 tensor of shape (2,), and change none
-        of its variables. Another thread that asks for it, of whatever model, waits for the end."""
+        """Make every call of the model in this thread draw from a seed, an integer or an int32 tensor of shape () or
+        (2,), and change none of its variables. Another thread that asks for it, of whatever model, waits."""
         with contextlib.ExitStack() as stack:
             # Two at once would each take the other's methods for the layers' own.
             stack.enter_context(TURN.taken({}))
@@ -74,7 +74,7 @@ class ModelNoise:
             if self.is_stochastic:
                 # Without a seed of its own every layer asks its generator.
                 stack.enter_context(posterior_draws(self.model))
-            next_seed = seed_sequence(seed)
+            next_seed = seed_sequence(random.as_seed(seed))
             for layer in self.layers:
                 for generator in keras_private.seed_generators(layer):
                     stack.enter_context(replaced(generator, "next", next_seed))

@@ -4,7 +4,7 @@ from keras import ops
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
 from keras_vattn.layers.alignment_layer import AlignmentLayer
-from keras_vattn.support.masks import check_shape
+from keras_vattn.support.masks import both, check_shape
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 
 
@@ -31,7 +31,8 @@ class StochasticSoftmax(AlignmentLayer):
         inputs: Logits (B, ..., T, S), or (B, S).
         mask: Booleans or integers of the rank of the logits, each axis as long as theirs or 1, `True` or 1 at what
             counts, or `None`. What does not has weight, gradient and KL exactly 0, and so has a row of which nothing
-            does: a padded query.
+            does: a padded query. A logit below -1e8, or -2e4 in float16, is one that a mask was added to, and counts
+            as masked too.
         posterior_logits: Of an inference network, of the shape of the logits, or `None`.
         training: Whether to draw.
 
@@ -75,8 +76,8 @@ class StochasticSoftmax(AlignmentLayer):
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.prior is not None and self.prior.reads_keys:
             raise ValueError(
-                'A softmax sees no keys that a prior could read: take `None` or "fixed", or `keras_vattn.Attention` or '
-                f"`keras_vattn.MultiHeadAttention`. Received: prior={prior!r}"
+                'A softmax sees no keys that a prior could read: take None, "fixed" or a fixed prior, `FixedPrior()`, '
+                f"`GammaPrior(1.0)` or `LogNormalPrior(0.0)`. Received: prior={prior!r}"
             )
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)
@@ -98,7 +99,10 @@ class StochasticSoftmax(AlignmentLayer):
     def _check(self, inputs, mask, posterior_logits):
         if mask is not None:
             if keras.backend.is_float_dtype(mask.dtype):
-                raise ValueError(f"`mask` is True, or 1, at what counts. Received: mask.dtype={mask.dtype}")
+                raise ValueError(
+                    "`mask` is True, or 1, at what counts: cast ones and zeros to bool, and of a mask to be added to "
+                    f"the logits pass `mask == 0`. Received: mask.dtype={mask.dtype}"
+                )
             check_shape("mask", mask, tuple(inputs.shape), "that of the logits, or 1, in every axis", broadcast=True)
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
@@ -106,7 +110,9 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _score(self, inputs, mask, posterior_logits):
         self._check(inputs, mask, posterior_logits)
-        keys = DenseKeys(None if mask is None else ops.cast(mask, "bool"))
+        # A mask that was added to the logits is one.
+        lowest = -2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8
+        keys = DenseKeys(both(mask, inputs > lowest))
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
 
     def _scored(self, arguments, options):

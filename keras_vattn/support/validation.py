@@ -95,9 +95,8 @@ def refuse_unread(owner, beside, **defaults):
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         found = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
-        raise ValueError(
-            f"{' and '.join(names)} would change nothing in this {type(owner).__name__}. Received: {found}"
-        )
+        said = f"{' and '.join(names)} would change nothing in this {type(owner).__name__}"
+        raise ValueError(f"{said}: leave it out. Received: {found}")
 
 
 def refuse(layer, arguments, names):

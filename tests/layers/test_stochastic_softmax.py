@@ -91,6 +91,18 @@ def test_a_model_with_one_is_saved_and_exported(tmp_path):
     np.testing.assert_allclose(exported.serve(LOGITS), model.predict(LOGITS, verbose=0), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "lowest"), [("float32", -1e9), ("float16", -3e4)])
+def test_a_mask_that_was_added_to_the_logits(dtype, lowest):
+    """Draws and KL of a mask that is passed, whatever precision."""
+    found = []
+    for options in ({"mask": tf.constant(MASK)}, {}):
+        layer = StochasticSoftmax(prior="fixed", seed=1, dtype=dtype)
+        logits = LOGITS if options else LOGITS + np.where(MASK, 0.0, lowest)
+        found.append((layer(tf.cast(logits, dtype), training=True, **options), layer.losses[0]))
+    for passed, added in zip(*found, strict=True):
+        np.testing.assert_allclose(passed, added, rtol=1e-5, atol=1e-6)
+
+
 def test_a_mask_of_integers():
     drawn = [StochasticSoftmax(seed=1)(LOGITS, mask=tf.cast(MASK, dtype), training=True) for dtype in ("bool", "int32")]
     np.testing.assert_array_equal(*drawn)
