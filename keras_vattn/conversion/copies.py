@@ -19,8 +19,8 @@ def serialized(layer, optional=False):
         if optional:
             return None
         raise ValueError(
-            "The model cannot be made again from its config, nor saved: a class of it has arguments of `__init__` and no "
-            "`get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
+            "The model cannot be made again from its config, nor saved: a class of it has arguments of `__init__` and "
+            "no `get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
 
