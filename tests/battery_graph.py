@@ -9,7 +9,7 @@ from keras import ops
 from log_laplace import LogLaplace
 from twins import twin_divergence
 
-from keras_vattn import ContextualPrior, GammaPrior, GraphAttention, Weibull
+from keras_vattn import ContextualPrior, GammaPrior, GraphAttention, LogNormal, Weibull
 
 HEADS, WIDTH = 2, 4
 
@@ -102,7 +102,12 @@ GRAPH_CASES = [
         concatenate=False,
         self_loops=False,
         use_bias=False,
-        bad_options=({"prior": ContextualPrior(num_heads=HEADS)},),
+        bad_options=(
+            {"prior": ContextualPrior(num_heads=HEADS)},
+            {"prior": None, "per_head_prior": False},
+            {"prior": "fixed", "per_head_prior": False},
+            {"alignment": LogNormal(kl_of="weights")},
+        ),
     ),
     _graph_case("lognormal-fixed", alignment="lognormal", prior="fixed", negative_slope=0.0),
     _graph_case("weibull-no-prior", alignment="weibull", divergence=False),

@@ -120,6 +120,39 @@ def test_a_prior_that_reads_keys_is_refused(backbones):
 
 
 @keras.saving.register_keras_serializable(package="tests")
+class AttentionClassifier(keras.layers.Layer):
+    """Its softmax is over classes."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.heads = keras.layers.MultiHeadAttention(2, 4)
+        self.classes, self.softmax = keras.layers.Dense(3), keras.layers.Softmax()
+
+    def build(self, shape):
+        self.heads.build(shape, shape)
+        self.classes.build(shape)
+
+    def call(self, x):
+        return self.softmax(self.classes(self.heads(x, x)))
+
+
+def test_a_softmax_that_is_no_attention_stays():
+    inputs = keras.Input((5, 8))
+    bayesian = to_bayesian(keras.Model(inputs, AttentionClassifier()(inputs)))
+    assert [type(layer).__name__ for layer in keras_vattn.stochastic_layers(bayesian)] == ["MultiHeadAttention"]
+
+
+def test_a_prior_for_each_head_is_refused(backbones):
+    with pytest.raises(ValueError, match=r"no prior for each head. Received: per_head_prior=True, .*softmax"):
+        to_bayesian(backbones("llama"), prior="fixed", per_head_prior=True)
+
+
+def test_names_in_the_log_are_those_of_the_blocks(backbones):
+    names = [layer._logged_name for layer in keras_vattn.stochastic_layers(to_bayesian(backbones("gemma"), prior=None))]
+    assert len(set(names)) == 2 and all(name.endswith("_softmax_kl") for name in names)
+
+
+@keras.saving.register_keras_serializable(package="tests")
 class SwappedHeads(keras.layers.MultiHeadAttention):
     """Keras's attention with another softmax inside, which it asks where it returns the weights."""
 

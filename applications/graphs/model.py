@@ -86,7 +86,7 @@ def attention(options, index, units, num_heads, **kwargs):
     return keras_vattn.GraphAttention(
         alignment=values.alignment(model.distribution),
         prior=prior,
-        prior_over=given.prior_over,
+        prior_over=given.prior_over if prior is not None and prior.reads_keys else "neighbourhood",
         kl_weight=kl_weight,
         kl_annealing=values.annealing(),
         kl_reduction=given.kl_reduction,

@@ -21,8 +21,8 @@ class Dirichlet(Alignment):
 
     The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. Concentrations are
     pressed smoothly into [exp(min_log_concentration), exp(max_log_concentration)]; the published code of other models
-    clips at the same ends. The prior that a name stands for is a `DirichletPrior`, of the same range; a `GammaPrior`
-    is the same; with posterior logits p is the Dirichlet of the scores.
+    clips at the same ends. The prior that a name stands for is a `DirichletPrior`, of the same range; with posterior
+    logits p is the Dirichlet of the scores.
 
     Args:
         min_log_concentration: Defaults to -10.0.

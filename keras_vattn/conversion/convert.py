@@ -295,11 +295,11 @@ def _convert_attention(layer, conversion, seed, name):
 
 def _build_prior(layer):
     """Create the weights of the prior of a built attention, frozen where the attention is."""
-    if layer.alignment_prior is None or isinstance(layer, StochasticSoftmax):
+    if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         # The keys of a `keras.layers.Attention` are its values where it has no others.
-        width = [] if isinstance(layer, MultiHeadMixin) else [layer.get_build_config()["input_shape"][-1][-1]]
+        width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*width)
     layer.alignment_prior.trainable = layer.trainable
 

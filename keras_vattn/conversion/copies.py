@@ -72,7 +72,13 @@ def copy_state(model, new, but=()):
         new: One of the same layers.
         but: Layers of `model` that `new` does not have.
     """
-    for old, copied in zip(_layers(model, but), _layers(new, ()), strict=True):
+    old_layers, new_layers = _layers(model, but), _layers(new, ())
+    if len(old_layers) != len(new_layers):
+        raise ValueError(
+            "The model that is made again from its config has other layers: its config does not say that two of them "
+            f"hold the same one. Received: {len(old_layers)} layers, {len(new_layers)} when made again"
+        )
+    for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
             copied.trainable = old.trainable
         own = type(old).load_own_variables is not keras.layers.Layer.load_own_variables

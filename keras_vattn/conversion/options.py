@@ -8,7 +8,6 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support.sublayers import serialize_sublayer
 
 
@@ -20,7 +19,7 @@ def seeds_and_names(attentions, seed):
         {
             "seed": None if seed is None else seed + index,
             # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
-            "name": x.name if names.count(x.name) == 1 else path.replace("/", "_"),
+            "name": x.name if names.count(x.name) == 1 and path == x.path else path.replace("/", "_"),
         }
         for index, (x, path) in enumerate(attentions.items())
     ]
@@ -62,10 +61,16 @@ def check_options(conversion, attentions):
         )
     names = ("kl_weight", "kl_annealing", "kl_reduction", "seed")
     StochasticLayer(**{name: conversion[name] for name in names})
-    for layer in attentions:
-        num_heads = getattr(layer, "num_heads", None)
-        per_head = conversion["per_head_prior"] and num_heads is not None
-        prior = prior_of(conversion, layer)
-        VariationalAlignment(alignment, prior, num_heads=num_heads, per_head_prior=per_head)
+    for layer, path in attentions.items():
+        num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
         if isinstance(layer, keras.layers.Softmax):
-            StochasticSoftmax(alignment, prior)
+            if prior is not None and prior.reads_keys:
+                raise ValueError(
+                    'A softmax sees no keys that a prior could read, as "contextual", the default, does: take None, '
+                    '"fixed", or a fixed prior, `FixedPrior()`, `GammaPrior(1.0)` or `LogNormalPrior(0.0)`. '
+                    f"Received: a contextual prior, {path}"
+                )
+            if conversion["per_head_prior"]:
+                raise ValueError(f"A softmax has no prior for each head. Received: per_head_prior=True, {path}")
+        per_head = conversion["per_head_prior"] and num_heads is not None
+        VariationalAlignment(alignment, prior, num_heads=num_heads, per_head_prior=per_head)

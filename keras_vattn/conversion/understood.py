@@ -21,19 +21,21 @@ def attentions_in(layer):
     """Return what `to_bayesian` converts in a layer or model, with the path of each, a dictionary: attentions whose
     class it understands, and the softmax that another attention holds."""
     if type(layer) is keras.layers.Softmax:
-        return {layer: layer.name}
+        return {layer: "softmax"}
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
             found[x] = x.path
-        # A softmax is built before it has a place in the model.
-        found |= {softmax: f"{x.path}/{softmax.name}" for softmax in softmaxes_of(x)}
+        # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
+        found |= {softmax: f"{x.path}/softmax" for softmax in softmaxes_of(x)}
     return found
 
 
 def softmaxes_of(layer):
     """Return the softmaxes over the last axis that an attention holds itself, and whose class is not understood."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
+        return []
+    if _holds_attention(layer):
         return []
     held = keras_private.read(layer, "_layers")
     return [x for x in held if type(x) is keras.layers.Softmax and x.axis in (-1, [-1], (-1,))]
@@ -67,7 +69,9 @@ def is_unknown(layer):
     """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
     if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
-    if softmaxes_of(layer):
-        return False
-    inside = [x for x in keras_private.flatten_layers(layer) if x is not layer]
-    return not any(isinstance(x, AlignmentLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)
+    return not softmaxes_of(layer) and not _holds_attention(layer)
+
+
+def _holds_attention(layer):
+    inside = [x for x in keras_private.flatten_layers(layer) if x is not layer and type(x) is not keras.layers.Softmax]
+    return any(isinstance(x, AlignmentLayer) or is_understood(type(x)) or _is_attention(x) for x in inside)

@@ -76,7 +76,7 @@ def make_by_marks(model):
         for name in NAMES:
             # Keras tracks nothing of it.
             vars(model)[f"make_{name}"] = functools.partial(_make, model, name)
-        TURN.at_end.callback(_restore, model)
+        TURN.at_end[model] = _restore
 
 
 def _make(model, name, force=False):

@@ -48,7 +48,7 @@ def _settings(model):
     settings = [
         (x, name, value)
         for x in owners
-        for name, value in vars(x).items()
+        for name, value in list(vars(x).items())  # another thread may be at it
         if not name.startswith("_") and name not in _LEFT_BEHIND
     ]
     settings += [(layer, "dtype_policy", layer.dtype_policy) for layer in layers]

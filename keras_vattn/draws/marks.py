@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import threading
+import weakref
 
 import tensorflow as tf
 
@@ -41,11 +42,11 @@ class Turn:
     Attributes:
         marks: A tuple of dictionaries from layers to `Draws`, the innermost last. It is replaced, never changed:
             reading needs no lock.
-        at_end: A `contextlib.ExitStack` of what the last to leave does.
+        at_end: A dictionary from models, which it does not keep, to functions of them that the last to leave calls.
     """
 
     def __init__(self):
-        self.marks, self.at_end, self._owner = (), contextlib.ExitStack(), (None, None)
+        self.marks, self.at_end, self._owner = (), weakref.WeakKeyDictionary(), (None, None)
 
     def is_mine(self):
         """Return whether it is the turn of this thread, or of the one that this replica thread works for."""
@@ -56,9 +57,11 @@ class Turn:
     def taken(self, marks):
         """Wait for the turn, and mark layers in it: `marks` is a dictionary from layers to `Draws`, empty for none."""
         with LOCK:
-            # Who is collected right here notifies nobody.
-            while not LOCK.wait_for(lambda: not self.marks or self.is_mine(), timeout=1.0):
+            # Who is collected right here, or whose thread has ended inside, notifies nobody.
+            while not LOCK.wait_for(lambda: not self.marks or self.is_mine() or self._is_left(), timeout=1.0):
                 pass
+            if self.marks and not self.is_mine():
+                self._end()
             if not self.marks:
                 self._owner = threading.current_thread(), _graph_of_thread()
             self.marks = (*self.marks, marks)
@@ -66,11 +69,21 @@ class Turn:
             yield
         finally:
             with LOCK:
-                self.marks = tuple(x for x in self.marks if x is not marks)
-                if not self.marks:
-                    self._owner = (None, None)
-                    LOCK.notify_all()
-                    self.at_end.close()
+                left = tuple(x for x in self.marks if x is not marks)
+                if self.marks and not left:
+                    self._end()
+                self.marks = left
+
+    def _is_left(self):
+        """Return whether the thread that has the turn has ended."""
+        return not self._owner[0].is_alive()
+
+    def _end(self):
+        self.marks, self._owner = (), (None, None)
+        LOCK.notify_all()
+        for model, function in list(self.at_end.items()):
+            function(model)
+        self.at_end.clear()
 
 
 TURN = Turn()

@@ -23,7 +23,8 @@ class ModelNoise:
     """The noise of a model as a function of a seed that may be a tensor, for an endpoint of your own that draws.
 
     `keras_vattn.posterior_predictive` is the loop around it. `drawn_from(seed)` is a context in which every call of the
-    model draws, and changes none of its variables; it works in a `tf.function`.
+    model draws, and changes none of its variables. It works in a `tf.function`; where threads share one, it is traced
+    first, by `get_concrete_function`.
 
     Args:
         model: A built `keras.Model` or layer.

@@ -34,7 +34,8 @@ def posterior_draws(model, seed=None, temperature=None):
         seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
             of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw,
             so the calls of a layer that a model uses twice share their noise; `keras_vattn.posterior_predictive` gives
-            each its own. Each batch of a `predict` or `evaluate` has other noise, and the next one the same again.
+            each its own. Each batch of a `predict` or `evaluate` has other noise, or each call of the compiled function
+            where `steps_per_execution` has several in one; the next `predict` has the same again.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:

@@ -2,7 +2,7 @@ import keras
 from keras import ops
 
 from keras_vattn import alignments, random
-from keras_vattn.alignments import AlignmentInputs, DenseKeys, Prior, SegmentKeys, VariationalAlignment
+from keras_vattn.alignments import AlignmentInputs, DenseKeys, LogNormalPrior, Prior, SegmentKeys, VariationalAlignment
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.masks import both, check_shape, first_mask
 from keras_vattn.support.segments import weighted_segment_sum
@@ -142,10 +142,10 @@ class GraphAttention(AlignmentLayer):
         prior = self.alignment_prior
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
-        if prior_over == "nodes" and getattr(type(prior), "distribution", None) is Prior.distribution:
+        if prior_over == "nodes" and not _is_over_nodes(self.alignment, prior):
             raise ValueError(
-                "A prior of the posterior's own family is normalised over the neighbourhood: "
-                f'prior_over="nodes" would change nothing. Received: prior={type(prior).__name__}'
+                'prior_over="nodes" would change nothing: it needs a contextual prior of a family that is not '
+                f"normalised over the neighbourhood. Received: alignment={self.alignment!r}, prior={prior!r}"
             )
         self.self_loops = boolean("self_loops", self_loops)
         self.negative_slope = nonnegative_number("negative_slope", negative_slope)
@@ -320,6 +320,13 @@ class GraphAttention(AlignmentLayer):
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
         }
+
+
+def _is_over_nodes(alignment, prior):
+    """Return whether what Psi sums to one over has a say in p."""
+    if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
+        return False
+    return not (alignment.kl_of == "weights" and isinstance(prior, LogNormalPrior))
 
 
 def _check_shapes(nodes_shape, edges_shape):

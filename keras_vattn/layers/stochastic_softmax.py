@@ -29,10 +29,10 @@ class StochasticSoftmax(AlignmentLayer):
 
     Call arguments:
         inputs: Logits (B, ..., T, S), or (B, S).
-        mask: Booleans or integers of the rank of the logits, each axis as long as theirs or 1, `True` or 1 at what
-            counts, or `None`. What does not has weight, gradient and KL exactly 0, and so has a row of which nothing
-            does: a padded query. A logit below -1e8, or -2e4 in float16, is one that a mask was added to, and counts
-            as masked too.
+        mask: Booleans, or numbers above 0.5 for `True` as in Keras, `True` at what counts, or `None`. It has the axes
+            of the logits, or the last of them, each as long as theirs or 1. What does not count has weight, gradient
+            and KL exactly 0, and so has a row of which nothing counts: a padded query. A logit below -1e8, or -2e4 in
+            float16, is one that a mask was added to, and does not count.
         posterior_logits: Of an inference network, of the shape of the logits, or `None`.
         training: Whether to draw.
 
@@ -41,7 +41,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Raises:
         ValueError: If the prior reads the keys, if there is one axis only or the keys are not the last, if the mask is
-            of floats or of another shape, and as `keras_vattn.Attention`.
+            of another shape, and as `keras_vattn.Attention`.
 
     Example:
 
@@ -86,6 +86,12 @@ class StochasticSoftmax(AlignmentLayer):
         if len(inputs_shape) < 2:
             raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
         claim(self, "prior", self.alignment_prior)
+        self.build_prior()
+
+    def build_prior(self):
+        """Build the prior, which has no network."""
+        if self.alignment_prior is not None and not self.alignment_prior.built:
+            self.alignment_prior.build(None)
 
     def call(self, inputs, mask=None, posterior_logits=None, training=None):
         scored = self._score(inputs, mask, posterior_logits)
@@ -98,18 +104,17 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _check(self, inputs, mask, posterior_logits):
         if mask is not None:
-            if keras.backend.is_float_dtype(mask.dtype):
-                raise ValueError(
-                    "`mask` is True, or 1, at what counts: cast ones and zeros to bool, and of a mask to be added to "
-                    f"the logits pass `mask == 0`. Received: mask.dtype={mask.dtype}"
-                )
-            check_shape("mask", mask, tuple(inputs.shape), "that of the logits, or 1, in every axis", broadcast=True)
+            # Of a lower rank it has the last axes, as in Keras.
+            expected = tuple(inputs.shape)[-max(len(mask.shape), 1) :]
+            check_shape("mask", mask, expected, "that of the logits, or 1, in every axis", broadcast=True)
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
             check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
 
     def _score(self, inputs, mask, posterior_logits):
         self._check(inputs, mask, posterior_logits)
+        if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
+            mask = ops.cast(mask, "float32") > 0.5
         # A mask that was added to the logits is one.
         lowest = -2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8
         keys = DenseKeys(both(mask, inputs > lowest))

@@ -47,6 +47,27 @@ def has_nothing_of_ours(model):
     return True
 
 
+def test_a_thread_that_ends_inside_has_left():
+    model, other, held = latent_model(), latent_model(), []
+    mean = predict(model)
+
+    def enter():
+        held.append(posterior_draws(model, 1))
+        held[0].__enter__()
+        assert np.abs(predict(model) - mean).max() > 0
+
+    elsewhere(enter)
+    np.testing.assert_array_equal(predict(model), mean)
+    # Another model's draws do not wait for it.
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(seeded, other, 2)
+        try:
+            waiting.result(20)
+        finally:
+            held[0].__exit__(None, None, None)
+    assert has_nothing_of_ours(model) and has_nothing_of_ours(other)
+
+
 def test_contexts_may_be_left_in_any_order():
     model = latent_model()
     mean, first, second = predict(model), seeded(model, 1), seeded(model, 2)

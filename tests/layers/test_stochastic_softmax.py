@@ -103,8 +103,13 @@ def test_a_mask_that_was_added_to_the_logits(dtype, lowest):
         np.testing.assert_allclose(passed, added, rtol=1e-5, atol=1e-6)
 
 
-def test_a_mask_of_integers():
-    drawn = [StochasticSoftmax(seed=1)(LOGITS, mask=tf.cast(MASK, dtype), training=True) for dtype in ("bool", "int32")]
+def test_a_mask_of_numbers_and_one_of_the_last_axes():
+    masks = [tf.cast(MASK, dtype) for dtype in ("bool", "int32", "float32")]
+    one, *others = (StochasticSoftmax(seed=1)(LOGITS, mask=mask, training=True) for mask in masks)
+    for other in others:
+        np.testing.assert_array_equal(one, other)
+    causal = tf.constant(np.tri(T, S, dtype=bool))
+    drawn = [StochasticSoftmax(seed=1)(LOGITS, mask=mask, training=True) for mask in (causal, causal[None, None])]
     np.testing.assert_array_equal(*drawn)
 
 
@@ -117,7 +122,5 @@ def test_errors():
         for logits in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
             with pytest.raises(ValueError, match=r"`mask` must have shape that of the logits, or 1, in every axis"):
                 StochasticSoftmax()(logits, mask=tf.constant(mask))
-    with pytest.raises(ValueError, match=r"`mask` is True, or 1, .*Received: mask.dtype="):
-        StochasticSoftmax()(LOGITS, mask=tf.where(MASK, 0.0, -1e9))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
         StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])
