@@ -42,7 +42,8 @@ def test_published_values(name, preset, tmp_path):
         expected["prior_hidden_units"] = "hidden_units"
         for key in published.keys() & expected.keys():
             assert getattr(prior, expected[key]) == published[key], key
-        assert layer.kl_reduction == "mean" and layer.prior_over == "nodes"
+        over = "nodes" if layer.prior is not None and layer.prior.reads_keys else "neighbourhood"
+        assert layer.kl_reduction == "mean" and layer.prior_over == over
         assert layer.kl_annealing(0) == 0.5
         np.testing.assert_allclose(layer.kl_annealing(10), 1 / (1 + np.exp(-10 * published["annealing_rate"])))
     if MODELS[name].prior:
