@@ -17,13 +17,10 @@ from applications.text.text import PAD
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
     run = TrainingRun(APPLICATION, options)
-    run.read(Codec.fit)
-    with run.scope():
-        run.models = APPLICATION.build(options, run.codec)
-    train, valid = run.data["train"], run.data["valid"]
+    train, valid = run.read(Codec.fit)
+    model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
-    model = run.models.training
     with run.scope():
         # The model returns a bound of the log-likelihood.
         model.compile(

@@ -60,8 +60,8 @@ class Stage(typing.NamedTuple):
 
 
 class TrainingRun(Run):
-    """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `schedule`,
-    `open`, `stages` and `finish`; between them it builds, initialises, compiles and fits its model.
+    """A `Run` while it is trained. `train(options)` of a program calls, in this order, `read`, `build`, `schedule`,
+    `open`, `stages` and `finish`; between them it initialises, compiles and fits its model.
 
     Args:
         application: `Application`.
@@ -74,7 +74,7 @@ class TrainingRun(Run):
         set_up(options)
 
     def read(self, fit_codec=None):
-        """Read the data, and encode them.
+        """Read and encode the data, and return the training part and the validation part.
 
         Args:
             fit_codec: Function of the options and the training part that returns the codec; not called where a run
@@ -99,8 +99,15 @@ class TrainingRun(Run):
         self.data = {
             name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
         }
-        # Whatever reading has drawn, the model's weights are those of its seed.
+        # Reading may have drawn: the initial weights depend on the seed alone.
         keras.utils.set_random_seed(options.run.seed)
+        return self.data["train"], self.data["valid"]
+
+    def build(self):
+        """Build the models, and return the `keras.Model` that is trained."""
+        with self.scope():
+            self.models = self.application.build(self.options, self.codec)
+        return self.models.training
 
     def scope(self):
         """Return the context in which the model is built and compiled."""
@@ -113,7 +120,7 @@ class TrainingRun(Run):
         return self.folder is None or not (self.folder.path / CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
-        """Lay out the steps of the run; what is wrong with the options is said here, before anything takes time.
+        """Lay out the steps of the run. Options that do not fit raise `InputError` here, before anything takes time.
 
         Args:
             num_batches: Training batches of an epoch.
@@ -153,8 +160,8 @@ class TrainingRun(Run):
         return optimizer_of(self.options.fit, self.num_batches, self.scheduled_steps, self._learning_rate)
 
     def stages(self, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
-        """Put the compiled model into the state that the run was left in, and yield what is to be fitted: one `Stage`,
-        or more where an epoch is gone on with or cut short.
+        """Restore the state of training into the compiled model, and yield each `Stage` to fit: one, or several where a
+        run resumes within an epoch or ends within one.
 
         Args:
             callbacks: Callbacks of the program, which may add to the rows of the history.

@@ -16,15 +16,12 @@ from applications.finetuning.weights import backbone_of, config_of, tokenizer_of
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
     run = TrainingRun(APPLICATION, options)
-    run.read(codec_of)
-    with run.scope():
-        run.models = APPLICATION.build(options, run.codec)
-    train, valid = run.data["train"], run.data["valid"]
+    train, valid = run.read(codec_of)
+    network = run.build()
     run.schedule(train.num_batches(options.fit.batch_size), learning_rate(options))
     if run.is_new:
         set_pretrained_weights(run)
     run.open()
-    network = run.models.training
     with run.scope():
         network.compile(run.optimizer(), jit_compile=options.fit.jit_compile, **objective(options))
     for stage in run.stages():
@@ -59,12 +56,12 @@ def codec_of(options, train):
 
 
 def set_pretrained_weights(run):
-    """Give the transformer the weights of a file, or those of a short pretraining."""
+    """Give the transformer the weights of a file, or pretrain it for a few steps."""
     options = run.options.backbone
     if options.weights is None:
         weights, loss = pretraining.pretrained_weights(options.pretraining_steps, options.pretraining_seed)
         print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
-        # Whatever it has drawn, what follows is that of the seed.
+        # Pretraining has drawn: the training depends on the seed alone.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()

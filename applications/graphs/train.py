@@ -10,13 +10,10 @@ from applications.graphs.application import APPLICATION
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
     run = TrainingRun(APPLICATION, options)
-    run.read(codec_of)
-    with run.scope():
-        run.models = APPLICATION.build(options, run.codec)
-    train, valid = run.data["train"], run.data["valid"]
+    train, valid = run.read(codec_of)
+    model = run.build()
     run.schedule(train.num_batches(options))
     run.open()
-    model = run.models.training
     with run.scope():
         model.compile(
             run.optimizer(),

@@ -16,15 +16,13 @@ from applications.ved.options import MODELS
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
     run = TrainingRun(APPLICATION, options)
-    run.read(Codec.fit)
-    with run.scope():
-        run.models = APPLICATION.build(options, run.codec)
-    train, valid, batching = run.data["train"], run.data["valid"], (options.fit.batch_size, options.run.seed)
+    train, valid = run.read(Codec.fit)
+    model = run.build()
+    batching = options.fit.batch_size, options.run.seed
     run.schedule(train.num_batches(options.fit.batch_size))
     if run.is_new and options.text.embeddings is not None:
         set_embeddings(run)
     run.open()
-    model = run.models.training
     with run.scope():
         model.compile(
             run.optimizer(),
@@ -53,7 +51,7 @@ class DecodeValidation(keras.callbacks.Callback):
     """Decodes validation inputs every few epochs and adds BLEU-2, BLEU-4, entropy (nats) and Dist-1 to the log (Figures
     4 and 5).
 
-    Entropy and Dist-1 are those of `num_draws` draws; a deterministic model has none.
+    Entropy and Dist-1 are computed from `num_draws` draws; a deterministic model has neither.
     """
 
     def __init__(self, run):

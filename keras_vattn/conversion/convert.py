@@ -253,15 +253,13 @@ def _convert(layer, conversion):
     # One that another makes may have no config, as the blocks of KerasHub's Llama.
     made = {id(each) for x in holders for each in keras_private.flatten_layers(x) if each is not x}
     originals = [(x, serialized(x, optional=id(x) in made)) for x in (*found, *holders)]
-    holders = [x for x, original in originals[len(found) :] if original is not None]
+    originals = [(x, original) for x, original in originals if original is not None]
     own = dict(zip(map(id, found), conversion.get("attentions") or seeds_and_names(found, conversion["seed"])))
     for attention in found:
         _convert_attention(attention, conversion, **own[id(attention)])
-    for holder in holders:
-        holder.__class__ = _class_of(type(holder))
     for converted, original in originals:
-        if original is None:
-            continue
+        if id(converted) not in chosen:
+            converted.__class__ = _class_of(type(converted))
         # When it is made again it stands alone: what its attentions have in this model is part of its config.
         attentions = [own[id(x)] for x in keras_private.flatten_layers(converted) if id(x) in own]
         # A layer of Keras looks into what is assigned to it.

@@ -8,6 +8,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.layers.stochastic_layer import StochasticLayer
+from keras_vattn.layers.stochastic_softmax import refuse_keys
 from keras_vattn.support.sublayers import serialize_sublayer
 
 
@@ -64,12 +65,7 @@ def check_options(conversion, attentions):
     for layer, path in attentions.items():
         num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
         if isinstance(layer, keras.layers.Softmax):
-            if prior is not None and prior.reads_keys:
-                raise ValueError(
-                    'A softmax sees no keys that a prior could read, as "contextual", the default, does: take None, '
-                    '"fixed", or a fixed prior, `FixedPrior()`, `GammaPrior(1.0)` or `LogNormalPrior(0.0)`. '
-                    f"Received: a contextual prior, {path}"
-                )
+            refuse_keys(prior, f"a contextual prior, the default, and {path}")
             if conversion["per_head_prior"]:
                 raise ValueError(f"A softmax has no prior for each head. Received: per_head_prior=True, {path}")
         per_head = conversion["per_head_prior"] and num_heads is not None

@@ -139,13 +139,12 @@ class GraphAttention(AlignmentLayer):
         self.concatenate = boolean("concatenate", concatenate)
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
-        prior = self.alignment_prior
         self.per_head_prior = getattr(self.alignment_prior, "num_heads", None) is not None
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
-        if prior_over == "nodes" and not _is_over_nodes(self.alignment, prior):
+        if prior_over == "nodes" and not _is_over_nodes(self.alignment, self.prior):
             raise ValueError(
                 'prior_over="nodes" would change nothing: it needs a contextual prior of a family that is not '
-                f"normalised over the neighbourhood. Received: alignment={self.alignment!r}, prior={prior!r}"
+                f"normalised over the neighbourhood. Received: alignment={self.alignment!r}, prior={self.prior!r}"
             )
         self.self_loops = boolean("self_loops", self_loops)
         self.negative_slope = nonnegative_number("negative_slope", negative_slope)

@@ -74,11 +74,7 @@ class StochasticSoftmax(AlignmentLayer):
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Take the alignment, the prior, which reads no keys, and what the log calls the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
-        if self.prior is not None and self.prior.reads_keys:
-            raise ValueError(
-                'A softmax sees no keys that a prior could read: take None, "fixed" or a fixed prior, `FixedPrior()`, '
-                f"`GammaPrior(1.0)` or `LogNormalPrior(0.0)`. Received: prior={prior!r}"
-            )
+        refuse_keys(self.prior, f"prior={prior!r}")
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)
 
@@ -139,3 +135,12 @@ class StochasticSoftmax(AlignmentLayer):
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "prior": serialize_sublayer(self.alignment_prior),
         }
+
+
+def refuse_keys(prior, received):
+    """Raise ValueError for a prior that reads the keys; `received` ends the message."""
+    if prior is not None and prior.reads_keys:
+        raise ValueError(
+            'A softmax sees no keys that a prior could read, as "contextual" does: take None, "fixed" or a fixed '
+            f"prior, `FixedPrior()`, `GammaPrior(1.0)` or `LogNormalPrior(0.0)`. Received: {received}"
+        )
