@@ -3,6 +3,7 @@ from faults.fault import Fault
 PREDICTIVE = "tests/draws"
 DECODERS = "tests/draws/test_dropout_of_decoders.py"
 THREADS = "tests/draws/test_threads.py"
+FUNCTIONS = "tests/draws/test_compiled_functions.py"
 OWN = "tests/draws/test_layers_of_ones_own.py"
 
 FAULTS = [
@@ -163,7 +164,7 @@ FAULTS = [
         "draws/compiled_functions.py",
         "return name, self if name == self.name else value",
         "return name, value",
-        (THREADS,),
+        (FUNCTIONS,),
         "makes_its_functions_itself",
     ),
     Fault(
@@ -171,7 +172,7 @@ FAULTS = [
         "draws/compiled_functions.py",
         "if living.issuperset(key)}",
         "}",
-        (THREADS,),
+        (FUNCTIONS,),
         "are_dropped",
     ),
     Fault(
@@ -181,7 +182,7 @@ FAULTS = [
         "        if function is None:\n"
         '            return getattr(type(model), f"make_{name}")(model)\n'
         "        if force or not isinstance(function, FunctionByMarks):",
-        (THREADS,),
+        (FUNCTIONS,),
         "compile_inside",
     ),
     Fault(
@@ -189,7 +190,7 @@ FAULTS = [
         "draws/compiled_functions.py",
         "FunctionByMarks(model, name, None if force else function)",
         "FunctionByMarks(model, name, vars(model).setdefault('_before_' + name, None if force else function))",
-        (THREADS,),
+        (FUNCTIONS,),
         "compile_inside or holds_for_training",
     ),
     Fault(
@@ -197,7 +198,7 @@ FAULTS = [
         "draws/compiled_functions.py",
         "function.under(function.unmarked))",
         "function.functions.get(function.unmarked))",
-        (THREADS,),
+        (FUNCTIONS,),
         "keras_made_inside or between_the_making",
     ),
     Fault(

@@ -21,7 +21,6 @@ from applications.common import plan as planning
 from applications.common.command_line import read_options
 from applications.common.compare import Comparison
 from applications.common.errors import InputError
-from applications.common.jobs import environment_of
 from applications.common.options import with_values
 from applications.common.plan import plan
 from applications.common.training import steps_of_run
@@ -328,24 +327,6 @@ def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, wi
     assert status == 2
     assert "was not begun: what it starts from is not trained." in err
     assert (tmp_path / "out/deterministic_seed_0/metrics.json").exists()
-
-
-@pytest.mark.parametrize(
-    "gpus, num_jobs, visible, grows",
-    [
-        ((), 2, [None, None], False),
-        (("0", "1"), 2, ["0", "1"], False),
-        (("4", "5", "7"), 2, ["4", "5"], False),
-        (("1", "4", "5", "7"), 2, ["1,4", "5,7"], False),
-        (("4", "5"), 1, ["4,5"], False),
-        (("6",), 2, ["6", "6"], True),
-        (("2", "3"), 3, ["2", "3", "2"], True),
-    ],
-)
-def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
-    found = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
-    assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in found] == visible
-    assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in found} == {"true" if grows else None}
 
 
 def test_jobs_of_one_moment_have_each_a_gpu(toy, asked, monkeypatch):
