@@ -27,7 +27,8 @@ def tokenizer():
     )
     # A file of one piece a line has no place for white space.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    return keras_hub.models.BertTokenizer(pieces, lowercase=True)
+    # The name stands in the run's folder: Keras's own depends on what the process has made before.
+    return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 
 def new_backbone(dropout=0.0):

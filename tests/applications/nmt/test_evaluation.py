@@ -109,7 +109,7 @@ def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, 
     monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
     losses = iter([5.0, 6.0, 9.0, 8.0])
     perplexity_of = lambda nats: next(losses)  # noqa: E731
-    monkeypatch.setattr("applications.nmt.application.perplexity", perplexity_of)
+    monkeypatch.setattr("applications.nmt.train.perplexity", perplexity_of)
     on_epoch_end = TranslateValidation.on_epoch_end
 
     def with_loss(self, epoch, logs=None):
