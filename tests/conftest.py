@@ -1,4 +1,4 @@
-"""Test set-up: two processes for the whole suite, and what each of them begins with.
+"""Test set-up: several processes for the whole suite, and what each of them begins with.
 
 KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 """
@@ -29,12 +29,12 @@ os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Processes of `pytest` alone: one for each core, two for both tiers, since what XLA compiles stays in memory.
-    What is asked for in particular runs in the one that is asked."""
+    """Processes of `pytest` alone: three, five for both tiers. These are more than the cores, since what XLA compiles
+    stays in a process. What is asked for in particular runs in the one that is asked."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
     if not whole or config.option.capture == "no" or USES_GPU:
         return 0
-    return min(2, os.cpu_count()) if config.option.markexpr else 5
+    return 3 if config.option.markexpr else 5
 
 
 def pytest_configure(config):
