@@ -241,6 +241,14 @@ def test_what_the_simplex_does_read_is_taken():
         BayesianAttention(kl_of="weights", **options)
 
 
+def test_psi_is_float32_in_half_precision():
+    prior = GammaPrior(dtype="mixed_bfloat16")
+    prior.build(VALUE.shape)
+    log_psi = prior.log_psi(tf.constant(VALUE), keras_vattn.DenseKeys())
+    assert log_psi.dtype == tf.float32
+    np.testing.assert_allclose(np.exp(log_psi).sum(-1), 1.0, rtol=1e-6)
+
+
 def test_a_dirichlet_prior_has_the_range_of_the_alignment():
     layer = Attention(alignment=Dirichlet(-2.0, 2.0), prior=DirichletPrior(1e4))
     layer(QUERY, VALUE)
