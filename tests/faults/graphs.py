@@ -10,9 +10,8 @@ FAULTS = [
     Fault(
         "graphs: any class is unpickled",
         "applications/graphs/planetoid.py",
-        "        if (module, name) not in _ALLOWED:\n",
-        "        if (module, name) not in _ALLOWED:\n            return super().find_class(module, name)\n"
-        "        if (module, name) not in _ALLOWED:\n",
+        "not in _ALLOWED:\n",
+        "not in _ALLOWED:\n            return super().find_class(module, name)\n        if name == module:\n",
         DATA,
         "wrong_with_pickles",
     ),
