@@ -161,9 +161,6 @@ class VariationalOptions:
     """Steps before it has that weight."""
     context_floor: float = -3.0
     """Smallest log sigma of p(c | z_t)."""
-    aggressive: NotNegative = 0
-    """Updates of the weights of q alone before each one of all, for as many epochs as the mutual information of z_enc
-    grows (He et al. 2019); annealing counts them, too."""
 
 
 @dataclasses.dataclass
@@ -204,17 +201,6 @@ class Options:
     fit: FitOptions = group(FitOptions, batch_size=32, epochs=20, learning_rate=4e-3, schedule="cosine")
     sampling: SamplingOptions = group(SamplingOptions)
     reports: ReportOptions = group(ReportOptions)
-
-    def check(self):
-        if not self.variational.aggressive:
-            return
-        if not MODELS[self.model].latent:
-            raise InputError(f"--aggressive: the model {self.model} has no z_enc.")
-        if self.reports.decode_every != 1:
-            raise InputError("--aggressive looks at the mutual information after every epoch: --decode-every 1.")
-        for name, value in (("strategy", "mirrored"), ("mixed_precision", "float16")):
-            if getattr(self.fit, name) == value:
-                raise InputError(f"--aggressive goes without --{name.replace('_', '-')} {value}.")
 
 
 @dataclasses.dataclass

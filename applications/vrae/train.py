@@ -8,7 +8,6 @@ from applications.common.training import TrainingRun
 from applications.text.pairs import evenly, padded
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
-from applications.vrae.aggressive import AggressiveInference
 from applications.vrae.application import APPLICATION
 from applications.vrae.data import Codec
 from applications.vrae.generation import writer_of
@@ -32,8 +31,6 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     callbacks = [CodeValidation(run)] if MODELS[options.model].latent else []
-    if callbacks and options.variational.aggressive:
-        callbacks.append(AggressiveInference(run, options.variational.aggressive))
     for stage in run.stages(callbacks):
         batches = train.batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.batches(options), **stage.fit)

@@ -156,14 +156,6 @@ FAULTS = [
         "controls",
     ),
     Fault(
-        "vrae: aggressive updates for ever",
-        "applications/vrae/aggressive.py",
-        "self.active, self.best = value > self.best, value",
-        "self.best = value",
-        MODEL,
-        "aggressive",
-    ),
-    Fault(
         "vrae: a mixture as narrow as its parts",
         "applications/vrae/summaries.py",
         "+ np.square(self.means - mean), axis=0)",

@@ -7,7 +7,7 @@ import pytest
 from application_cases import changed, prepared
 from program_case import words_of
 from program_cases import PAIRS, VRAE_CASE
-from run_files import read_history, without_time
+from run_files import read_history
 from vrae_cases import options_of
 
 from applications.common.errors import InputError
@@ -130,9 +130,6 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     train, table = VRAE_CASE.train(tmp_path / "run"), tmp_path / "reviews.csv"
     table.write_text("label,text\n1,a dog\n")
     for more, message in (
-        ({"model": "lstm", "aggressive": 2}, "--aggressive: the model lstm has no z_enc"),
-        ({"mixed_precision": "float16", "aggressive": 2}, "--aggressive goes without --mixed-precision float16"),
-        ({"aggressive": 2, "decode_every": 2}, "--aggressive looks at the mutual information after every epoch"),
         ({"train_text": None}, "--test-text is given without --train-text"),
         ({"train_text": None, "test_text": None, "labelled": True}, "--labelled is given without --train-text"),
         ({"text_column": "review"}, "train_text.txt is no CSV or TSV"),
@@ -141,18 +138,6 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     ):
         VRAE_CASE.fails(message, *train, *words_of(more))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_run_with_aggressive_updates_goes_on_as_if_never_stopped(tmp_path):
-    more = {"model": "vrae", "aggressive": 1, "tensorboard": False, "export": False}
-    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "whole", **more))
-    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "parts", **more, epochs=1))
-    VRAE_CASE.succeeds("train", "--resume", "--out", tmp_path / "parts", "--epochs", 2)
-    whole, parts = (without_time(read_history(tmp_path / name)) for name in ("whole", "parts"))
-    assert len(whole) == 2 and whole == parts
-    VRAE_CASE.succeeds(*VRAE_CASE.train(tmp_path / "calm", **more | {"aggressive": 0}))
-    assert without_time(read_history(tmp_path / "calm"))[0]["loss"] != whole[0]["loss"]
 
 
 @pytest.mark.slow

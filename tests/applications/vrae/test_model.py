@@ -194,31 +194,6 @@ def assert_weights(latent, expected):
         assert float(1.0 if schedule is None else schedule(step)) == pytest.approx(weight, abs=1e-6)
 
 
-def test_aggressive_updates_move_q_alone_and_end(tmp_path):
-    run = run_of(tmp_path, model="vrae_sa", aggressive=2)
-    run.folder = type("Folder", (), {"path": tmp_path})
-    from applications.vrae.aggressive import AggressiveInference
-
-    model = run.models.training
-    model.compile(keras_vattn.fast.FusedAdam(0.1, global_clipnorm=1.0), loss=keras_vattn.NegativeBound(ignore_class=0))
-    model.optimizer.build(model.trainable_variables)
-    callback = AggressiveInference(run, 2)
-    callback.set_model(model)
-    before = [weight.numpy() for weight in model.trainable_weights]
-    callback.on_train_batch_begin(0)
-    own = {id(weight) for weight in run.models.inference_weights}
-    for weight, value in zip(model.trainable_weights, before):
-        assert np.any(weight.numpy() != value) == (id(weight) in own), weight.path
-    assert int(model.optimizer.iterations) == 0
-    for value, active in ((0.1, True), (0.3, True), (0.2, False), (0.4, False)):
-        callback.on_epoch_end(0, {"val_mutual_information": value})
-        assert callback.active == active
-    # A run that goes on knows what there was.
-    for text, active in (("0.1\n0.3\n", True), ("0.1\n\n0.3\n0.2\n", False), ("", True)):
-        (tmp_path / "history.csv").write_text(f"val_mutual_information\n{text}" if text else "epoch\n1\n")
-        assert AggressiveInference(run, 2).active == active
-
-
 @pytest.mark.slow
 def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
     """Words at random from one of two sets: z_enc has the 0.69 nats of which, less a detached one."""
