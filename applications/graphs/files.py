@@ -1,0 +1,110 @@
+"""Graphs from NumPy archives and from tables.
+
+Shapes: N nodes, D features, E edges, M nodes of a part.
+"""
+
+import csv
+import zipfile
+
+import numpy as np
+import scipy.sparse
+
+from applications.common.errors import InputError
+from applications.text.readers import read_lines
+
+SPLITS = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
+_SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
+# What the arrays of an archive are: dimensions, and kind of numbers.
+_ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, np.integer)}
+_ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
+
+
+def read_npz(path):
+    """Return features, labels, edges and splits, `None` where there are none, of a NumPy archive."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays: {error}") from error
+    for name in (*(_SPARSE if "features" not in arrays else ()), "labels", "edges"):
+        if name not in arrays:
+            raise InputError(f"{path}: has no {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
+    if "features" not in arrays:
+        *content, shape = (arrays[name] for name in _SPARSE)
+        try:
+            features = scipy.sparse.csr_matrix(tuple(content), shape=tuple(shape))
+            features.check_format()
+            arrays["features"] = features.toarray()
+        except ValueError as error:
+            raise InputError(f"{path}: feat_data and what belongs to it are no matrix: {error}") from error
+    for name, (ndim, kind) in _ARRAYS.items():
+        array = arrays.get(name)
+        if array is not None and (array.ndim != ndim or not np.issubdtype(array.dtype, kind)):
+            expected = f"{'numbers' if kind is np.number else 'integers'} of {ndim} dimensions"
+            raise InputError(f"{path}: {name}: expected {expected}. Received: {array.dtype}, {array.shape}")
+    if arrays["edges"].shape[1] != 2 or arrays["labels"].min(initial=0) < -1:
+        raise InputError(f"{path}: expected edges of shape (E, 2), and labels from -1 on.")
+    splits = {name: arrays[key] for name, key in SPLITS.items() if key in arrays}
+    return arrays["features"], arrays["labels"].astype(np.int64), arrays["edges"].astype(np.int64), splits or None
+
+
+def read_nodes(path, labelled=True):
+    """Return names, features and the names of these, labels, classes and splits, `None` where there are none, of a
+    CSV, which has a column of labels if it is to be `labelled`."""
+    rows = _rows(path)
+    head = rows[0][1] if rows else []
+    if "node" not in head or (labelled and "label" not in head):
+        raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {head}")
+    twice = [name for index, name in enumerate(head) if name in head[:index]]
+    if twice:
+        raise InputError(f"{path}:1: two columns are named {twice[0]}.")
+    columns = [name for name in head if name not in ("node", "label", "split")]
+    names, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
+    for line, cells in rows[1:]:
+        place = f"{path}:{line}"
+        if len(cells) != len(head):
+            raise InputError(f"{place}: expected {len(head)} columns. Received: {len(cells)}")
+        row = dict(zip(head, cells))
+        node, split = row["node"], row.get("split")
+        if node in names:
+            raise InputError(f"{place}: the node {node} stands in line {names[node]} already.")
+        try:
+            features.append([float(row[name]) for name in columns])
+        except ValueError as error:
+            raise InputError(f"{place}: expected numbers as features: {error}") from error
+        labels.append(row.get("label", ""))
+        if split:
+            if split not in splits:
+                raise InputError(f"{place}: split: expected {', '.join(SPLITS)} or nothing. Received: {split}")
+            splits[split].append(len(names))
+        names[node] = line
+    if not columns or not names:
+        raise InputError(f"{path}: expected nodes with a feature at least.")
+    classes = sorted(set(labels) - {""})
+    numbered = np.array([classes.index(label) if label else -1 for label in labels])
+    splits = {name: np.array(nodes) for name, nodes in splits.items() if nodes}
+    return list(names), np.array(features, np.float32), columns, numbered, classes, splits or None
+
+
+def read_edges(path, numbers):
+    """Return the edges (E, 2) of a CSV of names; `numbers` is a dictionary from these."""
+    edges = []
+    for line, ends in _rows(path):
+        if len(ends) != 2:
+            raise InputError(f"{path}:{line}: expected a source and a target. Received: {len(ends)} columns")
+        unknown = [name for name in ends if name not in numbers]
+        if line == 1 and len(unknown) == 2:
+            continue  # a header
+        if unknown:
+            raise InputError(f"{path}:{line}: there is no node {unknown[0]}.")
+        edges.append([numbers[name] for name in ends])
+    return np.array(edges, np.int64).reshape(-1, 2)
+
+
+def _rows(path):
+    """Return the lines of a CSV that are not empty, each its number and its cells."""
+    reader = csv.reader(f"{line}\n" for line in read_lines(path))
+    try:
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: cannot be read as a CSV: {error}") from error
