@@ -14,6 +14,8 @@ from applications.text.readers import read_input
 from keras_vattn import metrics
 
 NUM_SHOWN = 5
+# Classes of a line of `predict`, the most probable ones.
+NUM_CLASSES = 3
 
 
 class Graphs(Application):
@@ -99,7 +101,7 @@ class Graphs(Application):
                 raise InputError(f"{place}:{number}: there is no node {name}.")
         nodes = np.array([names[name] for name in asked], np.int32)
         for probabilities in predicted(run, data.Part(graph, nodes)):
-            best = np.argsort(-probabilities)[: options.num_classes]
+            best = np.argsort(-probabilities)[:NUM_CLASSES]
             yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
 
     def endpoints(self, run, options=None):

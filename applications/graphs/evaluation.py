@@ -32,10 +32,9 @@ def evaluate(run, part, num_draws=None):
         report["uncertainty"] = {}
         for name, options in kinds(run).items():
             draws = draws_of(run, part, num_draws, **options)
-            tested = metrics.pavpu(draws, labels, significance=run.options.reports.significance)
+            tested = metrics.pavpu(draws, labels)
             report["uncertainty"][name] = {
                 "num_draws": num_draws,
-                "significance": run.options.reports.significance,
                 "accuracy": float(np.mean(draws.mean(axis=0).argmax(axis=1) == labels)),
                 "pavpu": tested.pavpu,
                 "certain": float(tested.certain.mean()),
@@ -55,7 +54,7 @@ def predicted(run, part):
 def kinds(run):
     """Return what can be random in a prediction, and the options of `keras_vattn.posterior_predictive` for it; the last
     one is all of it."""
-    drops = run.options.network.feature_dropout > 0 or run.options.network.coefficient_dropout > 0
+    drops = run.options.network.drops
     found = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
     if MODELS[run.options.model].distribution is not None:
         found["attention"] = {}
@@ -80,8 +79,8 @@ def gradient_norms(run, part):
     def log_likelihood(logits):
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather(logits, part.nodes))
 
-    drops = run.options.network.feature_dropout > 0 or run.options.network.coefficient_dropout > 0
-    return uncertainty.gradient_norms(run.models.prediction, part.graph.inputs, log_likelihood, drops)
+    graph, drops = part.graph.inputs, run.options.network.drops
+    return uncertainty.gradient_norms(run.models.prediction, graph, log_likelihood, drops)
 
 
 def attention_statistics(run, graph):

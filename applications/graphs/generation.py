@@ -27,10 +27,9 @@ class Classifier(tf.Module):
         if self._scaling == "columns":
             scaling = run.codec["scaling"]
             self._mean, self._sd = (tf.constant(scaling[name], tf.float32) for name in ("mean", "sd"))
-        network = options.network
         # A deterministic attention has dropout alone to draw.
         deterministic = MODELS[options.model].distribution is None
-        drops = deterministic and max(network.feature_dropout, network.coefficient_dropout) > 0
+        drops = deterministic and options.network.drops
         self._noise = Untracked(None if deterministic and not drops else keras_vattn.ModelNoise(model, drops))
         features = tf.TensorSpec([None, run.codec["width"]], tf.float32)
         edges, integer = tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int32)

@@ -96,8 +96,8 @@ def attention(options, index, units, num_heads, **kwargs):
 
 def values_of(options):
     """Return the values of a model's attention, its own or those that `published` has: a dictionary."""
-    own = {name: getattr(options.alignment, name) for name in _published(options)}
-    return {name: value if own[name] is None else own[name] for name, value in _published(options).items()}
+    own = dataclasses.asdict(options.alignment)
+    return {name: value if own.get(name) is None else own[name] for name, value in _published(options).items()}
 
 
 def _published(options):
@@ -111,7 +111,7 @@ def prior_of(model, values, given, published, num_heads):
     heads = num_heads if given.per_head_prior else None
     # Initialization after He, head by head: Keras takes an axis of heads for part of what comes in.
     initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
-    alpha = given.prior_alpha or published.get("prior_alpha", 1.0)
+    alpha = published.get("prior_alpha", 1.0)
     return values.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
 
 

@@ -4,26 +4,9 @@ import dataclasses
 import pathlib
 from typing import Annotated, Literal
 
+from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
-from applications.common.options import (
-    Bound,
-    CompareOptions,
-    Dropout,
-    EvaluateOptions,
-    ExportOptions,
-    File,
-    FitOptions,
-    Fraction,
-    GenerateOptions,
-    NotNegative,
-    NotNegativeFloat,
-    Positive,
-    PositiveFloat,
-    RunOptions,
-    Seed,
-    group,
-)
 from applications.common.program import Program
 
 
@@ -108,8 +91,8 @@ def _has_planetoid_files(prefix):
     return all(pathlib.Path(f"{prefix}.{name}").is_file() for name in PLANETOID_FILES)
 
 
-Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
-Planetoid = Annotated[str, Bound(f"needs the files PREFIX.{', .'.join(PLANETOID_FILES)}", _has_planetoid_files)]
+Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+Planetoid = Annotated[str, common.Bound(f"needs the files PREFIX.{', .'.join(PLANETOID_FILES)}", _has_planetoid_files)]
 
 
 def check_sources(options, names):
@@ -127,13 +110,13 @@ class GraphOptions:
 
     planetoid: Planetoid | None = None
     """Files of Planetoid, up to their endings: FOLDER/ind.cora for FOLDER/ind.cora.x and the other seven."""
-    npz: File | None = None
+    npz: common.File | None = None
     """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
     edges (E, 2); labels, -1 for unknown; train_idx, val_idx, test_idx, which may be missing."""
-    nodes: File | None = None
+    nodes: common.File | None = None
     """CSV with a header: the column node, which is its name; label, empty where it is unknown; perhaps split, which is
     train, valid, test or empty; all others are features."""
-    edges: File | None = None
+    edges: common.File | None = None
     """CSV of two names of nodes a line, source and target; a header is allowed."""
     directed: bool = False
     """Whether an edge is of use to its target alone; otherwise it is one in both directions."""
@@ -141,16 +124,14 @@ class GraphOptions:
     """rows: divide the features of a node by their sum, as published for counts of words; where some are negative, by
     the sum of their sizes. columns: each feature less its mean, over its standard deviation. auto: columns for --nodes,
     and rows for all others."""
-    train_per_class: Positive = 20
+    train_per_class: common.Positive = 20
     """Training nodes of each class, where the data have no splits."""
-    num_valid: Positive = 500
+    num_valid: common.Positive = 500
     """Validation nodes, where the data have no splits."""
-    num_test: NotNegative = 1000
+    num_test: common.NotNegative = 1000
     """Test nodes, where the data have no splits: so many of those that are left."""
-    split_seed: Seed = 0
+    split_seed: common.Seed = 0
     """Seed of these splits, apart from the model's, so that seeds are compared on the same nodes."""
-    num_neighbors: Positive = 8
-    """Digits that a digit has an edge to, in the embedded graph."""
 
     @property
     def scaling(self):
@@ -167,20 +148,24 @@ class GraphOptions:
 class NetworkOptions:
     """Network; the defaults are those of Velickovic et al. 2018 for Cora"""
 
-    units: Positive = 8
+    units: common.Positive = 8
     """Width of a head of the first layer."""
-    num_heads: Positive = 8
+    num_heads: common.Positive = 8
     """Heads of the first layer, side by side."""
-    output_heads: Positive = 1
+    output_heads: common.Positive = 1
     """Heads of the second layer, averaged."""
-    feature_dropout: Dropout = 0.6
+    feature_dropout: common.Dropout = 0.6
     """Rate of dropout on the inputs of both layers."""
-    coefficient_dropout: Dropout = 0.6
+    coefficient_dropout: common.Dropout = 0.6
     """Rate of dropout on the attention weights."""
-    l2: NotNegativeFloat = 5e-4
+    l2: common.NotNegativeFloat = 5e-4
     """Factor on half the sum of the squares of weights."""
     l2_of: Literal["all", "kernels"] = "all"
     """all: of all variables, biases and the network of the prior too, as published. kernels: of kernels alone."""
+
+    @property
+    def drops(self):
+        return max(self.feature_dropout, self.coefficient_dropout) > 0
 
 
 @dataclasses.dataclass
@@ -189,9 +174,7 @@ class AlignmentOptions(PublishedOptions):
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published values the models take; general: values of this program, with which the KL pulls."""
-    prior_alpha: PositiveFloat | None = None
-    """Shape of the fixed Gamma prior of Weibull weights."""
-    prior_hidden_units: Positive | None = None
+    prior_hidden_units: common.Positive | None = None
     """Width of the network that reads a contextual prior off the projected nodes."""
     per_head_prior: bool = True
     """Whether each head has a network of its own, as published."""
@@ -206,7 +189,7 @@ class AlignmentOptions(PublishedOptions):
 class SamplingOptions:
     """Mini-batches; without them a step sees the whole graph"""
 
-    neighbors: tuple[Positive, ...] = ()
+    neighbors: tuple[common.Positive, ...] = ()
     """A training step has batch_size training nodes, so many drawn neighbours of each, and so many of each of these:
     10 10. Reports see all."""
 
@@ -225,8 +208,6 @@ class ReportOptions:
     lower NLL of equals. nll: those of the lowest."""
     num_draws: Draws = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
-    significance: Fraction = 0.05
-    """p below which PAvPU takes a prediction for certain."""
 
 
 @dataclasses.dataclass
@@ -235,13 +216,13 @@ class Options:
 
     model: Literal[tuple(MODELS)] = "wc"
     """One of the models of Fan et al. 2020, Table 1."""
-    run: RunOptions = group(RunOptions, out="runs/graphs")
-    graph: GraphOptions = group(GraphOptions)
-    network: NetworkOptions = group(NetworkOptions)
-    alignment: AlignmentOptions = group(AlignmentOptions)
-    sampling: SamplingOptions = group(SamplingOptions)
-    fit: FitOptions = group(
-        FitOptions,
+    run: common.RunOptions = common.group(common.RunOptions, out="runs/graphs")
+    graph: GraphOptions = common.group(GraphOptions)
+    network: NetworkOptions = common.group(NetworkOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    sampling: SamplingOptions = common.group(SamplingOptions)
+    fit: common.FitOptions = common.group(
+        common.FitOptions,
         batch_size=512,
         epochs=200,
         learning_rate=5e-3,
@@ -252,7 +233,7 @@ class Options:
         tensorboard=False,
         jit="on",
     )
-    reports: ReportOptions = group(ReportOptions)
+    reports: ReportOptions = common.group(ReportOptions)
 
     def check(self):
         if self.fit.strategy != "none":
@@ -260,41 +241,35 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateGraphs(EvaluateOptions):
+class OtherGraph:
+    """Files of another graph."""
+
+    npz: common.File | None = None
+    """Another graph of the same features and classes, as `train --npz` reads it."""
+    nodes: common.File | None = None
+    """The same as `train --nodes` reads it; `predict` needs no labels."""
+    edges: common.File | None = None
+    """Its edges."""
+
+    def check(self):
+        check_sources(self, ("npz", "nodes"))
+
+
+@dataclasses.dataclass
+class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
     """Report on a part of the nodes of a run's graph, or on all labelled nodes of another graph."""
 
-    npz: File | None = None
-    """Another graph of the same features and classes, as `train --npz` reads it."""
-    nodes: File | None = None
-    """The same as `train --nodes` reads it."""
-    edges: File | None = None
-    """Its edges."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
 
-    def check(self):
-        check_sources(self, ("npz", "nodes"))
-
 
 @dataclasses.dataclass
-class PredictGraphs(GenerateOptions):
+class PredictGraphs(OtherGraph, common.GenerateOptions):
     """Classify nodes of a run's graph, or of another: a name, or a number from 0 on where nodes have none, a line."""
 
-    npz: File | None = None
-    """Another graph of the same features, as `train --npz` reads it."""
-    nodes: File | None = None
-    """The same as `train --nodes` reads it; it needs no labels."""
-    edges: File | None = None
-    """Its edges."""
-    num_classes: Positive = 3
-    """Classes of a line, the most probable ones, with their probabilities."""
-
-    def check(self):
-        check_sources(self, ("npz", "nodes"))
-
 
 @dataclasses.dataclass
-class CompareGraphs(CompareOptions):
+class CompareGraphs(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/graphs_compare"
@@ -313,8 +288,8 @@ PROGRAM = Program(
         "evaluate": EvaluateGraphs,
         "predict": PredictGraphs,
         "compare": CompareGraphs,
-        "export": ExportOptions,
+        "export": common.ExportOptions,
     },
-    may_change=("num_draws", "significance"),
+    may_change=("num_draws",),
     codec_options=("scale_features",),
 )
