@@ -3,10 +3,10 @@
 import functools
 import io
 import json
-import struct
 
 import keras_hub
 import numpy as np
+import safetensors.numpy
 import sentencepiece
 from application_cases import changed, prepared_anywhere
 from program_case import written
@@ -52,14 +52,8 @@ def write_hugging_face(folder, config=HUGGING_FACE, **changes):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    header, content = {}, b""
-    for name, values in {**tensors(), **changes}.items():
-        if values is not None:
-            end = len(content) + values.nbytes
-            header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [len(content), end]}
-            content += values.tobytes()
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    values = {name: x for name, x in {**tensors(), **changes}.items() if x is not None}
+    safetensors.numpy.save_file(values, folder / "model.safetensors")
     return str(folder)
 
 

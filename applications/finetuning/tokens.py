@@ -11,6 +11,7 @@ import tensorflow_text
 
 from applications.common.errors import InputError
 from applications.common.runs import replacing, write_json
+from applications.common.serving import Untracked
 
 _CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
@@ -27,7 +28,7 @@ class TextEncoder(tf.Module):
 
     def __init__(self, tokenizer, max_length):
         super().__init__(name="text_encoder")
-        self._tokenizer = _Held(tokenizer)
+        self._tokenizer = Untracked(tokenizer)
         self.max_length = max_length
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -79,14 +80,7 @@ class TextEncoder(tf.Module):
         segments = [self.pieces(texts) for texts in (firsts, seconds) if texts is not None]
         room = self.max_length - 1 - len(segments)
         before = sum(segment.row_lengths() for segment in segments)
-        if len(segments) == 1:
-            segments = [segments[0][:, :room]]
-        else:
-            # One token of each in turn, as long as there is room: the shorter one is whole.
-            first, second = (segment.row_lengths() for segment in segments)
-            half = room // 2
-            kept = tf.minimum(first, tf.maximum(room - second, room - half))
-            segments = [_cut(segments[0], kept), _cut(segments[1], tf.minimum(second, room - kept))]
+        segments = tensorflow_text.RoundRobinTrimmer(room).trim(segments)
         ids, _ = tensorflow_text.combine_segments(segments, *marks)
         cut = before - sum(segment.row_lengths() for segment in segments)
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
@@ -125,17 +119,3 @@ class TextEncoder(tf.Module):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, max_length)
-
-
-class _Held:
-    """Keeps an object of Keras out of a SavedModel: what it has in the graph are constants."""
-
-    def __init__(self, value):
-        self.value = value
-
-
-def _cut(ragged, lengths):
-    """Return the first tokens of each row."""
-    place = tf.ragged.range(ragged.row_lengths())
-    kept = place.flat_values < tf.gather(lengths, ragged.value_rowids())
-    return tf.ragged.boolean_mask(ragged, ragged.with_flat_values(kept))

@@ -190,8 +190,8 @@ FAULTS = [
     Fault(
         "finetuning: the second text is cut first",
         "applications/finetuning/tokens.py",
-        "tf.minimum(first, tf.maximum(room - second, room - half))",
-        "tf.minimum(first, room)",
+        "tensorflow_text.RoundRobinTrimmer(room)",
+        "tensorflow_text.WaterfallTrimmer(room)",
         TOKENS,
         "longer_text",
     ),

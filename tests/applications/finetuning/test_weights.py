@@ -69,21 +69,21 @@ def test_a_preset_of_keras_hub(tmp_path):
     ("config", "changes", "message"),
     [
         ({"model_type": "gpt2"}, {}, "expected a bert or albert. Received: gpt2"),
-        ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight should have shape [8, 8]"),
+        ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight should have shape (8, 8)"),
         (
             {"hidden_size": 16},
             {},
-            "embeddings.word_embeddings.weight should have shape [15, 16] by config.json. Received: [15, 8]",
+            "embeddings.word_embeddings.weight should have shape (15, 16) by config.json. Received: (15, 8)",
         ),
         (
             {},
             {"encoder.layer.1.output.dense.weight": None},
-            "encoder.layer.1.output.dense.weight should have shape [8, 12]",
+            "encoder.layer.1.output.dense.weight should have shape (8, 12)",
         ),
-        ({}, {"pooler.dense.bias": None}, "pooler.dense.bias should have shape [8] by config.json. Received: no such"),
-        ({}, {"embeddings.LayerNorm.weight": None}, "embeddings.LayerNorm.weight should have shape [8]"),
+        ({}, {"pooler.dense.bias": None}, "pooler.dense.bias should have shape (8,) by config.json. Received: no such"),
+        ({}, {"embeddings.LayerNorm.weight": None}, "embeddings.LayerNorm.weight should have shape (8,)"),
         ({"hidden_act": "relu"}, {}, "config.json: hidden_act: expected gelu. Received: relu"),
-        ({}, {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")}, "Received: [9, 8]"),
+        ({}, {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")}, "Received: (9, 8)"),
     ],
 )
 def test_folders_of_another_architecture(tmp_path, config, changes, message):
@@ -101,7 +101,7 @@ def test_damaged_folders(tmp_path):
     write_hugging_face(tmp_path / "bert")
     whole = (tmp_path / "bert" / "model.safetensors").read_bytes()
     (tmp_path / "bert" / "model.safetensors").write_bytes(whole[:-40])
-    with pytest.raises(InputError, match=r"model\.safetensors cannot be read: it is cut off, \d+ bytes of \d+"):
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read: .*[Ii]ncomplete"):
         tokenizer_of(path)
     write_hugging_face(tmp_path / "bert")
     config = tmp_path / "bert" / "config.json"
