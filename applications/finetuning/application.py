@@ -28,9 +28,7 @@ class Finetuning(Application):
         return data.Codec.load(folder)
 
     def encode(self, options, codec, part, training=False):
-        if isinstance(part, spans.Questions):
-            return data.EncodedQuestions(part, spans.windows_of(codec.encoder, part, options.texts.stride))
-        return data.EncodedPart.of(codec, part)
+        return data.encoded(options, codec, part)
 
     def build(self, options, codec):
         return model.build(options, codec.backbone, codec.labels)

@@ -3,6 +3,7 @@
 Shapes: B examples of a batch, L tokens.
 """
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -11,6 +12,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
+from applications.common.batches import array_batches
 from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
@@ -85,41 +87,39 @@ def read(path, given):
     if task.kind == "span":
         return spans.read_squad(path)
     rows = list(_rows(path))
-    columns = _columns(path, rows, task, given)
-    found = Texts([], None if columns[1] is None else [], [])
-    for line, row in rows[columns[3] :]:
-        place = f"{path}:{line}"
-        needed = 1 + max(column for column in columns[:3] if column is not None)
-        if len(row) < needed:
-            raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
-        if columns[3] and len(row) > len(rows[0][1]):
-            raise InputError(
-                f"{place}: expected {len(rows[0][1])} columns, as the header has; in a .csv a text with a comma stands "
-                f"in quotation marks. Received: {len(row)}"
-            )
-        label = row[columns[2]].strip()
-        if task.kind == "score":
-            try:
-                label = float(label)
-            except ValueError as error:
-                raise InputError(f"{place}: expected a score. Received: {label[:40]!r}") from error
-            if not np.isfinite(label):
-                raise InputError(f"{place}: expected a finite score. Received: {label}")
-        # One line, without tabs: so they stand in the files of a run.
-        texts = [" ".join(row[column].split()) for column in columns[:2] if column is not None]
-        if not label and label != 0.0:
-            raise InputError(f"{place}: the label is empty.")
-        if task.labels and label not in task.labels:
-            raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
-        if not all(texts):
-            raise InputError(f"{place}: a text is empty.")
-        found.firsts.append(texts[0])
-        if found.seconds is not None:
-            found.seconds.append(texts[1])
-        found.labels.append(label)
-    if not found.firsts:
+    places, has_header = _columns(path, rows, task, given)
+    width = len(rows[0][1]) if has_header else None
+    examples = [_example(f"{path}:{line}", row, places, width, task) for line, row in rows[has_header:]]
+    if not examples:
         raise InputError(f"{path}: expected examples. Received: none")
-    return found
+    firsts, seconds, labels = map(list, zip(*examples))
+    return Texts(firsts, None if places[1] is None else seconds, labels)
+
+
+def _example(place, row, places, width, task):
+    """Return the text, the other one of a pair or `None`, and the label or score in the cells of a line."""
+    needed = 1 + max(column for column in places if column is not None)
+    if len(row) < needed:
+        raise InputError(f"{place}: expected {needed} columns at least. Received: {len(row)}")
+    if width is not None and len(row) > width:
+        raise InputError(
+            f"{place}: expected {width} columns, as the header has; in a .csv a text with a comma stands in quotation "
+            f"marks. Received: {len(row)}"
+        )
+    # One line, without tabs: so they stand in the files of a run.
+    first, second, label = (None if column is None else " ".join(row[column].split()) for column in places)
+    if not label:
+        raise InputError(f"{place}: the label is empty.")
+    if task.labels and label not in task.labels:
+        raise InputError(f"{place}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
+    if "" in (first, second):
+        raise InputError(f"{place}: a text is empty.")
+    if task.kind != "score":
+        return first, second, label
+    with contextlib.suppress(ValueError):
+        if np.isfinite(float(label)):
+            return first, second, float(label)
+    raise InputError(f"{place}: expected a score. Received: {label[:40]!r}")
 
 
 def _rows(path):
@@ -137,17 +137,17 @@ def _rows(path):
 
 
 def _columns(path, rows, task, given):
-    """Return the places of text, pair and label in a row, and whether there is a header."""
+    """Return the places of text, pair (or `None`) and label in a row, and whether there is a header."""
     head = [name.strip() for name in rows[0][1]] if rows else []
-    asked = [given.text_column, given.pair_column, given.label_column]
-    names = [own or name for own, name in zip(asked, task.columns, strict=True)]
-    if task.columns == ("text", "pair", task.columns[2]) and given.pair_column is None and "pair" not in head:
+    asked = given.text_column, given.pair_column, given.label_column
+    names = [own or name for own, name in zip(asked, task.columns)]
+    if names[1] == "pair" and asked[1] is None and "pair" not in head:
         names[1] = None
     if all(name is None or name in head for name in names):
-        return (*(None if name is None else head.index(name) for name in names), True)
-    places = task.places if not any(asked) else [int(name) if name and name.isdigit() else None for name in asked]
+        return [None if name is None else head.index(name) for name in names], True
+    places = [int(name) if name and name.isdigit() else 0 for name in asked] if any(asked) else task.places
     if places and places[0] and places[2]:
-        return (*(None if place is None else place - 1 for place in places), False)
+        return [place - 1 if place else None for place in places], False
     missing = next(name for name in names if name is not None and name not in head)
     raise InputError(f"{path}:1: expected a header with the column {missing}. Received: {', '.join(head)[:80]}")
 
@@ -194,103 +194,68 @@ class Codec:
 
 
 @dataclasses.dataclass
-class EncodedPart:
+class Encoded:
     """The tokens of a part.
 
     Attributes:
-        part: `Texts`.
-        ids: Token ids of each example, with the marks.
+        part: `Texts` or `spans.Questions`.
+        ids: Token ids of each example, with the marks; the examples of questions are their windows.
         num_first: Tokens of each before its second text.
-        targets: Classes (N,) or scores (N,).
+        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2).
         report: How many there are, and how many were cut.
+        windows: `spans.Windows` of questions.
     """
 
-    part: Texts
+    part: Texts | spans.Questions
     ids: list
     num_first: np.ndarray
     targets: np.ndarray
     report: dict
-
-    @classmethod
-    def of(cls, codec, part):
-        ids, num_first, cut = codec.encoder.encode_all(part.firsts, part.seconds)
-        if codec.labels is None:
-            targets = np.array(part.labels, np.float32)
-        else:
-            numbers = {label: number for number, label in enumerate(codec.labels)}
-            _require_known(part.labels, numbers)
-            targets = np.array([numbers[label] for label in part.labels], np.int32)
-        report = {"examples": len(ids), "tokens": int(sum(map(len, ids))), "cut": cut}
-        if codec.labels is not None:
-            counts = np.bincount(targets, minlength=len(codec.labels))
-            # Of many classes their number says enough.
-            if len(counts) <= 10:
-                report |= {f"class {label}": count for label, count in zip(codec.labels, counts.tolist(), strict=True)}
-            else:
-                report["classes"] = len(counts)
-        return cls(part, ids, num_first, targets, report)
+    windows: spans.Windows | None = None
 
     def __len__(self):
         return len(self.ids)
 
-    def batches(self, options, first_epoch=None, count=None):
-        return token_batches(self.ids[:count], self.num_first[:count], self.targets[:count], options, first_epoch)
-
     def num_batches(self, batch_size):
         return -(-len(self.ids) // batch_size)
 
-
-@dataclasses.dataclass
-class EncodedQuestions:
-    """The windows of questions, which are the examples of training.
-
-    Attributes:
-        part: `spans.Questions`.
-        windows: `spans.Windows`.
-    """
-
-    part: spans.Questions
-    windows: spans.Windows
-
-    @property
-    def report(self):
-        answered = sum(map(bool, self.part.answers))
-        return {"questions": len(self.part), "with an answer": answered, "windows": len(self.windows.ids)}
-
-    def __len__(self):
-        return len(self.windows.ids)
-
     def batches(self, options, first_epoch=None):
-        windows = self.windows
-        return token_batches(windows.ids, windows.num_first, windows.targets, options, first_epoch)
+        return token_batches(self.ids, self.num_first, self.targets, options, first_epoch)
 
-    def num_batches(self, batch_size):
-        return -(-len(self) // batch_size)
+
+def encoded(options, codec, part):
+    """Return the `Encoded` part."""
+    if isinstance(part, spans.Questions):
+        windows = spans.windows_of(codec.encoder, part, options.texts.stride)
+        answered = sum(map(bool, part.answers))
+        report = {"questions": len(part), "with an answer": answered, "windows": len(windows.ids)}
+        return Encoded(part, windows.ids, windows.num_first, windows.targets, report, windows)
+    ids, num_first, cut = codec.encoder.encode_all(part.firsts, part.seconds)
+    report = {"examples": len(ids), "tokens": int(sum(map(len, ids))), "cut": cut}
+    if codec.labels is None:
+        return Encoded(part, ids, num_first, np.array(part.labels, np.float32), report)
+    _require_known(part.labels, codec.labels)
+    targets = np.array([codec.labels.index(label) for label in part.labels], np.int32)
+    # Of many classes their number says enough.
+    if len(codec.labels) > 10:
+        report["classes"] = len(codec.labels)
+    else:
+        report |= {f"class {label}": part.labels.count(label) for label in codec.labels}
+    return Encoded(part, ids, num_first, targets, report)
 
 
 def token_batches(ids, num_first, targets, options, first_epoch=None):
     """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets), in an order that depends on the
     seed and the epoch alone; L is what the longest example needs."""
-    batch_size, seed = options.fit.batch_size, options.run.seed
     with tf.device("CPU:0"):
-        ragged = tf.ragged.constant(
-            [np.asarray(row, np.int32) for row in ids], dtype=tf.int32, row_splits_dtype="int64"
-        )
-        num_first, targets = tf.constant(num_first, tf.int32), tf.nest.map_structure(tf.constant, targets)
+        ragged = tf.ragged.constant(ids, dtype=tf.int32, row_splits_dtype="int64")
+        num_first, targets = tf.constant(num_first, tf.int32), tf.constant(targets)
 
     def batch_of(rows):
         inputs = padded(tf.gather(ragged, rows), tf.gather(num_first, rows), options.texts.max_length)
-        return inputs, tf.nest.map_structure(lambda x: tf.gather(x, rows), targets)
+        return inputs, tf.gather(targets, rows)
 
-    if first_epoch is None:
-        batches = tf.data.Dataset.range(len(ids)).batch(batch_size)
-        return batches.map(batch_of).prefetch(tf.data.AUTOTUNE)
-
-    def rows_of(epoch):
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(ids)), tf.stack([seed, epoch]))
-        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-
-    rows = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of)
+    rows = array_batches(np.arange(len(ids)), options.fit.batch_size, options.run.seed, first_epoch)
     return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
 
 

@@ -15,6 +15,8 @@ from keras_vattn import metrics
 
 # Seed of draws: reports of equal runs are equal.
 _SEED = 0
+# Tokens of an answer.
+MAX_ANSWER_LENGTH = 30
 
 
 def evaluate(run, part, num_draws=None):
@@ -52,10 +54,10 @@ def predicted_classes(run, part, logits, report, draws):
     labels, probabilities = part.targets, tf.nn.softmax(logits).numpy()
     best = probabilities.argmax(axis=1)
     report |= {"task": class_figures(labels, best), **uncertainty.calibration(probabilities[None], labels)}
-    outputs = {"part": part, "answers": [run.codec.labels[each] for each in best], "draws": None}
+    outputs = {"part": part, "answers": [run.codec.labels[each] for each in best]}
     if draws is not None:
         draws = tf.nn.softmax(draws).numpy()
-        tested = metrics.pavpu(draws, labels, significance=run.options.reports.significance)
+        tested = metrics.pavpu(draws, labels)
         report["draws"] = {
             "num_draws": len(draws),
             "task": class_figures(labels, draws.mean(axis=0).argmax(axis=1)),
@@ -64,7 +66,6 @@ def predicted_classes(run, part, logits, report, draws):
             **uncertainty.calibration(draws, labels),
         }
         outputs["unknown"] = metrics.mutual_information(draws)
-    outputs["sure"] = probabilities.max(axis=1)
     return report, outputs
 
 
@@ -84,7 +85,7 @@ def class_figures(labels, predicted):
 def predicted_scores(run, part, scores, report, draws):
     targets = part.targets
     report |= {"task": score_figures(targets, scores)}
-    outputs = {"part": part, "answers": [f"{each:.3f}" for each in scores], "draws": None}
+    outputs = {"part": part, "answers": [f"{each:.3f}" for each in scores]}
     if draws is not None:
         mean, deviation = draws.mean(axis=0), draws.std(axis=0)
         report["draws"] = {
@@ -102,13 +103,11 @@ def score_figures(targets, scores):
     """Return the correlations with the scores that people gave; 0 for scores that are all the same."""
     import scipy.stats
 
-    if np.ptp(scores) == 0.0 or np.ptp(targets) == 0.0:
-        return {"pearson": 0.0, "spearman": 0.0, "rmse": float(np.sqrt(np.mean((targets - scores) ** 2)))}
-    return {
-        "pearson": float(scipy.stats.pearsonr(targets, scores).statistic),
-        "spearman": float(scipy.stats.spearmanr(targets, scores).statistic),
-        "rmse": float(np.sqrt(np.mean((targets - scores) ** 2))),
-    }
+    found = {"pearson": 0.0, "spearman": 0.0, "rmse": float(np.sqrt(np.mean((targets - scores) ** 2)))}
+    if np.ptp(scores) and np.ptp(targets):
+        found["pearson"] = float(scipy.stats.pearsonr(targets, scores).statistic)
+        found["spearman"] = float(scipy.stats.spearmanr(targets, scores).statistic)
+    return found
 
 
 def predicted_spans(run, part):
@@ -116,8 +115,7 @@ def predicted_spans(run, part):
     scores = []
     for logits in logits_of(run, part):
         scores += list(tf.nn.log_softmax(logits, axis=1).numpy())
-    given = run.options.texts
-    return spans.best_spans(part.windows, part.part, scores, given.max_answer_length, given.task == "squad2")
+    return spans.best_spans(part.windows, part.part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
 
 
 def gradient_norms(run, part):

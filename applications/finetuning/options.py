@@ -4,26 +4,8 @@ import dataclasses
 import pathlib
 from typing import Annotated, Literal
 
+from applications.common import options as common
 from applications.common.errors import InputError
-from applications.common.options import (
-    Bound,
-    CompareOptions,
-    Dropout,
-    EvaluateOptions,
-    ExportOptions,
-    File,
-    FitOptions,
-    Folder,
-    Fraction,
-    GenerateOptions,
-    NotNegative,
-    NotNegativeFloat,
-    Positive,
-    PositiveFloat,
-    RunOptions,
-    Seed,
-    group,
-)
 from applications.common.program import Program
 
 MODELS = {
@@ -75,14 +57,14 @@ def _is_weights_folder(path):
 
 
 WeightsFolder = Annotated[
-    Folder,
-    Bound(
+    common.Folder,
+    common.Bound(
         "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
         "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
         _is_weights_folder,
     ),
 ]
-Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
 @dataclasses.dataclass
@@ -92,11 +74,11 @@ class TextOptions:
     task: Literal[tuple(TASKS)] = "classes"
     """One of GLUE's tasks or SQuAD, whose layout the files have; classes or score for files of your own, with the
     columns text, perhaps pair, and label or score."""
-    train: File | None = None
+    train: common.File | None = None
     """Training examples: .csv, or .tsv or any other with tabs; .json of SQuAD; plain or .gz."""
-    valid: File | None = None
+    valid: common.File | None = None
     """Validation examples; without them a share of the training examples is held out."""
-    test: File | None = None
+    test: common.File | None = None
     """Test examples, touched once at the end of training and by `evaluate`; without them the report is on
     validation."""
     text_column: str | None = None
@@ -105,18 +87,16 @@ class TextOptions:
     """The same of the other text of a pair."""
     label_column: str | None = None
     """The same of the label or score."""
-    max_examples: Positive | None = None
+    max_examples: common.Positive | None = None
     """Training examples that are used, the first ones in a random order."""
-    valid_fraction: Fraction = 0.1
+    valid_fraction: common.Fraction = 0.1
     """Share of the training examples that is held out where there are no validation examples."""
-    split_seed: Seed = 0
+    split_seed: common.Seed = 0
     """Seed of both, apart from the model's, so that seeds are compared on the same examples."""
-    max_length: Positive = 128
+    max_length: common.Positive = 128
     """Tokens of an example, with the marks; what is longer is cut, or read in windows in tasks of spans."""
-    stride: Positive = 64
+    stride: common.Positive = 64
     """Tokens that a window is further than the one before it, in tasks of spans."""
-    max_answer_length: Positive = 30
-    """Tokens of an answer, in tasks of spans."""
 
     def check(self):
         for name in ("valid", "test"):
@@ -132,32 +112,30 @@ class BackboneOptions:
 
     weights: WeightsFolder | None = None
     """Folder with a BERT or ALBERT: a preset of KerasHub, or from Hugging Face."""
-    backbone_dropout: Dropout = 0.0
+    backbone_dropout: common.Dropout = 0.0
     """Rate of dropout inside the transformer."""
-    classifier_dropout: Dropout = 0.1
+    classifier_dropout: common.Dropout = 0.1
     """Rate of dropout before what is trained from scratch."""
-    pretraining_steps: Positive = 1500
+    pretraining_steps: common.Positive = 1500
     """Steps of masked words that the tiny transformer is pretrained for."""
-    pretraining_seed: Seed = 0
-    """Its seed, apart from the model's, so that all seeds start from the same weights."""
 
 
 @dataclasses.dataclass
 class AlignmentOptions:
     """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2)"""
 
-    weibull_k: PositiveFloat = 20.0
+    weibull_k: common.PositiveFloat = 20.0
     """Shape of the Weibull weights; the larger, the less they vary."""
-    prior_beta: PositiveFloat = 1e-2
+    prior_beta: common.PositiveFloat = 1e-2
     """Rate of the Gamma prior."""
-    prior_hidden_units: Positive = 5
+    prior_hidden_units: common.Positive = 5
     """Width of the network that reads the prior off the keys."""
-    prior_stddev: PositiveFloat | None = 0.02
+    prior_stddev: common.PositiveFloat | None = 0.02
     """Standard deviation of the initial weights of that network; none for that of the published code, one over the root
     of the width of what comes in. A prior that begins far from the attention may move pretrained weights, too."""
     per_head_prior: bool = False
     """Whether each head has a network of its own; published is one for all heads."""
-    kl_weight: NotNegativeFloat = 1.0
+    kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
     """mean: divided by all queries, keys and heads, then averaged over the layers, as in the published code, but
@@ -165,12 +143,12 @@ class AlignmentOptions:
 
 
 @dataclasses.dataclass
-class FinetuningFitOptions(FitOptions):
+class FinetuningFitOptions(common.FitOptions):
     """Training"""
 
-    learning_rate: PositiveFloat | None = None
+    learning_rate: common.PositiveFloat | None = None
     """Of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
-    warmup_steps: NotNegative | None = None
+    warmup_steps: common.NotNegative | None = None
     """Steps over which the learning rate grows from 0; none for a tenth of all."""
 
 
@@ -180,8 +158,6 @@ class ReportOptions:
 
     num_draws: Draws = 10
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
-    significance: Fraction = 0.05
-    """p below which PAvPU takes a prediction for certain."""
 
 
 @dataclasses.dataclass
@@ -190,11 +166,11 @@ class Options:
 
     model: Literal[tuple(MODELS)] = "bam_wc"
     """deterministic, or with attention that is drawn: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""
-    run: RunOptions = group(RunOptions, out="runs/finetuning")
-    texts: TextOptions = group(TextOptions)
-    backbone: BackboneOptions = group(BackboneOptions)
-    alignment: AlignmentOptions = group(AlignmentOptions)
-    fit: FinetuningFitOptions = group(
+    run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
+    texts: TextOptions = common.group(TextOptions)
+    backbone: BackboneOptions = common.group(BackboneOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    fit: FinetuningFitOptions = common.group(
         FinetuningFitOptions,
         batch_size=16,
         epochs=3,
@@ -204,27 +180,27 @@ class Options:
         clip_norm=1.0,
         keep="last",
     )
-    reports: ReportOptions = group(ReportOptions)
+    reports: ReportOptions = common.group(ReportOptions)
 
 
 @dataclasses.dataclass
-class EvaluateFinetuning(EvaluateOptions):
+class EvaluateFinetuning(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other examples."""
 
-    data: File | None = None
+    data: common.File | None = None
     """Other examples, in the layout of --train."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
 
 
 @dataclasses.dataclass
-class PredictFinetuning(GenerateOptions):
+class PredictFinetuning(common.GenerateOptions):
     """Classify lines, or score them: a text, or two with a tab between them; in tasks of spans a question and a
     context."""
 
 
 @dataclasses.dataclass
-class CompareFinetuning(CompareOptions):
+class CompareFinetuning(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/finetuning_compare"
@@ -241,8 +217,8 @@ PROGRAM = Program(
         "evaluate": EvaluateFinetuning,
         "predict": PredictFinetuning,
         "compare": CompareFinetuning,
-        "export": ExportOptions,
+        "export": common.ExportOptions,
     },
-    may_change=("num_draws", "significance"),
-    codec_options=("task", "weights", "max_length", "stride", "max_answer_length", "pretraining_steps"),
+    may_change=("num_draws",),
+    codec_options=("task", "weights", "max_length", "stride", "pretraining_steps"),
 )

@@ -59,7 +59,7 @@ def set_pretrained_weights(run):
     """Give the transformer the weights of a file, or pretrain it for a few steps."""
     options = run.options.backbone
     if options.weights is None:
-        weights, loss = pretraining.pretrained_weights(options.pretraining_steps, options.pretraining_seed)
+        weights, loss = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
         # Pretraining has drawn: the training depends on the seed alone.
         keras.utils.set_random_seed(run.options.run.seed)

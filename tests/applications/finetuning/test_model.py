@@ -200,7 +200,7 @@ def test_the_steps_of_the_pretraining_are_those_asked_for(num_steps, monkeypatch
         return types.SimpleNamespace(history={"loss": [0.5] * epochs})
 
     monkeypatch.setattr(keras.Model, "fit", fit)
-    _, loss = pretraining.pretrained_weights.__wrapped__(num_steps, seed=0)
+    _, loss = pretraining.pretrained_weights.__wrapped__(num_steps)
     assert (sum(taken), loss) == (num_steps, 0.5)
 
 
