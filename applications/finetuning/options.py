@@ -8,11 +8,7 @@ from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
 
-MODELS = {
-    "deterministic": "deterministic",
-    "no_kl": "BAM (NO KL)",
-    "bam_wc": "BAM-WC",
-}
+MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "bam_wc": "BAM-WC"}
 
 
 @dataclasses.dataclass(frozen=True)

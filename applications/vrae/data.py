@@ -51,10 +51,6 @@ def load(options):
             found["train"], found["test"] = _cut(place, found["train"], given.test_fraction, given.data_seed + 1)
     if "valid" not in found:
         found["train"], found["valid"] = _cut(place, found["train"], valid_share, given.data_seed)
-    most = given.max_train_sentences
-    if most is not None and most < len(found["train"]):
-        rows = np.sort(np.random.default_rng(given.data_seed).permutation(len(found["train"]))[:most])
-        found["train"] = Sentences([found["train"].texts[row] for row in rows], found["train"].skipped)
     return {part: found[part] for part in PARTS if part in found}
 
 

@@ -106,12 +106,7 @@ class Writer(tf.Module):
     def _read(self, source, target_input, target, seed):
         zeros = tf.zeros_like(target, tf.float32)
         log_likelihood = self._log_words(self._models.value.decode(target_input, target), target)
-        return {
-            "log_likelihood": log_likelihood,
-            "log_ratio": zeros[:, 0],
-            "kl_code": zeros[:, 0],
-            "kl_steps": zeros,
-        }
+        return {"log_likelihood": log_likelihood, "log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros}
 
     def _log_words(self, decoded, target):
         value = self._models.value.words(decoded["hidden"][:, :, None], target)[..., 0]

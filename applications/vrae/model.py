@@ -176,9 +176,5 @@ def _latent(options, name, index, annealing, hold, start, steps, **values):
         "cyclical": lambda: keras_vattn.CyclicalAnnealing(steps),
     }[annealing]()
     return keras_vattn.GaussianLatent(
-        options.network.latent_units,
-        kl_annealing=schedule,
-        seed=options.run.layer_seed(index),
-        name=name,
-        **values,
+        options.network.latent_units, kl_annealing=schedule, seed=options.run.layer_seed(index), name=name, **values
     )
