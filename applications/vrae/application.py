@@ -44,7 +44,7 @@ class Vrae(Application):
         return data.EncodedSentences.of(options, codec, part)
 
     def build(self, options, codec):
-        return model.build(options, len(codec.vocabulary))
+        return model.Models(options, len(codec.vocabulary))
 
     def read_other(self, options, evaluation):
         if evaluation.text is None:

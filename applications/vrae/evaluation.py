@@ -5,6 +5,7 @@ Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 
 import numpy as np
 import tensorflow as tf
+from scipy.special import logsumexp
 
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
@@ -98,8 +99,7 @@ def _importance_weighted(run, part, writer, num_draws):
     for number, (inputs, target) in enumerate(progress(part.batches(run.options), f"{num_draws} draws")):
         given = inputs["source"], inputs["target_input"], target
         found = writer.log_weights(*given, num_draws, seed_of_batch(_SEED, number + 1)).numpy().astype("float64")
-        largest = found.max(axis=0)
-        values.append(largest + np.log(np.mean(np.exp(found - largest), axis=0)))
+        values.append(logsumexp(found, axis=0) - np.log(num_draws))
         single.append(found.mean(axis=0))
         num_tokens += int(np.count_nonzero(target))
     total, elbo = -np.concatenate(values).sum(), -np.concatenate(single).sum()

@@ -1,9 +1,7 @@
-"""The language models of the paper, from one builder.
+"""The language models of the paper.
 
 Shapes: B sentences, T words with the end, S words without, Z units of a latent variable, V words of the vocabulary.
 """
-
-import dataclasses
 
 import keras
 from keras import ops
@@ -13,9 +11,12 @@ from applications.text.text import PAD, START, UNKNOWN
 from applications.vrae.options import MODELS
 
 
-@dataclasses.dataclass
 class Models:
     """The training model, and its layers.
+
+    Args:
+        options: `Options`.
+        vocabulary_size: V.
 
     Attributes:
         training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
@@ -28,14 +29,39 @@ class Models:
         words: `TokenLogLikelihood`.
     """
 
-    embedding: keras.layers.Embedding
-    word_dropout: keras_vattn.WordDropout
-    input_dropout: keras_vattn.fast.Dropout
-    encoder: keras_vattn.fast.LSTM | None
-    latent: keras_vattn.GaussianLatent | None
-    decoder: object
-    words: keras_vattn.TokenLogLikelihood
-    training: keras.Model | None = None
+    def __init__(self, options, vocabulary_size):
+        # Layers.
+        kind, network, given, seed = MODELS[options.model], options.network, options.variational, options.run.layer_seed
+        self.encoder = self.latent = None
+        if kind.latent:
+            self.encoder = keras_vattn.fast.LSTM(
+                network.units, return_sequences=True, return_state=True, name="encoder"
+            )
+            schedule = annealed(given.annealing, given.kl_start, given.kl_hold, given.kl_steps)
+            self.latent = keras_vattn.GaussianLatent(
+                network.latent_units, free_bits=given.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
+            )
+        # The noise of latent variables is not to hide the words.
+        uniform = keras.initializers.RandomUniform(-1.0, 1.0)
+        self.embedding = keras.layers.Embedding(
+            vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
+        )
+        self.word_dropout = keras_vattn.WordDropout(
+            network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
+        )
+        self.input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
+        self.decoder = _decoder(options, kind)
+        self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
+        # The functional graph.
+        sentence = {x: keras.Input((None,), dtype="int32", name=x) for x in ("source", "target_input", "target")}
+        source, target_input, target = sentence.values()
+        z = memory = None
+        if kind.latent:
+            memory, last = self.encode(source)
+            z = self.latent(last)
+        decoded = self.decode(target_input, target, z, memory, source)
+        log_likelihood = self.words(decoded["hidden"][:, :, None], target)[..., 0]
+        self.training = keras.Model(sentence, log_likelihood, name=options.model)
 
     def encode(self, source):
         """Return the encoder's states of source (B, S): all of them (B, S, units), and the last (B, units)."""
@@ -80,101 +106,34 @@ class Models:
         return [weight for layer in layers if layer is not None for weight in layer.trainable_weights]
 
 
-def build(options, vocabulary_size):
-    """Build the models.
-
-    Args:
-        options: `Options`.
-        vocabulary_size: V.
-
-    Returns:
-        `Models`.
-    """
-    kind, network, given = MODELS[options.model], options.network, options.variational
-    sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
-    source, target_input, target = sentence.values()
-    encoder, latent = None, None
-    if kind.latent:
-        encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, return_state=True, name="encoder")
-        latent = _latent(
-            options,
-            "z_enc",
-            3,
-            given.annealing,
-            hold=given.kl_hold,
-            start=given.kl_start,
-            steps=given.kl_steps,
-            free_bits=given.free_bits,
-        )
-    models = Models(
-        # The noise of latent variables is not to hide the words.
-        keras.layers.Embedding(
-            vocabulary_size,
-            network.embedding_width,
-            embeddings_initializer=keras.initializers.RandomUniform(-1.0, 1.0),
-            name="words_embedded",
-        ),
-        keras_vattn.WordDropout(
-            network.word_dropout,
-            UNKNOWN,
-            protected_ids=(PAD, START),
-            seed=options.run.layer_seed(1),
-            name="word_dropout",
-        ),
-        keras_vattn.fast.Dropout(network.input_dropout, seed=options.run.layer_seed(2), name="input_dropout"),
-        encoder,
-        latent,
-        _decoder(options, kind),
-        keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words"),
-    )
-    z, memory = None, None
-    if kind.latent:
-        memory, last = models.encode(source)
-        z = latent(last)
-    decoded = models.decode(target_input, target, z, memory, source)
-    log_likelihood = models.words(decoded["hidden"][:, :, None], target)[..., 0]
-    models.training = keras.Model(sentence, log_likelihood, name=options.model)
-    return models
-
-
 def _decoder(options, kind):
-    network, given = options.network, options.variational
+    network, given, seed = options.network, options.variational, options.run.layer_seed
     if not kind.attention:
         return keras_vattn.AttentionDecoder(network.units, name="decoder")
-    held = given.auxiliary_hold
-    return keras_vattn.StochasticDecoder(
+    latent = keras_vattn.GaussianLatent(
+        network.latent_units,
+        free_bits=given.step_free_bits,
+        initial_log_scale=given.step_log_scale,
+        kl_annealing=annealed(given.step_annealing, given.step_kl_start, 0, given.step_kl_steps),
+        seed=seed(4),
+        name="z",
+    )
+    attention, held = keras_vattn.DeterministicAttention("additive", name="attention"), given.auxiliary_hold
+    context = keras_vattn.PredictedContext(
         network.units,
-        _latent(
-            options,
-            "z",
-            4,
-            given.step_annealing,
-            hold=0,
-            start=given.step_kl_start,
-            steps=given.step_kl_steps,
-            free_bits=given.step_free_bits,
-            initial_log_scale=given.step_log_scale,
-        ),
-        keras_vattn.DeterministicAttention("additive", name="attention"),
-        keras_vattn.PredictedContext(
-            network.units,
-            min_log_scale=given.context_floor,
-            kl_weight=given.auxiliary_weight if kind.auxiliary else 0.0,
-            kl_annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
-            seed=options.run.layer_seed(5),
-            name="context",
-        ),
-        name="decoder",
+        min_log_scale=given.context_floor,
+        kl_weight=given.auxiliary_weight if kind.auxiliary else 0.0,
+        kl_annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
+        seed=seed(5),
+        name="context",
     )
+    return keras_vattn.StochasticDecoder(network.units, latent, attention, context, name="decoder")
 
 
-def _latent(options, name, index, annealing, hold, start, steps, **values):
-    schedule = {
-        "none": lambda: None,
-        "linear": lambda: keras_vattn.LinearAnnealing(steps, hold, initial_value=start),
-        "logistic": lambda: keras_vattn.LogisticAnnealing(hold + steps, 10.0 / steps),
-        "cyclical": lambda: keras_vattn.CyclicalAnnealing(steps),
-    }[annealing]()
-    return keras_vattn.GaussianLatent(
-        options.network.latent_units, kl_annealing=schedule, seed=options.run.layer_seed(index), name=name, **values
-    )
+def annealed(form, start, hold, steps):
+    """Return the weight of a KL over the steps, or `None` for 1."""
+    if form == "linear":
+        return keras_vattn.LinearAnnealing(steps, hold, initial_value=start)
+    if form == "logistic":
+        return keras_vattn.LogisticAnnealing(hold + steps, 10.0 / steps)
+    return keras_vattn.CyclicalAnnealing(steps) if form == "cyclical" else None

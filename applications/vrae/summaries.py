@@ -5,8 +5,8 @@ an LSTM. Sentences with the smallest KL(document || sentence) are taken (section
 """
 
 import dataclasses
-import importlib.util
 import json
+import operator
 import pathlib
 
 import numpy as np
@@ -28,6 +28,8 @@ NUM_RANDOM = 20
 NUM_SHOWN = 3
 # LexRank: similarities below it are none (Erkan and Radev 2004, section 3.2).
 _LEAST_SIMILARITY = 0.1
+# PageRank: the share of steps that follow a link.
+_DAMPING = 0.85
 _BATCH = 64
 
 
@@ -88,23 +90,21 @@ def text_of(indices, sentences, max_words):
     return " ".join(" ".join(sentences[index] for index in indices).split()[:max_words])
 
 
-def has_lexrank():
-    """Return whether the libraries that LexRank takes are installed."""
-    return all(importlib.util.find_spec(name) for name in ("networkx", "sklearn"))
-
-
 def lexrank(sentences):
     """Return the indices of sentences, the most central first: PageRank on the cosines of their tf-idf (LexRank, Erkan
     and Radev 2004, its continuous form)."""
-    import networkx
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
     similar = (vectors @ vectors.T).toarray()
     # A sentence that is like no other one is not central for being like itself.
     np.fill_diagonal(similar, 0.0)
-    rank = networkx.pagerank(networkx.from_numpy_array(np.where(similar < _LEAST_SIMILARITY, 0.0, similar)))
-    return np.argsort([-rank[index] for index in range(len(sentences))], kind="stable")
+    similar[similar < _LEAST_SIMILARITY] = 0.0
+    # A sentence that is like none goes on to any.
+    similar[~similar.any(axis=1)] = 1.0
+    follows = similar / similar.sum(axis=1, keepdims=True)
+    rank = np.linalg.solve(np.eye(len(similar)) - _DAMPING * follows.T, np.ones(len(similar)))
+    return np.argsort(-rank, kind="stable")
 
 
 def rouge(summary, references):
@@ -114,15 +114,12 @@ def rouge(summary, references):
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
     scores = [scorer.score(reference, summary) for reference in references]
-    return {
-        name: {part: float(np.mean([getattr(score[name], part) for score in scores])) for part in PARTS}
-        for name in MEASURES
-    }
+    return means([{name: score._asdict() for name, score in of.items()} for of in scores])
 
 
-def mean_rouge(found):
+def means(figures):
     """Return the means of several results of `rouge`."""
-    return {name: {part: float(np.mean([x[name][part] for x in found])) for part in PARTS} for name in MEASURES}
+    return tf.nest.map_structure(lambda *values: float(np.mean(values)), *figures)
 
 
 class Summarizer:
@@ -178,17 +175,12 @@ def summarize(run, options):
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
     summarizer, generator = Summarizer(run, options.document), np.random.default_rng(options.seed)
-    systems = {run.options.model: [], "lead": [], "random": []}
-    if has_lexrank():
-        systems["LexRank"] = []
-    elif options.references is not None:
-        print("LexRank is left out: it takes networkx and scikit-learn, pip install 'keras_vattn[summaries]'")
+    systems = {run.options.model: [], "lead": [], "random": [], "LexRank": []}
     for topic in progress(topics, "summaries"):
         sentences = topic.sentences
         orders = {run.options.model: [summarizer.order(sentences)], "lead": [range(len(sentences))]}
         orders["random"] = [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)]
-        if "LexRank" in systems:
-            orders["LexRank"] = [lexrank(sentences)]
+        orders["LexRank"] = [lexrank(sentences)]
         for name, of_system in orders.items():
             taken = [take(order, sentences, max_words, options.max_overlap) for order in of_system]
             systems[name].append([text_of(indices, sentences, max_words) for indices in taken])
@@ -210,10 +202,7 @@ def summarize(run, options):
     if options.references is not None:
         record["topics"] = [topic.name for topic in topics]
         record["systems"] = {
-            name: [
-                mean_rouge([rouge(text, topic.references) for text in texts])
-                for topic, texts in zip(topics, of_system, strict=True)
-            ]
+            name: [means([rouge(text, topic.references) for text in texts]) for topic, texts in zip(topics, of_system)]
             for name, of_system in systems.items()
         }
         print(table_of(record), end="\n\n")
@@ -243,21 +232,12 @@ def table_of(record):
     """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent; and the paired
     differences of F against the model."""
     heads = [f"{title} {of}" for title in MEASURES.values() for of in PARTS.values()]
-    rows = [
-        [name, *(_cell([100 * x[measure][part] for x in found]) for measure in MEASURES for part in PARTS)]
-        for name, found in record["systems"].items()
-    ]
-    own = record["systems"][record["model"]]
+    systems, own = record["systems"], record["systems"][record["model"]]
+    rows = [_row(name, figures, PARTS) for name, figures in systems.items()]
     differences = [
-        [
-            name,
-            *(
-                _cell([100 * (a[measure]["fmeasure"] - b[measure]["fmeasure"]) for a, b in zip(own, of, strict=True)])
-                for measure in MEASURES
-            ),
-        ]
-        for name, of in record["systems"].items()
-        if name != record["model"]
+        _row(name, tf.nest.map_structure(operator.sub, own, figures), ["fmeasure"])
+        for name, figures in systems.items()
+        if figures is not own
     ]
     title = (
         f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, of at most "
@@ -274,5 +254,6 @@ def table_of(record):
     )
 
 
-def _cell(values):
-    return interval_text(mean_interval(values), 1)
+def _row(name, figures, parts):
+    cells = ([100.0 * of_topic[measure][part] for of_topic in figures] for measure in MEASURES for part in parts)
+    return [name, *(interval_text(mean_interval(cell), 1) for cell in cells)]

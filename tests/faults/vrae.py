@@ -38,8 +38,8 @@ FAULTS = [
     Fault(
         "vrae: z_enc is annealed as z_t",
         "applications/vrae/model.py",
-        "given.annealing,",
-        "given.step_annealing,",
+        "annealed(given.annealing,",
+        "annealed(given.step_annealing,",
         MODEL,
         "weights_of_both",
     ),
@@ -134,7 +134,7 @@ FAULTS = [
     Fault(
         "vrae: the mean of the draws in place of their bound",
         "applications/vrae/evaluation.py",
-        "values.append(largest + np.log(np.mean(np.exp(found - largest), axis=0)))",
+        "values.append(logsumexp(found, axis=0) - np.log(num_draws))",
         "values.append(found.mean(axis=0))",
         EVALUATION,
         "three_perplexities or bound_of",

@@ -8,7 +8,6 @@ from run_files import read_json
 from vrae_cases import run_of
 
 from applications.common.errors import InputError
-from applications.vrae import summaries
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.summaries import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
 
@@ -154,8 +153,8 @@ def test_rouge_is_the_mean_over_references():
     assert found["rougeL"]["fmeasure"] == pytest.approx((2 * 0.75 * 0.6 / 1.35 + 2 * 0.4 / 1.4) / 2)
 
 
-def test_the_command(run_of, tmp_path, monkeypatch):
-    """A file for each topic, a table of all systems, means over topics; LexRank where its libraries are installed."""
+def test_the_command(run_of, tmp_path):
+    """A file for each topic, a table of all systems, means over topics."""
     words = opinosis(tmp_path)
     run = run_of(VRAE_CASE).path
     printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
@@ -170,10 +169,6 @@ def test_the_command(run_of, tmp_path, monkeypatch):
     assert record["systems"]["lead"][0] == rouge(lead, topic.references)
     mean = 100 * np.mean([x["rouge1"]["fmeasure"] for x in record["systems"]["lead"]])
     assert "| lead        | " in printed and f"{mean:.1f} [" in printed
-    monkeypatch.setattr(summaries, "has_lexrank", lambda: False)
-    printed = VRAE_CASE.succeeds("summarize", "--run", run, *words, "--max-words", 14, "--out", tmp_path / "out")
-    assert "keras_vattn[summaries]" in printed
-    assert set(read_json(tmp_path / "out" / "summaries.json")["systems"]) == {"vrae_sa_aux", "lead", "random"}
     (tmp_path / "topics" / "rooms.txt.data").write_text("Other sentences.\n")
     message = f"--out: {tmp_path / 'out'} has the summaries of other documents"
     VRAE_CASE.fails(message, "summarize", "--run", run, *words, "--out", tmp_path / "out")
