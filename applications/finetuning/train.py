@@ -10,7 +10,7 @@ from applications.finetuning.application import APPLICATION
 from applications.finetuning.evaluation import span_losses
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
-from applications.finetuning.weights import backbone_of, config_of, tokenizer_of
+from applications.finetuning.weights import backbone_of, tokenizer_of
 
 
 def train(options):
@@ -52,7 +52,8 @@ def codec_of(options, train):
     kind = TASKS[options.texts.task].kind
     labels = sorted(set(train.labels)) if kind == "classes" else None
     pairs = kind == "span" or train.seconds is not None
-    return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config_of(backbone), pairs)
+    config = keras.saving.serialize_keras_object(backbone)
+    return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config, pairs)
 
 
 def set_pretrained_weights(run):

@@ -3,8 +3,6 @@
 import json
 import pathlib
 
-import keras
-
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
@@ -119,8 +117,3 @@ def _json(path):
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"--weights: {path} cannot be read: {error}") from error
-
-
-def config_of(backbone):
-    """Return the config of a transformer as plain values, from which `keras.saving` makes it again."""
-    return keras.saving.serialize_keras_object(backbone)

@@ -29,7 +29,6 @@ class Graph:
         classes: Names of the classes.
         names: Names of the nodes, or `None` where they are known by their numbers.
         listed: Number of edges in the file.
-        scaling: Mean and standard deviation of each feature, before they were scaled by these, or `None`.
         columns: Names of the features, or `None` where they have none.
     """
 
@@ -39,20 +38,12 @@ class Graph:
     classes: list
     names: list | None = None
     listed: int = 0
-    scaling: dict | None = None
     columns: list | None = None
 
     @functools.cached_property
     def inputs(self):
         """The tensors that a model sees."""
         return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
-
-    @property
-    def unscaled(self):
-        """The features before `scaling`."""
-        if self.scaling is None:
-            return self.features
-        return self.features * np.array(self.scaling["sd"]) + self.scaling["mean"]
 
     def name(self, node):
         return str(node) if self.names is None else self.names[node]
@@ -121,40 +112,36 @@ def load_other(given, labelled=True):
 
 
 def fitted(part, codec):
-    """Return a part whose labels are numbered as those of the codec, its features in that order and on that scale;
-    `InputError` where it has others."""
-    part = _in_order(part, codec.get("columns"))
-    graph, known = part.graph, {name: number for number, name in enumerate(codec["classes"])}
-    if graph.features.shape[1] != codec["width"]:
-        raise InputError(f"the graph has {graph.features.shape[1]} features; the model reads {codec['width']}.")
-    unknown = [name for name in graph.classes if name not in known]
+    """Return a part as a codec has it: its features in that order and on that scale, its labels by the numbers of those
+    classes; `InputError` where it has others."""
+    graph, classes, columns = part.graph, codec["classes"], codec.get("columns")
+    features, labels = graph.features, graph.labels
+    if columns and graph.columns not in (None, columns):
+        if sorted(graph.columns) != sorted(columns):
+            missing = [name for name in columns if name not in graph.columns]
+            unknown = [name for name in graph.columns if name not in columns]
+            said = f"has no feature {missing[0]}" if missing else f"has a feature {unknown[0]}"
+            raise InputError(f"the graph {said}; the model reads {', '.join(columns)[:200]}.")
+        features = np.ascontiguousarray(features[:, [graph.columns.index(name) for name in columns]])
+    if features.shape[1] != codec["width"]:
+        raise InputError(f"the graph has {features.shape[1]} features; the model reads {codec['width']}.")
+    unknown = [name for name in graph.classes if name not in classes]
     if unknown:
-        raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(codec['classes'])}.")
-    if graph.scaling != codec.get("scaling"):
-        # By the statistics of the graph that was trained on.
-        scaled = ((graph.unscaled - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
-        graph = dataclasses.replace(graph, features=scaled, scaling=codec["scaling"])
-        part = Part(graph, part.nodes)
-    if graph.classes == codec["classes"]:
+        raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(classes)}.")
+    if codec.get("scaling"):
+        features = ((features - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
+    if graph.classes != classes:
+        labels = np.array([*(classes.index(name) for name in graph.classes), -1], np.int32)[labels]
+    if features is graph.features and labels is graph.labels:
         return part
-    numbers = np.array([*(known[name] for name in graph.classes), -1], np.int32)
-    return Part(dataclasses.replace(graph, labels=numbers[graph.labels], classes=codec["classes"]), part.nodes)
+    changed = dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns)
+    return Part(changed, part.nodes)
 
 
-def _in_order(part, columns):
-    """Return a part whose features stand in the order of these columns."""
-    graph = part.graph
-    if columns is None or graph.columns in (None, columns):
-        return part
-    if sorted(graph.columns) != sorted(columns):
-        missing = [name for name in columns if name not in graph.columns]
-        unknown = [name for name in graph.columns if name not in columns]
-        said = f"has no feature {missing[0]}" if missing else f"has a feature {unknown[0]}"
-        raise InputError(f"the graph {said}; the model reads {', '.join(columns)[:200]}.")
-    order = [graph.columns.index(name) for name in columns]
-    scaling = graph.scaling and {name: [values[place] for place in order] for name, values in graph.scaling.items()}
-    features = np.ascontiguousarray(graph.features[:, order])
-    return Part(dataclasses.replace(graph, features=features, scaling=scaling, columns=columns), part.nodes)
+def scaling_of(features):
+    """Return the mean and the standard deviation of each feature, which those of a table are scaled by."""
+    mean, sd = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
+    return {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
 
 
 def read_graph(given, labelled=True):
@@ -183,18 +170,13 @@ def read_graph(given, labelled=True):
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     if not len(edges):
         raise InputError(f"{place}: no edge joins two nodes, so there is nothing to attend to.")
-    scaling = None
     if given.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
         features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
-    elif given.scaling == "columns":
-        mean, sd = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
-        scaling = {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
-        features = ((features - scaling["mean"]) / scaling["sd"]).astype(np.float32)
     if classes is None:
         classes = [str(number) for number in range(labels.max(initial=-1) + 1)]
     edges, labels = edges.astype(np.int32), labels.astype(np.int32)
-    return place, Graph(features, edges, labels, classes, names, listed, scaling, columns), splits
+    return place, Graph(features, edges, labels, classes, names, listed, columns), splits
 
 
 def digits():

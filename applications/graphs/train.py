@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from applications.common.training import TrainingRun
+from applications.graphs import data
 from applications.graphs.application import APPLICATION
 
 
@@ -34,8 +35,9 @@ def train(options):
 def codec_of(options, part):
     """Return what a model knows of the graph that it is trained on."""
     graph = part.graph
+    scaling = data.scaling_of(graph.features) if options.graph.scaling == "columns" else None
     width = graph.features.shape[1]
-    return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": graph.scaling}
+    return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": scaling}
 
 
 class Criterion(keras.callbacks.Callback):

@@ -114,8 +114,8 @@ FAULTS = [
     Fault(
         "graphs: columns of features are taken as they stand",
         "applications/graphs/data.py",
-        "    if columns is None or graph.columns in (None, columns):\n",
-        "    if True:\n",
+        "    if columns and graph.columns not in (None, columns):\n",
+        "    if False:\n",
         DATA,
         "another_order",
     ),

@@ -114,7 +114,8 @@ def test_the_exported_model(tmp_path, scaling):
     if scaling == "rows":
         features = 3.0 * features
     elif scaling == "columns":
-        features = (features * graph.scaling["sd"] + graph.scaling["mean"]).astype("float32")
+        scaling = run.codec["scaling"]
+        features = (features * scaling["sd"] + scaling["mean"]).astype("float32")
     found = classifier.predict(features, edges)
     expected = tf.nn.softmax(run.models.prediction(graph.inputs)).numpy()
     np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4)
