@@ -108,9 +108,5 @@ class Graphs(Application):
         classifier = Classifier(run)
         return classifier, classifier.names
 
-    def compared(self, comparison):
-        plots.accuracies(comparison, comparison.folder / "accuracy.png")
-        return []
-
 
 APPLICATION = Graphs()

@@ -1,9 +1,7 @@
-"""Pictures of a run, the uncertainty of its nodes, and of a comparison."""
+"""A picture of the uncertainty of nodes."""
 
 import numpy as np
 
-from applications.common.tables import title_from
-from applications.graphs.options import MODELS, PAPER
 from keras_vattn import metrics
 from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
 
@@ -50,28 +48,4 @@ def uncertainty(hidden, outputs, path):
     coverage.grid(color="0.9", linewidth=0.6)
     coverage.spines[["top", "right"]].set_visible(False)
     coverage.legend(frameon=False)
-    finish(figure, path, 150)
-
-
-def accuracies(comparison, path):
-    """Draw the accuracies of each model's seeds, their mean, and that of the paper."""
-    require_matplotlib()
-    figure = new_figure(1.6 + 0.95 * len(comparison.records), 4.1, layout="constrained")
-    axes, options = figure.subplots(), {run.name: run.options for run in comparison.planned}
-    titles = []
-    for index, (name, records) in enumerate(comparison.records.items()):
-        values = [100.0 * record["report"]["accuracy"] for record in records]
-        spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
-        axes.scatter(index + np.array(spread), values, s=16, color=COLORS[0], alpha=0.6, label="a seed")
-        axes.plot([index - 0.28, index + 0.28], [np.mean(values)] * 2, color=COLORS[1], label="their mean")
-        paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
-        if paper:
-            axes.scatter([index], [paper], marker="D", s=30, color="none", edgecolor="black", label="the paper")
-        titles.append(title_from(name, lambda model: MODELS[model].title).replace(" (", "\n("))
-    axes.set_xticks(range(len(titles)), titles, fontsize=8)
-    axes.set_ylabel("test accuracy (%)")
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    found = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     finish(figure, path, 150)
