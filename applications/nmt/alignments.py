@@ -64,7 +64,7 @@ def read_pharaoh(path, num_pairs):
             f"{path}:{min(len(lines), num_pairs) + 1}: the file has {len(lines)} lines of links, "
             f"but there are {num_pairs} pairs of sentences"
         )
-    return [_links_of_line(path, number, line) for number, line in enumerate(lines, start=1)]
+    return [links_of_line(path, number, line) for number, line in enumerate(lines, start=1)]
 
 
 def check_links(links, sources, targets, skip_invalid, path):
@@ -259,7 +259,7 @@ def _read_table(path, lines, num_pairs):
     return [Links(*map(frozenset, pairs.get(pair, ((), ())))) for pair in range(1, num_pairs + 1)]
 
 
-def _links_of_line(path, number, line):
+def links_of_line(path, number, line):
     sure, possible = set(), set()
     for field in line.split():
         match = _LINK.fullmatch(field)

@@ -4,19 +4,43 @@ import dataclasses
 import json
 import pathlib
 import sys
+import typing
 
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.nmt.alignments import check_links, read_pharaoh
-from applications.nmt.embedded.corpus import embedded_pairs
+from applications.nmt.alignments import Links, check_links, links_of_line, read_pharaoh
 from applications.nmt.subwords import words_of
 from applications.text.options import PARTS
 from applications.text.pairs import read_part
 from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 
+EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 # What published data sets call their parts.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
+
+
+class AlignedPair(typing.NamedTuple):
+    """A pair of sentences, words and punctuation marks joined by spaces, and the `Links` between them."""
+
+    source: str
+    target: str
+    links: Links
+
+
+def embedded_pairs():
+    """Return the German and English pairs that ship with the program, written by tools/make_nmt_pairs.py.
+
+    Sure links join what is a translation of each other; possible ones are for words without a counterpart of their own.
+
+    Returns:
+        A list of 8,000 `AlignedPair`, 4 to 16 words on either side, in a random order. No two have the same source.
+    """
+    rows = [line.split("\t") for line in read_lines(EMBEDDED)[1:]]
+    return [
+        AlignedPair(source, target, links_of_line(EMBEDDED, number, links))
+        for number, (source, target, links) in enumerate(rows, start=2)
+    ]
 
 
 @dataclasses.dataclass

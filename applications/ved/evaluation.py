@@ -10,7 +10,6 @@ from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_e
 from applications.text.pairs import padded
 from applications.text.text import PAD
 from applications.ved.data import unique_sources
-from applications.ved.embedded import cldr_version
 from applications.ved.generation import Generator
 from applications.ved.options import MODELS
 from keras_vattn.losses import sequence_log_likelihood
@@ -93,10 +92,7 @@ def evaluate(run, part, maximum=None):
     generator = Generator(run)
     ids, sources, references = decoded_sources(run, part, maximum)
     greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], run.codec.target, ids, "decoding")
-    text = run.options.text
-    # Its facts are those of the installed version.
-    report = {"embedded_data": None if text.has_training_pairs else cldr_version()}
-    report |= {"num_sources": len(sources), "map": quality(greedy, references, text.lowercase)}
+    report = {"num_sources": len(sources), "map": quality(greedy, references, run.options.text.lowercase)}
     draws = None
     if MODELS[run.options.model].stochastic:
         title = f"{run.options.reports.num_draws} draws"

@@ -22,7 +22,7 @@ from keras import layers, ops
 import keras_vattn as kv
 from applications.common.significance import paired_interval
 from applications.graphs.data import digits as digit_graph
-from applications.nmt.embedded.corpus import embedded_pairs
+from applications.nmt.data import embedded_pairs
 from applications.vision import scenes as drawn_scenes
 
 FOLDER = pathlib.Path(__file__).parent

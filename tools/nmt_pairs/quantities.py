@@ -6,7 +6,7 @@ import babel
 from babel.numbers import get_currency_name
 from babel.units import format_unit
 
-from applications.nmt.embedded.synchronous import NOTHING, mixture, one_of, phrases, pick, rule, template, word_by_word
+from tools.nmt_pairs.synchronous import NOTHING, mixture, one_of, phrases, pick, rule, template, word_by_word
 
 # Numbers. The words of one, as a number and as a clock's hour, depend on what follows: they are not among these.
 # fmt: off

@@ -2,8 +2,8 @@
 
 import typing
 
-from applications.nmt.embedded.quantities import name
-from applications.nmt.embedded.synchronous import NOTHING, phrases, pick, template, word_by_word
+from tools.nmt_pairs.quantities import name
+from tools.nmt_pairs.synchronous import NOTHING, phrases, pick, template, word_by_word
 
 _TRAFFIC = phrases(
     ("der Zug", "the train"),

@@ -2,7 +2,7 @@
 
 import functools
 
-from applications.nmt.embedded.lexicon import (
+from tools.nmt_pairs.lexicon import (
     EVENTS,
     GOODS,
     GOODS_ACCUSATIVE,
@@ -13,7 +13,7 @@ from applications.nmt.embedded.lexicon import (
     SIZES,
     scene,
 )
-from applications.nmt.embedded.quantities import (
+from tools.nmt_pairs.quantities import (
     CITIES,
     DURATIONS,
     LENGTHS,
@@ -35,7 +35,7 @@ from applications.nmt.embedded.quantities import (
     when,
     year,
 )
-from applications.nmt.embedded.synchronous import NOTHING, forms, mixture, one_of, rule, template
+from tools.nmt_pairs.synchronous import NOTHING, forms, mixture, one_of, rule, template
 
 _nominative_date = functools.partial(month_and_day, nominative=True)
 

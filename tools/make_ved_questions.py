@@ -1,4 +1,9 @@
-"""The data set that ships with the application: facts of the CLDR, read through Babel, and questions about them.
+"""Writes the pairs that ship with applications.ved: facts of the CLDR, read through Babel, and questions about them.
+
+    python -m tools.make_ved_questions applications/ved/embedded.tsv.gz
+
+This needs Babel, the program does not. Babel 2.18.0, with the CLDR 47, wrote the file that ships; another version may
+write other facts.
 
 Every fact is (kind, first key, second key, answer), as in ("name", Germany, French, Allemagne). Its statement holds
 all three; its questions hold the two keys, never the answer. So a question can be written from its statement only, by
@@ -7,14 +12,15 @@ The facts are the CLDR's. The phrasing is ours.
 """
 
 import collections
+import gzip
+import pathlib
+import sys
 
 import babel
 import babel.core
 import babel.languages
 import babel.localedata
 import numpy as np
-
-from applications.text.readers import ParallelText
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
@@ -95,27 +101,19 @@ _QUESTIONS = {
 }
 
 
-def embedded_pairs():
-    """Return the statements, about 3,000, and the five questions that each answers, a `ParallelText` of a row each.
+def rows():
+    """Return pairs of a statement, about 3,000 in all, and each of the five questions that it answers.
 
-    Rows of a statement form a group, so `split_by_group` never shows a model a statement that it is tested on; the
-    names in it occur in other statements. The order is the same on every machine, the facts those of the installed
-    CLDR (`cldr_version`).
+    The order is the same on every machine.
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())
-    rows = [(*fact, _statement(fact, generator)) for fact in facts]
-    sources, targets = [], []
-    for kind, first, second, _, statement in _frequent(rows):
-        for template in _QUESTIONS[kind]:
-            sources.append(statement)
-            targets.append(template.format(first=first, second=second))
-    return ParallelText(sources, targets)
-
-
-def cldr_version():
-    """Version of the facts: Babel's and that of its CLDR."""
-    return f"Babel {babel.__version__}, CLDR {babel.core.get_global('cldr')['version']}"
+    statements = [(*fact, _statement(fact, generator)) for fact in facts]
+    return [
+        (statement, template.format(first=first, second=second))
+        for kind, first, second, _, statement in _frequent(statements)
+        for template in _QUESTIONS[kind]
+    ]
 
 
 def _statement(fact, generator):
@@ -212,3 +210,8 @@ def _weeks():
             facts.add(("week", territory, "first day of the weekend", days[locale.weekend_start]))
             facts.add(("week", territory, "last day of the weekend", days[locale.weekend_end]))
     return list(facts)
+
+
+if __name__ == "__main__":
+    lines = ["\t".join(row) for row in (("source", "target"), *rows())]
+    pathlib.Path(sys.argv[1]).write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))

@@ -1,1 +1,0 @@
-"""The corpus that ships with the translation program: German and English with known alignments."""
