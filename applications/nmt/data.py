@@ -1,7 +1,6 @@
 """Reads parallel text and its alignments, from files or from the embedded corpus."""
 
 import dataclasses
-import json
 import pathlib
 import sys
 import typing
@@ -49,12 +48,9 @@ class AlignedText(ParallelText):
 
     Args:
         links: Gold alignments, one `applications.nmt.alignments.Links` a pair, or `None`.
-        posteriors: Alignments that training takes for q, an array (n, 3) a pair: target word, source word, probability;
-            or `None`.
     """
 
     links: list | None = None
-    posteriors: list | None = None
 
     @classmethod
     def of(cls, text):
@@ -63,7 +59,7 @@ class AlignedText(ParallelText):
 
     def rows(self, rows):
         """Return some rows, given as a slice or a list of indices."""
-        columns = {name: getattr(self, name) for name in ("sources", "targets", "groups", "links", "posteriors")}
+        columns = {name: getattr(self, name) for name in ("sources", "targets", "groups", "links")}
         picked = {
             name: column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
             for name, column in columns.items()
@@ -85,12 +81,9 @@ def load(options):
         if found["valid"] is None:
             if text.valid_links is not None:
                 raise InputError("--valid-links is given without valid files.")
-            if text.posterior_file is not None:
-                raise InputError("--valid-posterior-file is given without validation files.")
             found["train"], found["valid"] = hold_out(found["train"], text.valid_fraction, text.data_seed)
         found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
     _read_links(text, found)
-    _read_posteriors(text, found)
     for part, maximum in (("valid", text.max_valid_pairs), ("test", text.max_test_pairs)):
         if part in found:
             found[part] = found[part].rows(slice(maximum))
@@ -140,41 +133,6 @@ def gold_links(path, pairs, skip_invalid=False):
     if num_dropped:
         print(f"{path}: {num_dropped} links out of range were left out", file=sys.stderr)
     return links
-
-
-def _read_posteriors(options, found):
-    """Read the alignments that take the place of an inference network."""
-    if options.posterior_file is None:
-        return
-    for part, path in (("train", options.posterior_file), ("valid", options.valid_posterior_file)):
-        pairs = found[part]
-        if str(path).removesuffix(".gz").endswith(".jsonl"):
-            pairs.posteriors = _read_probabilities(path, pairs)
-            continue
-        pairs.posteriors = [
-            np.array([(j, i, 1.0) for i, j in sorted(entry.possible)], np.float32).reshape(-1, 3)
-            for entry in gold_links(path, pairs, options.skip_invalid)
-        ]
-
-
-def _read_probabilities(path, pairs):
-    lines = read_lines(path)
-    if len(lines) != len(pairs):
-        raise InputError(f"{path} has {len(lines)} lines for {len(pairs)} pairs.")
-    posteriors = []
-    for number, (line, source, target) in enumerate(zip(lines, pairs.sources, pairs.targets, strict=True), start=1):
-        try:
-            matrix = np.array(json.loads(line), np.float32)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{path}:{number}: expected a JSON list of rows of numbers ({error})") from error
-        expected = (len(words_of(target)), len(words_of(source)))
-        if matrix.shape != expected:
-            raise InputError(f"{path}:{number}: expected {expected[0]} rows of {expected[1]}. Received: {matrix.shape}")
-        if not (np.isfinite(matrix) & (matrix >= 0)).all():
-            raise InputError(f"{path}:{number}: probabilities are at least 0.")
-        places = np.argwhere(matrix > 0)
-        posteriors.append(np.concatenate([places, matrix[matrix > 0][:, None]], axis=1).astype(np.float32))
-    return posteriors
 
 
 def _read(options, part):

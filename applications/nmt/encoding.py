@@ -3,14 +3,10 @@
 import dataclasses
 import hashlib
 
-import numpy as np
-import tensorflow as tf
-
 from applications.common.errors import InputError
 from applications.common.runs import write_text_atomically
 from applications.nmt.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
 from applications.text.pairs import EncodedPairs, side_reports
-from applications.text.text import PAD
 
 SEGMENTATION_DIGEST = "segmentation.sha256"
 
@@ -78,13 +74,7 @@ def _encoder_class(options):
 
 @dataclasses.dataclass
 class EncodedText(EncodedPairs):
-    """`EncodedPairs`, and the alignments of their pieces that training takes for q.
-
-    Attributes:
-        posteriors: An array (n, 3) a pair: target piece, source piece, probability; or `None`.
-    """
-
-    posteriors: list | None = None
+    """`EncodedPairs` of which training leaves out those that are too long."""
 
     @classmethod
     def of(cls, options, codec, pairs, training=False):
@@ -119,67 +109,14 @@ class EncodedText(EncodedPairs):
         report["too_long"] = len(pairs) - len(rows) - num_empty
         kept = pairs.rows(rows)
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
-        posteriors = None
-        if kept.posteriors is not None:
-            of_source = codec.source.words_of_pieces(kept.sources)
-            of_target = codec.target.words_of_pieces(kept.targets)
-            posteriors = [
-                of_pieces(posterior, of_source[index][: len(source)], of_target[index][: len(target)])
-                for index, (posterior, source, target) in enumerate(zip(kept.posteriors, sources, targets, strict=True))
-            ]
-        return cls(kept, sources, targets, report | side_reports(source_report, target_report), posteriors)
+        return cls(kept, sources, targets, report | side_reports(source_report, target_report))
 
     def training_batches(self, options, first_epoch=None):
         """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
-        extra = None if self.posteriors is None else {"posterior": self.posteriors}
         dataset = self.batches(
             options.fit.batch_size,
             options.run.seed,
             first_epoch,
             batch_tokens=options.text.batch_tokens,
-            extra=extra,
         )
-
-        def with_target(inputs, target):
-            inputs = {**inputs, "target": target}
-            if self.posteriors is not None:
-                inputs["posterior_logits"] = posterior_logits(inputs, options.text.posterior_smoothing)
-                del inputs["posterior"]
-            return inputs, target
-
-        return dataset.map(with_target)
-
-
-def of_pieces(posterior, source_words, target_words):
-    """Return the (n, 3) alignment of a pair's pieces from that of its words.
-
-    All pieces of a target word have its row; the pieces of a source word share its probability.
-
-    Args:
-        posterior: (n, 3): target word, source word, probability.
-        source_words: (S,), the word of each source piece.
-        target_words: (T,), likewise.
-    """
-    found = []
-    for target_word, source_word, probability in posterior:
-        places = np.flatnonzero(source_words == source_word)
-        found += [
-            (row, place, probability / len(places))
-            for row in np.flatnonzero(target_words == target_word)
-            for place in places
-        ]
-    return np.array(found, np.float32).reshape(-1, 3)
-
-
-def posterior_logits(inputs, smoothing):
-    """Return log q (B, T, S) of a batch: the alignments of "posterior", smoothed; uniform where a word has none."""
-    ragged, source = inputs["posterior"], inputs["source"]
-    shape = tf.stack([tf.shape(source)[0], tf.shape(inputs["target"])[1], tf.shape(source)[1]])
-    places = tf.cast(ragged.values[:, :2], tf.int32)
-    places = tf.concat([tf.cast(ragged.value_rowids(), tf.int32)[:, None], places], axis=1)
-    weights = tf.scatter_nd(places, ragged.values[:, 2], shape)
-    valid = tf.cast(source != PAD, tf.float32)[:, None]
-    uniform = valid / tf.maximum(tf.reduce_sum(valid, axis=-1, keepdims=True), 1.0)
-    total = tf.reduce_sum(weights, axis=-1, keepdims=True)
-    weights = tf.where(total > 0, tf.math.divide_no_nan(weights, total), uniform)
-    return tf.math.log(tf.maximum((1.0 - smoothing) * weights + smoothing * uniform, 1e-9))
+        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))

@@ -121,9 +121,6 @@ def bound_of(run, part):
     kind, model = MODELS[run.options.model], run.models.training
     if not kind.needs_posterior or not (kind.objective or "").startswith("elbo"):
         return {}
-    # With alignments from a file only the parts that have them have a bound.
-    if run.options.text.posterior_file is not None and part.posteriors is None:
-        return {}
 
     @tf.function(reduce_retracing=True, autograph=False)
     def enumerated(inputs, target):

@@ -16,7 +16,7 @@ class Models:
 
     Attributes:
         training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> bound (B, T) in nats of the words of
-            `target`; with "posterior_logits" (B, T, S) among the inputs where alignments come from a file.
+            `target`.
         encoder: source (B, S) -> memory (B, S, D).
         decoder: The `AttentionDecoder`, whose attention scores, and feeds the context expected under p.
         latent: The `CategoricalAttention`, or `None` for a model whose decoder draws weights.
@@ -109,9 +109,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     encoder = keras.Model(source, memory, name="encoder")
 
     posterior, posterior_logits = None, None
-    if options.text.posterior_file is not None:
-        posterior_logits = inputs["posterior_logits"] = keras.Input((None, None), name="posterior_logits")
-    elif kind.needs_posterior:
+    if kind.needs_posterior:
         of_source = _recurrent_stack(
             options, "inference_source", source_dropout(source_embedding(source)), source_mask, 9
         )

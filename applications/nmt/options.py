@@ -20,7 +20,6 @@ from applications.common.options import (
     Positive,
     PositiveFloat,
     RunOptions,
-    Share,
     group,
 )
 from applications.common.program import Program
@@ -115,13 +114,6 @@ class TextOptions(PairOptions):
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: File | None = None
     """The same of the test pairs."""
-    posterior_file: File | None = None
-    """Alignments of the training pairs instead of an inference network, a line a pair: Pharaoh links, or a JSON list of
-    rows, one a target word, with the probability of each source word (a name that ends in .jsonl or .jsonl.gz)."""
-    valid_posterior_file: File | None = None
-    """The same for the validation pairs; both or neither."""
-    posterior_smoothing: Share = 0.1
-    """Share of a uniform distribution in these alignments."""
     segmentation: Literal["bpe", "words", "characters", "segmented"] = "bpe"
     """bpe: joint sentencepiece BPE. words, characters, or segmented for text with "@@ " already in it."""
     vocabulary_size: Positive = 8000
@@ -132,13 +124,6 @@ class TextOptions(PairOptions):
     """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
     batch_tokens: Positive | None = None
     """Target tokens of a batch, padding included, instead of batch_size sentences."""
-
-    def check(self):
-        super().check()
-        if (self.posterior_file is None) != (self.valid_posterior_file is None):
-            raise InputError("--posterior-file and --valid-posterior-file belong together; one of them is missing.")
-        if self.posterior_file is not None and (self.shuffle_sources or not self.has_training_pairs):
-            raise InputError("--posterior-file: alignments belong to the pairs of files, in their order.")
 
     @property
     def has_training_pairs(self):
@@ -228,8 +213,6 @@ class Options:
     reports: ReportOptions = group(ReportOptions)
 
     def check(self):
-        if self.text.posterior_file is not None and not MODELS[self.model].needs_posterior:
-            raise InputError(f"--posterior-file: the model {self.model} has no posterior.")
         steps, warm_start = self.fit.max_steps, self.alignment.warm_start
         if self.model == "relaxed" and steps is not None and steps <= warm_start:
             raise InputError(

@@ -88,7 +88,6 @@ def bucketed_dataset(
     num_epochs=1,
     drop_remainder=False,
     batch_tokens=None,
-    extra=None,
 ):
     """Batches of `({"source": (B, S), "target_input": (B, T)}, target_output (B, T))`, int32, padded with 0.
 
@@ -116,7 +115,6 @@ def bucketed_dataset(
         drop_remainder: bool, default False: leave out the rows that do not fill a batch, other ones in each epoch.
         batch_tokens: int, default None. Instead of `batch_size` rows a batch has as many as have so many target tokens
             with their padding, at least one; only rows of one bucket share it. `num_token_batches` says how many.
-        extra: dict, default None, from a name to one array (n, ...) a row, n any number: a ragged input of that name.
 
     Returns:
         A `tf.data.Dataset`; with `num_epochs` its length is known.
@@ -136,7 +134,6 @@ def bucketed_dataset(
     # The data stays on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets, tf.int32)
-        ragged = {name: _ragged(rows) for name, rows in (extra or {}).items()}
         shape_of_bucket = tf.constant(shapes)
         source = tf.constant(_pad(sources, shapes[-1, 0]))
         target_input = tf.constant(_pad([[START, *row] for row in targets], shapes[-1, 1]))
@@ -181,7 +178,6 @@ def bucketed_dataset(
         inputs = {
             "source": tf.gather(source, rows)[:, : shape[0]],
             "target_input": tf.gather(target_input, rows)[:, : shape[1]],
-            **{name: tf.gather(x, rows) for name, x in ragged.items()},
         }
         return inputs, tf.gather(target_output, rows)[:, : shape[1]]
 
@@ -209,10 +205,6 @@ def _buckets(sources, targets, shapes):
 def _sizes(shapes, batch_tokens):
     """Rows of a batch of each bucket."""
     return [max(1, batch_tokens // int(length)) for _, length in shapes]
-
-
-def _ragged(rows):
-    return tf.RaggedTensor.from_row_lengths(np.concatenate(rows), [len(row) for row in rows])
 
 
 def _pad(rows, length):

@@ -1,24 +1,21 @@
-"""From files to batches: parallel text, its segmentation, gold links and alignments that stand for a posterior."""
+"""From files to batches: parallel text, its segmentation and gold links."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
-from application_cases import changed, prepared
+from application_cases import changed
 from nmt_cases import PAIRS, SMALL, small_options, write_pairs
 
-import keras_vattn
 from applications.common.errors import InputError
 from applications.common.options import check
 from applications.common.runs import digest_of
 from applications.nmt.application import APPLICATION
 from applications.nmt.data import AlignedText, load
-from applications.nmt.encoding import Codec, EncodedText, of_pieces
-from applications.nmt.evaluation import evaluate, normalized
+from applications.nmt.encoding import Codec, EncodedText
+from applications.nmt.evaluation import normalized
 from applications.nmt.options import EvaluateNmt, Options
 from applications.text.readers import read_parallel
-from applications.text.text import PAD
 
 SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 
@@ -143,24 +140,19 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
     parts = load(options)
     codec = Codec.fit(options, parts["train"])
     encoded = EncodedText.of(options, codec, parts["test"])
-    posterior = [(link[1], link[0], 1.0) for link in sorted(parts["test"].links[0].sure)]
     words = [
         encoder.words_of_pieces(side)[0]
         for encoder, side in ((codec.source, parts["test"].sources), (codec.target, parts["test"].targets))
     ]
     assert [len(x) for x in words] == [len(encoded.sources[0]), len(encoded.targets[0])]
-    found = of_pieces(posterior, *words)
-    assert sorted((int(row), int(place), float(share)) for row, place, share in found) == [
-        *((row, place, 0.5) for row in (1, 2, 3) for place in (0, 1)),
-        (4, 2, 1.0),
-    ]
+    assert [x.tolist() for x in words] == [[0, 0, 1], [0, 1, 1, 1, 2]]
     (tmp_path / "links").write_text("2-1\n")
     with pytest.raises(InputError, match="out of range"):
         load(options)
 
 
 def test_a_changed_alignment_is_other_data(tmp_path):
-    """Training takes alignments for q, and reports are of gold ones: a run does not go on with others."""
+    """Reports are of gold alignments: a run does not go on with others."""
     folder = write_pairs(tmp_path / "data")
     write_pairs(folder, PAIRS[:5], ("test.src", "test.tgt"))
     plain = changed(Options(), **SMALL, data=str(folder))
@@ -169,15 +161,7 @@ def test_a_changed_alignment_is_other_data(tmp_path):
     for text in ("0-0\n", "0-1\n", "0-0 1p1\n"):
         links.write_text(text * 5)
         found.add(digest_of(load(changed(plain, test_links=str(links)))))
-    write_pairs(folder, PAIRS[:5], ("valid.src", "valid.tgt"))
-    posterior = tmp_path / "posterior"
-    posterior.write_text("0-0\n" * len(PAIRS))
-    given = changed(plain, model="variational_enum", posterior_file=str(posterior))
-    given = changed(given, valid_posterior_file=str(tmp_path / "valid"))
-    for text in ("0-0\n", "0-1\n"):
-        (tmp_path / "valid").write_text(text * 5)
-        found.add(digest_of(load(given)))
-    assert len(found) == 6
+    assert len(found) == 4
 
 
 def test_the_embedded_pairs_have_gold_alignments():
@@ -211,77 +195,6 @@ def test_other_pairs_of_evaluate(tmp_path):
     (tmp_path / "links").write_text("0-0\n1p1\n0-0 6-2\n")
     with pytest.raises(InputError, match=r"links:3: the link 6-2 is out of range"):
         APPLICATION.read_other(text, EvaluateNmt("", table=str(table), links=str(tmp_path / "links")))
-
-
-def linked(pairs):
-    """The gold links of the tiny language: word for word, but for the verb, which comes last in the source."""
-    return ["0-0 1-1 2-2 5-3 3-4 4-5" for _ in pairs]
-
-
-@pytest.mark.slow
-def test_alignments_from_a_file(tmp_path, eagerly):
-    """They take the place of the inference network: q is what the file says, shared out over pieces and smoothed."""
-    folder = write_pairs(tmp_path / "data", PAIRS[:30])
-    write_pairs(folder, PAIRS[30:], ("valid.src", "valid.tgt"))
-    (tmp_path / "train.links").write_text("".join(f"{line}\n" for line in linked(PAIRS[:30])))
-    matrix = np.zeros((6, 6))
-    for link in linked([0])[0].split():
-        source, target = map(int, link.split("-"))
-        matrix[target, source] = 1.0
-    (tmp_path / "valid.jsonl").write_text(f"{json.dumps(matrix.tolist())}\n" * len(PAIRS[30:]))
-    options = changed(
-        Options(),
-        **SMALL,
-        data=str(folder),
-        model="variational_enum",
-        out=str(tmp_path / "run"),
-        posterior_file=str(tmp_path / "train.links"),
-        valid_posterior_file=str(tmp_path / "valid.jsonl"),
-        posterior_smoothing=0.3,
-        export=False,
-    )
-    parts = load(options)
-    codec = Codec.fit(options, parts["train"])
-    for part in ("train", "valid"):
-        encoded = EncodedText.of(options, codec, parts[part])
-        inputs, target = next(iter(encoded.training_batches(options)))
-        posterior = np.exp(inputs["posterior_logits"])
-        assert posterior.shape == (*target.shape[:2], inputs["source"].shape[1])
-        np.testing.assert_allclose(posterior.sum(-1), 1.0, rtol=1e-5)
-        np.testing.assert_allclose(posterior[0, :6], 0.7 * matrix + 0.3 / 6, rtol=1e-4)
-        # The end of the sentence is aligned to nothing in particular.
-        np.testing.assert_allclose(posterior[0, 6], 1 / 6, rtol=1e-4)
-    run = prepared(APPLICATION, options)
-    assert run.models.parameters["inference"] == 0
-    run.models.training.compile("adam", loss=keras_vattn.NegativeBound(ignore_class=PAD), run_eagerly=True)
-    train = run.data["train"]
-    losses = [run.models.training.train_on_batch(*batch) for batch in train.training_batches(options)]
-    assert len(losses) == train.num_batches(options.fit.batch_size) and np.isfinite(losses).all()
-    likelihood = evaluate(run, run.data["valid"])[0]["likelihood"]
-    assert likelihood["elbo_perplexity"] >= likelihood["perplexity"]
-    assert likelihood["kl_nats"] > 0
-    for changes, message in (
-        ({"valid_posterior_file": None}, "belong together; one of them is missing"),
-        ({"model": "soft"}, "--posterior-file: the model soft has no posterior"),
-        ({"posterior_smoothing": 0.0}, r"--posterior-smoothing: must be in \(0, 1\]"),
-    ):
-        with pytest.raises(InputError, match=message):
-            check(changed(options, **changes))
-    (tmp_path / "valid.jsonl").write_text("[[1.0]]\n" * len(PAIRS[30:]))
-    with pytest.raises(InputError, match=r"valid.jsonl:1: expected 6 rows of 6. Received: \(1, 1\)"):
-        load(options)
-    (tmp_path / "train.links").write_text("0-0\n" * 29)
-    with pytest.raises(InputError, match=r"train.links"):
-        load(options)
-
-
-def test_the_pieces_of_a_word_share_its_alignment():
-    # Source words 0 0 1, target words 0 1 1; word 1 of the target is half of source word 0, half of 1.
-    found = of_pieces([(0, 1, 1.0), (1, 0, 0.5), (1, 1, 0.5)], np.array([0, 0, 1]), np.array([0, 1, 1]))
-    weights = np.zeros((3, 3))
-    for row, place, probability in found:
-        weights[int(row), int(place)] += probability
-    np.testing.assert_allclose(weights, [[0, 0, 1], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]])
 
 
 def test_batches_by_tokens(tmp_path):

@@ -92,16 +92,7 @@ def test_inferences_that_a_model_has_not(run_of, model, words, message):
 
 
 def test_options_that_do_not_go_together(tmp_path):
-    file = tmp_path / "a"
-    file.write_text("a\n")
-    pairs = {"train_source": file, "train_target": file}
     for values, message in (
-        ({"posterior_file": file}, "--posterior-file and --valid-posterior-file belong together"),
-        ({"posterior_file": file, "valid_posterior_file": file}, "--posterior-file: alignments belong to the pairs"),
-        (
-            {**pairs, "posterior_file": file, "valid_posterior_file": file, "model": "soft"},
-            "--posterior-file: the model soft has no posterior",
-        ),
         ({"data": tmp_path / "none"}, "--data: no such folder"),
         ({"data": tmp_path}, f"--data: {tmp_path} has no file train.src, plain or .gz"),
         ({"segmentation": "morphemes"}, "morphemes"),
