@@ -15,8 +15,6 @@ from applications.common.significance import bootstrap_difference, percentiles, 
 from applications.text.readers import read_lines
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
-# Pair, source word, target word, and optionally the kind and a confidence, which is not used.
-_ROW = re.compile(r"([0-9]{1,9})\s+(-?[0-9]{1,9})\s+(-?[0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.]+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,34 +35,45 @@ class Links:
 
 
 def read_pharaoh(path, num_pairs):
-    """Reads a file of word alignments, in one of two formats; the first line that is not blank tells which.
+    """Reads a file of word alignments.
 
-    - Pharaoh: line n has the links of pair n, as ``0-0 1p2``; ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank
-      line is a pair without links.
-    - Table: a line per link, as ``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S`` (sure)
-      or ``P`` (possible); sure without a letter. A fifth field, the confidence, is ignored, and so are blank lines. A
-      pair that no line names has no links.
+    Line n has the links of pair n, as ``0-0 1p2``; ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank line is a
+    pair without links. tools/links_to_pharaoh.py writes such a file from a table with a line per link.
 
     Args:
         path: the file, plain or ``.gz``.
         num_pairs: int, how many pairs of sentences there are.
 
     Returns:
-        A list of `Links`, one per pair, counted from 0.
+        A list of `Links`, one per pair.
 
     Raises:
-        InputError: for a file that cannot be read, a malformed link, a word before the first one, a number of lines
-            other than `num_pairs`, or a pair beyond it.
+        InputError: for a file that cannot be read, a malformed link, a word before the first one, or a number of lines
+            other than `num_pairs`.
     """
     lines = read_lines(path)
-    if re.match(r"\s*[0-9]+(\s|$)", next(filter(str.strip, lines), "")):
-        return _read_table(path, lines, num_pairs)
     if len(lines) != num_pairs:
         raise InputError(
             f"{path}:{min(len(lines), num_pairs) + 1}: the file has {len(lines)} lines of links, "
             f"but there are {num_pairs} pairs of sentences"
         )
     return [links_of_line(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def links_of_line(path, number, line):
+    """Returns the `Links` of a line of a Pharaoh file, whose path and number a message names."""
+    sure, possible = set(), set()
+    for field in line.split():
+        match = _LINK.fullmatch(field)
+        if not match:
+            raise InputError(
+                f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
+            )
+        i, j = int(match[1]), int(match[3])
+        if i < 0 or j < 0:
+            raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {field!r}")
+        (sure if match[2] == "-" else possible).add((i, j))
+    return Links(sure, possible)
 
 
 def check_links(links, sources, targets, skip_invalid, path):
@@ -236,46 +245,6 @@ def entropy(weights):
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
     # A sum of -0.0 would print as a negative number.
     return np.abs(np.sum(weights * logarithms, axis=-1))
-
-
-def _read_table(path, lines, num_pairs):
-    pairs = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        match = _ROW.fullmatch(line.strip())
-        if not match:
-            raise InputError(
-                f"{path}:{number}: expected 'pair i j', then S or P, as in '1 0 2 S'. Received: {line.strip()!r}"
-            )
-        pair = int(match[1])
-        if not 1 <= pair <= num_pairs:
-            raise InputError(
-                f"{path}:{number}: pairs of sentences are counted from 1 up to {num_pairs}, as there are so many. "
-                f"Received: pair {pair}"
-            )
-        sure, possible = pairs.setdefault(pair, (set(), set()))
-        (possible if match[4] == "P" else sure).add(_word_pair(path, number, line.strip(), match[2], match[3]))
-    return [Links(*map(frozenset, pairs.get(pair, ((), ())))) for pair in range(1, num_pairs + 1)]
-
-
-def links_of_line(path, number, line):
-    sure, possible = set(), set()
-    for field in line.split():
-        match = _LINK.fullmatch(field)
-        if not match:
-            raise InputError(
-                f"{path}:{number}: expected links as '0-2' (sure), '0p2' or '0?2' (possible). Received: {field!r}"
-            )
-        (sure if match[2] == "-" else possible).add(_word_pair(path, number, field, match[1], match[3]))
-    return Links(frozenset(sure), frozenset(possible))
-
-
-def _word_pair(path, number, text, source, target):
-    i, j = int(source), int(target)
-    if i < 0 or j < 0:
-        raise InputError(f"{path}:{number}: the words of a link are counted from 0. Received: {text!r}")
-    return i, j
 
 
 def _matrix(weights):

@@ -7,6 +7,7 @@ from ibm1 import ibm1
 
 from applications.nmt import alignments
 from applications.nmt.alignments import Links
+from tools.links_to_pharaoh import pharaoh_lines
 
 # The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
 GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]
@@ -60,34 +61,22 @@ def test_a_file_of_blank_lines_has_pairs_without_links(tmp_path):
     assert alignments.read_pharaoh(write(tmp_path / "gold", "\n\n\n"), num_pairs=3) == [Links(frozenset())] * 3
 
 
-def test_table_of_links(tmp_path):
-    path = write(tmp_path / "gold.wa", "1 0 0 S \n1 4 3 P\n\n3 1 2\n3 0 0 S 0.5\n3 1 2 P\n")
-    expected = [Links({(0, 0)}, {(4, 3)}), Links(frozenset()), Links({(1, 2), (0, 0)})]
-    assert alignments.read_pharaoh(path, num_pairs=3) == expected
-    assert alignments.read_pharaoh(path, num_pairs=4) == [*expected, Links(frozenset())]
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=2), f"{path}:4: ", "up to 2", "pair 3")
-    assert alignments.read_pharaoh(write(tmp_path / "zeros", "0001 0 1 S\n"), num_pairs=1) == [Links({(0, 1)})]
-
-
-@pytest.mark.parametrize("line", ["1 0", "1 0 0 X", "1 0 0 S S", "0-0", "1 a 0 S", "-1 0 0"])
-def test_malformed_line_of_a_table(tmp_path, line):
-    path = write(tmp_path / "gold.wa", f"1 0 0 S\n{line}\n")
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=1), f"{path}:2: ", "pair i j", line)
-
-
-def test_numbers_of_a_table(tmp_path):
-    first, second = write(tmp_path / "a", "1 0 0\n0 0 0\n"), write(tmp_path / "b", "1 0 0\n1 0 -1\n")
-    fails(lambda: alignments.read_pharaoh(first, num_pairs=1), "a:2: ", "counted from 1")
-    fails(lambda: alignments.read_pharaoh(second, num_pairs=1), "b:2: ", "counted from 0")
-
-
-def test_the_two_formats_agree(tmp_path):
+def test_a_table_of_links_is_converted(tmp_path):
+    """The table of the shared tasks: a line per link, pairs and words as they are counted there."""
     generator = np.random.default_rng(0)
-    links = random_links(generator, 7)
-    pharaoh = "".join(" ".join(f"{i}-{j}" for i, j in sorted(entry.sure)) + "\n" for entry in links)
-    table = "".join(f"{n} {i} {j} S \n" for n, entry in enumerate(links, start=1) for i, j in sorted(entry.sure))
-    assert alignments.read_pharaoh(write(tmp_path / "p", pharaoh), num_pairs=7) == links
-    assert alignments.read_pharaoh(write(tmp_path / "t", table), num_pairs=7) == links
+    links = [*random_links(generator, 7), Links({(0, 0)}, {(4, 3)}), Links(frozenset())]
+    rows = [
+        f"{number:04} {i} {j} {'S' if (i, j) in entry.sure else 'P'} 0.5\n"
+        for number, entry in enumerate(links, start=1)
+        for i, j in sorted(entry.possible)
+    ]
+    path = write(tmp_path / "gold.wa", "".join(rows))
+    converted = write(tmp_path / "gold.pharaoh", "".join(f"{line}\n" for line in pharaoh_lines(path, 9)))
+    assert alignments.read_pharaoh(converted, num_pairs=9) == links
+    for line, message in (("1 0", "expected 'pair i j'"), ("10 0 0 S", "pair 10 of 9"), ("0 0 0", "pair 0 of 9")):
+        wrong = write(tmp_path / "wrong", f"1 0 0 S\n{line}\n")
+        with pytest.raises(SystemExit, match=f"wrong:2: {message}"):
+            pharaoh_lines(wrong, 9)
 
 
 def test_links_in_range_pass():
