@@ -84,16 +84,10 @@ def load(options):
             found["train"], found["valid"] = hold_out(found["train"], text.valid_fraction, text.data_seed)
         found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
     _read_links(text, found)
-    for part, maximum in (("valid", text.max_valid_pairs), ("test", text.max_test_pairs)):
-        if part in found:
-            found[part] = found[part].rows(slice(maximum))
+    found["valid"] = found["valid"].rows(slice(text.max_valid_pairs))
     if text.max_train_pairs is not None and text.max_train_pairs < len(found["train"]):
         order = np.random.default_rng(text.data_seed + 2).permutation(len(found["train"]))
         found["train"] = found["train"].rows(sorted(order[: text.max_train_pairs]))
-    if text.shuffle_sources:
-        train = found["train"]
-        order = np.random.default_rng(text.data_seed).permutation(len(train))
-        found["train"] = AlignedText([train.sources[index] for index in order], train.targets)
     return found
 
 

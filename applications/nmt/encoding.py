@@ -113,10 +113,5 @@ class EncodedText(EncodedPairs):
 
     def training_batches(self, options, first_epoch=None):
         """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
-        dataset = self.batches(
-            options.fit.batch_size,
-            options.run.seed,
-            first_epoch,
-            batch_tokens=options.text.batch_tokens,
-        )
+        dataset = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))

@@ -192,9 +192,6 @@ class Translator(tf.Module):
             self._num_beams,
             num_results=num_results,
             length_penalty=search.length_penalty,
-            coverage_penalty=search.coverage_penalty,
-            eos_normalization=search.eos_normalization,
-            source_mask=source_mask,
             # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
             forbidden_ids=(PAD, START, UNKNOWN),
         )

@@ -108,8 +108,6 @@ class TextOptions(PairOptions):
     """Ending of the target files in `data`."""
     valid_fraction: Fraction = 0.05
     """Share of train that is held out where there are no validation pairs."""
-    max_test_pairs: Positive | None = None
-    """Use that many test pairs."""
     valid_links: File | None = None
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: File | None = None
@@ -122,8 +120,6 @@ class TextOptions(PairOptions):
     """Unicode normal form of the text."""
     max_length: Positive = 60
     """Longest sentence in tokens; longer training pairs are left out and counted, other sentences are cut."""
-    batch_tokens: Positive | None = None
-    """Target tokens of a batch, padding included, instead of batch_size sentences."""
 
     @property
     def has_training_pairs(self):
@@ -177,10 +173,6 @@ class SearchOptions:
     """Beams."""
     length_penalty: NotNegativeFloat = 1.0
     """alpha of Wu et al. 2016."""
-    coverage_penalty: NotNegativeFloat = 0.0
-    """beta of Wu et al. 2016."""
-    eos_normalization: NotNegativeFloat = 0.0
-    """e in log p(end) - e |x| / |y|; 3 in the published code."""
 
 
 @dataclasses.dataclass
@@ -307,7 +299,7 @@ PROGRAM = Program(
         "compare": CompareNmt,
         "export": ExportNmt,
     },
-    may_change=("num_beams", "length_penalty", "coverage_penalty", "eos_normalization"),
+    may_change=("num_beams", "length_penalty"),
     codec_options=("segmentation", "vocabulary_size", "lowercase", "normalization"),
     renamed={
         "row": "--model",

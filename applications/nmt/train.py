@@ -23,7 +23,7 @@ def train(options):
     run = TrainingRun(APPLICATION, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
-    run.schedule(train.num_batches(options.fit.batch_size, options.text.batch_tokens))
+    run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
     with run.scope():
         # The model returns a bound of the log-likelihood.

@@ -13,16 +13,9 @@ MAX_BUCKETS = 8
 MAX_CUTS = 512
 
 
-def num_batches(num_rows, batch_size, drop_remainder=False):
+def num_batches(num_rows, batch_size):
     """How many batches one epoch of `bucketed_dataset` has."""
-    return num_rows // batch_size if drop_remainder else -(-num_rows // batch_size)
-
-
-def num_token_batches(sources, targets, batch_tokens):
-    """How many batches one epoch of `bucketed_dataset` has with `batch_tokens`."""
-    shapes = bucket_shapes(sources, targets)
-    counts = np.bincount(_buckets(sources, targets, shapes), minlength=len(shapes))
-    return int(sum(-(-count // size) for count, size in zip(counts, _sizes(shapes, batch_tokens), strict=True)))
+    return -(-num_rows // batch_size)
 
 
 def bucket_shapes(sources, targets):
@@ -86,8 +79,6 @@ def bucketed_dataset(
     seed=0,
     first_epoch=0,
     num_epochs=1,
-    drop_remainder=False,
-    batch_tokens=None,
 ):
     """Batches of `({"source": (B, S), "target_input": (B, T)}, target_output (B, T))`, int32, padded with 0.
 
@@ -112,25 +103,16 @@ def bucketed_dataset(
         first_epoch: int, default 0, the number of the first epoch to yield.
         num_epochs: int, how many epochs to yield, default 1; None goes on for ever (then tell `fit` how many steps an
             epoch has).
-        drop_remainder: bool, default False: leave out the rows that do not fill a batch, other ones in each epoch.
-        batch_tokens: int, default None. Instead of `batch_size` rows a batch has as many as have so many target tokens
-            with their padding, at least one; only rows of one bucket share it. `num_token_batches` says how many.
 
     Returns:
         A `tf.data.Dataset`; with `num_epochs` its length is known.
 
     Raises:
-        ValueError: for lists that do not correspond, no rows, or no whole batch.
+        ValueError: for lists that do not correspond, or no rows.
     """
     shapes = bucket_shapes(sources, targets)
     buckets = _buckets(sources, targets, shapes)
-    per_epoch = num_batches(len(sources), batch_size, drop_remainder)
-    if batch_tokens is not None:
-        per_epoch = num_token_batches(sources, targets, batch_tokens)
-    if per_epoch == 0:
-        raise ValueError(
-            f"{len(sources)} rows do not fill one batch. Received: batch_size={batch_size} with drop_remainder=True"
-        )
+    per_epoch = num_batches(len(sources), batch_size)
     # The data stays on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets, tf.int32)
@@ -143,13 +125,6 @@ def bucketed_dataset(
         order = tf.range(len(sources))
         if shuffle:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
-        if batch_tokens is not None:
-            batches = token_batches(order)
-            if shuffle:
-                batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
-            return tf.data.Dataset.from_tensor_slices(batches)
-        # Cut before the sort, so that the rows left out are random ones and not always the longest.
-        order = order[: per_epoch * batch_size]
         # A stable sort: rows of a bucket keep their random order, and those that a bucket has left over open the
         # next one's first batch.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
@@ -159,21 +134,8 @@ def bucketed_dataset(
             batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
         return tf.data.Dataset.from_tensor_slices(batches)
 
-    def token_batches(order):
-        """Return the rows of each batch (per_epoch, largest), -1 where it has fewer."""
-        sizes, batches = _sizes(shapes, batch_tokens), []
-        bucket_in_order = tf.gather(bucket_of_row, order)
-        for bucket, size in enumerate(sizes):
-            count = int(np.sum(buckets == bucket))
-            filler = tf.fill([-count % size], -1)
-            rows = tf.ensure_shape(tf.boolean_mask(order, bucket_in_order == bucket), [count])
-            rows = tf.reshape(tf.concat([rows, filler], axis=0), [-1, size])
-            batches.append(tf.pad(rows, [[0, 0], [0, max(sizes) - size]], constant_values=-1))
-        return tf.concat(batches, axis=0)
-
     def batch_of_rows(rows):
-        if not drop_remainder or batch_tokens is not None:
-            rows = tf.boolean_mask(rows, rows >= 0)
+        rows = tf.boolean_mask(rows, rows >= 0)
         shape = shape_of_bucket[tf.reduce_max(tf.gather(bucket_of_row, rows))]
         inputs = {
             "source": tf.gather(source, rows)[:, : shape[0]],
@@ -200,11 +162,6 @@ def _lengths(sources, targets):
 def _buckets(sources, targets, shapes):
     """The first bucket that each row fits into."""
     return (_lengths(sources, targets)[:, None, :] <= shapes[None]).all(axis=-1).argmax(axis=1)
-
-
-def _sizes(shapes, batch_tokens):
-    """Rows of a batch of each bucket."""
-    return [max(1, batch_tokens // int(length)) for _, length in shapes]
 
 
 def _pad(rows, length):

@@ -48,8 +48,6 @@ class PairOptions:
     """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping."""
     lowercase: bool = True
     """Read and write lower case."""
-    shuffle_sources: bool = False
-    """Control: pair every training target with another pair's source."""
 
     def check(self):
         for part in PARTS:

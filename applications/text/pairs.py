@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 from applications.common.runs import write_text_atomically
-from applications.text.batching import bucketed_dataset, num_batches, num_token_batches
+from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.readers import ParallelText, read_input, read_parallel, read_table
 from applications.text.text import PAD
 
@@ -48,13 +48,11 @@ class EncodedPairs:
         report = {"pairs": len(pairs), "skipped": pairs.skipped}
         return cls(pairs, sources, targets, report | side_reports(source_report, target_report))
 
-    def num_batches(self, batch_size, batch_tokens=None):
+    def num_batches(self, batch_size):
         """Return how many batches an epoch has."""
-        if batch_tokens is not None:
-            return num_token_batches(self.sources, self.targets, batch_tokens)
         return num_batches(len(self.sources), batch_size)
 
-    def batches(self, batch_size, seed, first_epoch=None, **options):
+    def batches(self, batch_size, seed, first_epoch=None):
         """Return batches, all pairs once; for training without an end, from the first epoch on."""
         training = first_epoch is not None
         return bucketed_dataset(
@@ -65,7 +63,6 @@ class EncodedPairs:
             seed=seed,
             first_epoch=first_epoch or 0,
             num_epochs=None if training else 1,
-            **options,
         )
 
 

@@ -3,8 +3,6 @@
 import dataclasses
 import pathlib
 
-import numpy as np
-
 from applications.common.errors import InputError
 from applications.text.metrics import group_references
 from applications.text.pairs import read_part
@@ -45,10 +43,6 @@ def load(options):
     found = {name: pairs for name, pairs in found.items() if pairs is not None}
     if MODELS[options.model].autoencoder:
         found = {name: dataclasses.replace(pairs, sources=list(pairs.targets)) for name, pairs in found.items()}
-    if text.shuffle_sources:
-        sources = found["train"].sources
-        order = np.random.default_rng(text.data_seed).permutation(len(sources))
-        found["train"] = dataclasses.replace(found["train"], sources=[sources[index] for index in order])
     return found
 
 

@@ -83,7 +83,7 @@ def main(arguments):
     part = APPLICATION.encode(options, codec, parts["train"], True)
     run = compiled(options, APPLICATION.build(options, codec), loss=keras_vattn.NegativeBound(ignore_class=PAD))
     found = seconds_of_training(run, part, arguments.steps)
-    num_batches = part.num_batches(options.fit.batch_size, options.text.batch_tokens)
+    num_batches = part.num_batches(options.fit.batch_size)
     for name, (shares, num_shapes) in {
         "buckets": padding_of_buckets(run, part, num_batches),
         f"pools of {POOL}": padding_of_pools(part, options.fit.batch_size),

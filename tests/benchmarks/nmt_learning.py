@@ -84,7 +84,7 @@ def train(variant, seed, options, codec, encoded, num_epochs):
         loss=keras_vattn.NegativeBound(ignore_class=PAD),
     )
     model.optimizer.build(model.trainable_variables)
-    num_steps = encoded["train"].num_batches(options.fit.batch_size, options.text.batch_tokens)
+    num_steps = encoded["train"].num_batches(options.fit.batch_size)
     losses, tokens, perplexities = LossOfSteps(), [], []
     valid_tokens = np.mean([len(target) + 1 for target in encoded["valid"].targets])
     for epoch in range(num_epochs):

@@ -78,14 +78,6 @@ def test_fewer_training_pairs_are_whole_groups(tmp_path):
     assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
 
 
-def test_shuffled_sources_are_a_control_of_training_only(tmp_path):
-    options = small_options(tmp_path)
-    plain, control = load(options), load(changed(options, shuffle_sources=True))
-    assert control["valid"] == plain["valid"] and control["train"].targets == plain["train"].targets
-    assert sorted(control["train"].sources) == sorted(plain["train"].sources)
-    assert control["train"].sources != plain["train"].sources
-
-
 def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
     table = tmp_path / "invalid.tsv"
     lines = [f"{source}\t{target}".encode() for source, target in PAIRS]
