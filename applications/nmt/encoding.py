@@ -1,19 +1,20 @@
-"""From parallel text to ids and batches: the segmentation that a model has, and alignments of its pieces."""
+"""From parallel text to ids and batches."""
 
 import dataclasses
 import hashlib
 
 from applications.common.errors import InputError
 from applications.common.runs import write_text_atomically
-from applications.nmt.subwords import CharacterEncoder, SegmentedEncoder, SubwordEncoder
+from applications.nmt.subwords import SubwordEncoder, WordEncoder
 from applications.text.pairs import EncodedPairs, side_reports
 
 SEGMENTATION_DIGEST = "segmentation.sha256"
+_JOINT, _SIDES = ("bpe.model",), ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 @dataclasses.dataclass
 class Codec:
-    """The two text encoders of a model; with joint BPE they are one."""
+    """The two text encoders of a model; with a joint SentencePiece model they are one."""
 
     source: object
     target: object
@@ -21,55 +22,47 @@ class Codec:
     @classmethod
     def fit(cls, options, train):
         """Fit the segmentation on the training pairs only."""
-        text, normal = options.text, _normal(options)
-        if text.segmentation == "bpe":
-            sentences = [*dict.fromkeys(train.sources), *train.targets]
-            joint = SubwordEncoder.fit(sentences, text.vocabulary_size, **normal)
+        size, normal = options.text.vocabulary_size, _normal(options)
+        if options.text.segmentation == "bpe":
+            joint = SubwordEncoder.fit([*dict.fromkeys(train.sources), *train.targets], size, **normal)
             return cls(joint, joint)
-        fit = _encoder_class(options).fit
-        return cls(*(fit(sentences, text.vocabulary_size, **normal) for sentences in (train.sources, train.targets)))
+        return cls(*(WordEncoder.fit(sentences, size, **normal) for sentences in (train.sources, train.targets)))
 
     @classmethod
     def load(cls, folder, options):
         """Read what `save` wrote into a run's folder; `InputError` if it is not what the model was trained with."""
         joint = options.text.segmentation == "bpe"
-        files = ["bpe.model"] if joint else ["source_vocabulary.txt", "target_vocabulary.txt"]
-        digest = folder.path / SEGMENTATION_DIGEST
-        if digest.exists() and digest.read_text(encoding="utf-8").strip() != _digest(folder, files):
-            raise InputError(f"{folder.path}: {' and '.join(files)} are not those that this run was trained with.")
-        load = (SubwordEncoder if joint else _encoder_class(options)).load
-        encoders = [load(folder.path / name, **_normal(options)) for name in files]
+        paths = [folder.path / name for name in (_JOINT if joint else _SIDES)]
+        if _read(folder.path / SEGMENTATION_DIGEST).strip() != _digest(paths).encode():
+            names = " and ".join(path.name for path in paths)
+            raise InputError(f"{folder.path}: {names} are not those that this run was trained with.")
+        load = (SubwordEncoder if joint else WordEncoder).load
+        encoders = [load(path, **_normal(options)) for path in paths]
         return cls(encoders[0], encoders[-1])
 
     def save(self, folder):
         """Write the segmentation into a run's folder."""
-        encoders = {"source_vocabulary.txt": self.source, "target_vocabulary.txt": self.target}
-        if isinstance(self.source, SubwordEncoder):
-            encoders = {"bpe.model": self.source}
-        for name, encoder in encoders.items():
-            encoder.save(folder.file(name))
+        paths = [folder.file(name) for name in (_JOINT if self.source is self.target else _SIDES)]
+        for path, encoder in zip(paths, (self.source, self.target), strict=False):
+            encoder.save(path)
         # Another segmentation of the same size would give the weights other words.
-        write_text_atomically(folder.file(SEGMENTATION_DIGEST), _digest(folder, encoders) + "\n")
+        write_text_atomically(folder.file(SEGMENTATION_DIGEST), _digest(paths) + "\n")
 
 
-def _digest(folder, names):
-    digest = hashlib.sha256()
-    for name in names:
-        try:
-            digest.update((folder.path / name).read_bytes())
-        except OSError as error:
-            raise InputError(f"{folder.path / name} cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
+def _digest(paths):
+    return hashlib.sha256(b"".join(map(_read, paths))).hexdigest()
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _normal(options):
     form = options.text.normalization
     return {"lowercase": options.text.lowercase, "normalization": None if form == "none" else form}
-
-
-def _encoder_class(options):
-    # A word without "@@" is a segment of its own.
-    return CharacterEncoder if options.text.segmentation == "characters" else SegmentedEncoder
 
 
 @dataclasses.dataclass

@@ -112,8 +112,8 @@ class TextOptions(PairOptions):
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: File | None = None
     """The same of the test pairs."""
-    segmentation: Literal["bpe", "words", "characters", "segmented"] = "bpe"
-    """bpe: joint sentencepiece BPE. words, characters, or segmented for text with "@@ " already in it."""
+    segmentation: Literal["bpe", "words"] = "bpe"
+    """bpe: a joint SentencePiece model. words: what stands between spaces, and text with "@@ " already in it."""
     vocabulary_size: Positive = 8000
     """Entries of the joint BPE, or the most entries of each side's vocabulary."""
     normalization: Literal["NFKC", "NFC", "none"] = "NFKC"

@@ -1,41 +1,111 @@
-"""Text as subwords, as tokens that are segmented already, or as characters: to ids and back, in graph.
+"""Text as pieces: those of a joint SentencePiece model, or words, which may be segmented with "@@ " already.
 
-Each encoder here is a `TextEncoder` and takes its place: `encode`, `encode_ragged`, `encode_numpy` and `decode` have
-the shapes, the padding and the special ids of `applications.text.text`. In addition it names the pieces and knows
-which word each piece belongs to, so that the weights on subwords can be summed to weights on words.
+Each encoder is a `TextEncoder` that names its pieces and knows which word each piece belongs to, so that the weights on
+pieces can be summed to weights on words.
 
 Shapes: B sentences, T pieces of the longest of them.
 """
 
 import collections
-import pathlib
+import io
 import re
 
 import numpy as np
+import sentencepiece
 import tensorflow as tf
+import tensorflow_text
 
 from applications.common.errors import InputError
 from applications.common.runs import replacing
-from applications.nmt.bpe import train_bpe, vocabulary_of
-from applications.nmt.tokenizers import SPACE_MARK, CharacterTokenizer, SegmentTokenizer, SubwordTokenizer
-from applications.text.text import SPECIAL_TOKENS, UNKNOWN, TextEncoder, Vocabulary, chunks
+from applications.text.text import (
+    END,
+    PAD,
+    SPECIAL_TOKENS,
+    START,
+    UNKNOWN,
+    TextEncoder,
+    Tokenizer,
+    Vocabulary,
+    chunks,
+)
 
 CONTINUES = "@@"
+SPACE_MARK = "▁"
+
+
+class WordTokenizer(Tokenizer):
+    """Normalises sentences and splits them at white space.
+
+    Bytes that are not UTF-8 become U+FFFD, every run of white space or control characters becomes one space, and no
+    space is left at either end. Nothing else is changed: unlike `Tokenizer`, this one keeps the treebank's escapes.
+
+    Args:
+        lowercase: bool, default True.
+        normalization: "NFC" (default), "NFKC" or None, the Unicode normal form.
+    """
+
+    _space = r"[\s\p{Z}\p{Cc}]+"
+
+    def __init__(self, lowercase=True, normalization="NFC"):
+        super().__init__(lowercase=lowercase, split_punctuation=False)
+        self.normalization = normalization
+
+    def normalize(self, strings):
+        """Normalised strings: (B,) strings to (B,) strings. Doing it twice changes nothing more."""
+        strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+        # At once, because lower-casing cuts a string at a NUL; and at the end, because NFKC brings new spaces.
+        strings = self._normal_form(tf.strings.regex_replace(strings, self._space, " "))
+        if self.lowercase:
+            # NFKC brings new capitals, of a trademark sign for one; lower-casing can leave a letter decomposed.
+            strings = self._normal_form(tf.strings.lower(strings, encoding="utf-8"))
+        return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
+
+    def tokenize(self, strings):
+        """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
+        return tf.strings.split(self.normalize(strings))
+
+    def _normal_form(self, strings):
+        return strings if self.normalization is None else tensorflow_text.normalize_utf8(strings, self.normalization)
+
+
+class SubwordTokenizer(WordTokenizer):
+    """Splits sentences into the pieces of a SentencePiece model; "▁" begins the first piece of a word.
+
+    Characters that the model does not know stay as they are, neighbouring ones in one piece.
+
+    Args:
+        model: bytes, a SentencePiece model.
+        lowercase: bool, default True.
+        normalization: "NFKC" (default), "NFC" or None.
+    """
+
+    # Text cannot hold the mark of a space and a space: it reads as one, as in SentencePiece itself.
+    _space = rf"[\s\p{{Z}}\p{{Cc}}{SPACE_MARK}]+"
+
+    def __init__(self, model, lowercase=True, normalization="NFKC"):
+        super().__init__(lowercase, normalization)
+        self.model = model
+
+    def tokenize(self, strings):
+        """Pieces of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
+        return self._pieces(self.normalize(strings))
+
+    # The model is loaded by an operation of this function, not once when the object is made: what an operation outside
+    # of functions has loaded is lost when a program sets TensorFlow's seed. A function is one copy in a SavedModel.
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def _pieces(self, strings):
+        with tf.device("CPU:0"):
+            return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.string).tokenize(strings)
 
 
 class PieceEncoder(TextEncoder):
-    """What the encoders of this file share: a `TextEncoder` that can name its pieces, of which "▁" marks the spaces.
+    """A `TextEncoder` that can name its pieces.
 
     A special token written out in a text is a word like any other, never the special id.
 
     Args:
-        tokenizer: a `SegmentTokenizer`.
-        vocabulary: a `Vocabulary`.
-
-    Attributes:
-        tokenizer: the tokenizer.
-        vocabulary: the `Vocabulary`.
-        vocabulary_size: int, the number of ids.
+        tokenizer: a `WordTokenizer`.
+        vocabulary: a `Vocabulary`, which stays an attribute.
     """
 
     def __init__(self, tokenizer, vocabulary):
@@ -49,7 +119,7 @@ class PieceEncoder(TextEncoder):
 
     def decode(self, ids):
         """Sentences without special tokens and marks: int ids (..., T) to strings (...); `<unk>` is written."""
-        return self._without_marks(super().decode(ids))
+        return tf.strings.strip(self._without_marks(super().decode(ids)))
 
     def pieces(self, ids):
         """Pieces of int ids (T,), a list of str. Eager only."""
@@ -75,11 +145,87 @@ class PieceEncoder(TextEncoder):
                 found.append(np.array([words[index] for index in self._segment_of_piece(pieces)], int))
         return found
 
+
+class SubwordEncoder(PieceEncoder):
+    """Strings to the ids of a SentencePiece model, and back.
+
+    `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
+
+    Args:
+        model: bytes, a SentencePiece model as `fit` trains it.
+        lowercase: bool, default True.
+        normalization: "NFKC" (default), "NFC" or None, the Unicode normal form.
+
+    Example:
+
+    >>> encoder = SubwordEncoder.fit(["the cat sat", "the mat"], vocabulary_size=40)
+    >>> encoder.tokenizer.token_lists(["The cat"]), encoder.words_of_pieces(["The cat"])
+    ([['▁the', '▁cat']], [array([0, 1])])
+    >>> encoder.decode(encoder.encode(["The  cat"])).numpy()
+    array([b'the cat'], dtype=object)
+    """
+
+    def __init__(self, model, lowercase=True, normalization="NFKC"):
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces = [processor.id_to_piece(index) for index in range(len(SPECIAL_TOKENS), len(processor))]
+        super().__init__(SubwordTokenizer(model, lowercase, normalization), Vocabulary(pieces))
+
+    @classmethod
+    def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFKC"):
+        """Trains byte-pair encoding on the *training* sentences; in the same order they always give the same model.
+
+        Args:
+            sentences: list of str, of any length each.
+            vocabulary_size: int, the most pieces, the special ones and every single character included.
+            lowercase: bool, default True.
+            normalization: "NFKC" (default), "NFC" or None.
+
+        Raises:
+            InputError: if SentencePiece cannot be trained, as on more characters than `vocabulary_size`.
+        """
+        tokenizer = WordTokenizer(lowercase, normalization)
+        texts = (text.decode() for chunk in chunks(sentences) for text in tokenizer.normalize(chunk).numpy())
+        texts = (" ".join(text.replace(SPACE_MARK, " ").split()) for text in texts)
+        specials = {}
+        for kind, index in (("pad", PAD), ("unk", UNKNOWN), ("bos", START), ("eos", END)):
+            specials |= {f"{kind}_id": index, f"{kind}_piece": SPECIAL_TOKENS[index]}
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=texts,
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocabulary_size,
+                hard_vocab_limit=False,
+                character_coverage=1.0,
+                normalization_rule_name="identity",
+                # Longer ones would be left out without a word.
+                max_sentence_length=1 << 30,
+                shuffle_input_sentence=False,
+                num_threads=1,
+                minloglevel=2,
+                **specials,
+            )
+        except RuntimeError as error:
+            raise InputError(
+                f"--vocabulary-size {vocabulary_size}: SentencePiece cannot be trained: {error}"
+            ) from error
+        return cls(model.getvalue(), lowercase, normalization)
+
+    def save(self, path):
+        """Writes the SentencePiece model; the normalisation is not in it."""
+        with replacing(path) as temporary:
+            temporary.write_bytes(self.tokenizer.model)
+
+    @classmethod
+    def load(cls, path, **options):
+        """Reads what `save` wrote; the options are those of training."""
+        return cls(path.read_bytes(), **options)
+
     @staticmethod
     def _without_marks(strings):
-        """Sentences from pieces that are joined by spaces: only "▁" is a space, and none is left at either end."""
-        strings = tf.strings.regex_replace(strings, " ", "")
-        return tf.strings.strip(tf.strings.regex_replace(strings, f"{SPACE_MARK}+", " "))
+        """Sentences from pieces that are joined by spaces: only "▁" is a space."""
+        return tf.strings.regex_replace(tf.strings.regex_replace(strings, " ", ""), f"{SPACE_MARK}+", " ")
 
     @staticmethod
     def _segment_of_piece(pieces):
@@ -97,81 +243,28 @@ class PieceEncoder(TextEncoder):
         return found if filled else [max(min(index, segment - 1), 0) for index in found]
 
 
-class SubwordEncoder(PieceEncoder):
-    """Strings to the ids of a sentencepiece model, and back.
+class WordEncoder(PieceEncoder):
+    """Strings of tokens between spaces to ids, and back to text without the marks of a segmentation.
 
-    `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
-
-    Args:
-        model: bytes, a sentencepiece model; its special ids are those of `applications.text.text`, as in what
-            `train_bpe` returns.
-        lowercase: bool, default True.
-        normalization: "NFKC" (default), "NFC" or None, the Unicode normal form.
-
-    Raises:
-        InputError: if `model` is not a sentencepiece model, or not one that can be used here.
-
-    Example:
-
-    >>> encoder = SubwordEncoder.fit(["the cat sat", "the mat"], vocabulary_size=40)
-    >>> encoder.tokenizer.token_lists(["The cat"]), encoder.words_of_pieces(["The cat"])
-    ([['▁the', '▁cat']], [array([0, 1])])
-    >>> encoder.decode(encoder.encode(["The  cat"])).numpy()
-    array([b'the cat'], dtype=object)
-    """
-
-    def __init__(self, model, lowercase=True, normalization="NFKC"):
-        vocabulary = vocabulary_of(model, "model")
-        super().__init__(SubwordTokenizer(model, lowercase, normalization), vocabulary)
-
-    @classmethod
-    def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFKC"):
-        """Trains on the normalised *training* sentences, a list of str; the rest as in `train_bpe`."""
-        tokenizer = SegmentTokenizer(lowercase, normalization)
-        normalized = (
-            sentence.decode() for chunk in chunks(sentences) for sentence in tokenizer.normalize(chunk).numpy()
-        )
-        return cls(train_bpe(normalized, vocabulary_size), lowercase, normalization)
-
-    def save(self, path):
-        """Writes the sentencepiece model; the normalisation is not in it."""
-        with replacing(path) as temporary:
-            temporary.write_bytes(self.tokenizer.model)
-
-    @classmethod
-    def load(cls, path, lowercase=True, normalization="NFKC"):
-        """Reads what `save` wrote, or a sentencepiece model with the same special ids.
-
-        Args:
-            path: file.
-            lowercase: bool, default True: as it was trained.
-            normalization: "NFKC" (default), "NFC" or None: as it was trained.
-
-        Raises:
-            InputError: if there is no such file, or it cannot be used.
-        """
-        path = pathlib.Path(path)
-        if not path.is_file():
-            raise InputError(f"{path}: no such sentencepiece model")
-        model = path.read_bytes()
-        # A message is to name the file.
-        vocabulary_of(model, path)
-        return cls(model, lowercase, normalization)
-
-
-class FittedEncoder(PieceEncoder):
-    """A `PieceEncoder` whose vocabulary is the most frequent tokens of the training text.
+    A token that ends in "@@" goes on in the next one: "un@@ likely" is one word of two tokens. Where no token does,
+    every token is a word.
 
     Args:
         vocabulary: a `Vocabulary` of tokens.
         lowercase: bool, default True.
         normalization: "NFC" (default), "NFKC" or None, the Unicode normal form.
+
+    Example:
+
+    >>> encoder = WordEncoder.fit(["un@@ likely", "like@@ ly"], vocabulary_size=10)
+    >>> encoder.decode(encoder.encode(["un@@ like@@ ly likely"])).numpy()
+    array([b'unlikely likely'], dtype=object)
+    >>> encoder.words_of_pieces(["un@@ like@@ ly likely"])
+    [array([0, 0, 0, 1])]
     """
 
-    _tokenizer = SegmentTokenizer
-
     def __init__(self, vocabulary, lowercase=True, normalization="NFC"):
-        super().__init__(self._tokenizer(lowercase, normalization), vocabulary)
+        super().__init__(WordTokenizer(lowercase, normalization), vocabulary)
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFC"):
@@ -186,7 +279,7 @@ class FittedEncoder(PieceEncoder):
         Raises:
             InputError: if there is no token.
         """
-        tokenizer, counts = cls._tokenizer(lowercase, normalization), collections.Counter()
+        tokenizer, counts = WordTokenizer(lowercase, normalization), collections.Counter()
         for chunk in chunks(sentences):
             for tokens in tokenizer.token_lists(chunk):
                 counts.update(tokens)
@@ -200,57 +293,17 @@ class FittedEncoder(PieceEncoder):
         self.vocabulary.save(path)
 
     @classmethod
-    def load(cls, path, lowercase=True, normalization="NFC"):
-        """Reads what `save` wrote.
-
-        Args:
-            path: file.
-            lowercase: bool, default True: as it was fitted.
-            normalization: "NFC" (default), "NFKC" or None: as it was fitted.
-
-        Raises:
-            InputError: if there is no such file, or it cannot be used.
-        """
-        return cls(Vocabulary.load(path), lowercase, normalization)
-
-
-class SegmentedEncoder(FittedEncoder):
-    """Strings of tokens between spaces to ids, and back to text without the marks of the segmentation.
-
-    A token that ends in "@@" goes on in the next one: "un@@ likely" is one word of two tokens. Where no token does,
-    every token is a word. Arguments as of `FittedEncoder`.
-
-    Example:
-
-    >>> encoder = SegmentedEncoder.fit(["un@@ likely", "like@@ ly"], vocabulary_size=10)
-    >>> encoder.decode(encoder.encode(["un@@ like@@ ly likely"])).numpy()
-    array([b'unlikely likely'], dtype=object)
-    >>> encoder.words_of_pieces(["un@@ like@@ ly likely"])
-    [array([0, 0, 0, 1])]
-    """
+    def load(cls, path, **options):
+        """Reads what `save` wrote; the options are those of fitting."""
+        return cls(Vocabulary.load(path), **options)
 
     @staticmethod
     def _without_marks(strings):
-        return tf.strings.strip(tf.strings.regex_replace(strings, f"{CONTINUES}( |$)", ""))
+        return tf.strings.regex_replace(strings, f"{CONTINUES}( |$)", "")
 
     @staticmethod
     def _segment_of_piece(pieces):
         return range(len(pieces))
-
-
-class CharacterEncoder(FittedEncoder):
-    """Strings to the ids of their Unicode characters, and back; a space is the token "▁".
-
-    Arguments as of `FittedEncoder`.
-
-    Example:
-
-    >>> encoder = CharacterEncoder.fit(["to be"], vocabulary_size=20)
-    >>> encoder.tokenizer.token_lists(["to be"]), encoder.words_of_pieces(["to be"])
-    ([['t', 'o', '▁', 'b', 'e']], [array([0, 0, 1, 1, 1])])
-    """
-
-    _tokenizer = CharacterTokenizer
 
 
 def words_of(sentence):

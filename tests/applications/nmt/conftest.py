@@ -12,15 +12,10 @@ def subword_encoder():
 
 
 @pytest.fixture(scope="module")
-def segmented_encoder():
-    return subwords.SegmentedEncoder.fit(SEGMENTED, 20)
+def word_encoder():
+    return subwords.WordEncoder.fit(SEGMENTED, 20)
 
 
-@pytest.fixture(scope="module")
-def character_encoder():
-    return subwords.CharacterEncoder.fit(CORPUS, 100)
-
-
-@pytest.fixture(params=["subword_encoder", "segmented_encoder", "character_encoder"])
+@pytest.fixture(params=["subword_encoder", "word_encoder"])
 def encoder(request):
     return request.getfixturevalue(request.param)

@@ -20,7 +20,7 @@ from applications.text.readers import read_parallel
 SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 
 
-@pytest.mark.parametrize("segmentation", ["bpe", "characters", "segmented"])
+@pytest.mark.parametrize("segmentation", ["bpe", "words"])
 def test_segmentations(tmp_path, segmentation):
     """Text goes through each of them unchanged, and comes back after saving."""
     options = small_options(tmp_path, segmentation=segmentation, max_length=40)
@@ -52,7 +52,7 @@ def test_normal_forms(tmp_path):
 
 def test_references_are_what_a_model_could_write(tmp_path):
     """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
-    options = small_options(tmp_path, segmentation="segmented")
+    options = small_options(tmp_path, segmentation="words")
     codec = Codec.fit(options, load(options)["train"])
     assert normalized(codec, ["The  Ca@@ t", "the zebra"]) == ["the cat", "the zebra"]
 
@@ -134,9 +134,7 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
     for part in ("valid", "test"):
         write_pairs(folder, pairs, (f"{part}.src", f"{part}.tgt"))
     (tmp_path / "links").write_text("0-1 1-2\n")
-    options = changed(
-        Options(), **{**SMALL, "segmentation": "segmented"}, data=str(folder), test_links=str(tmp_path / "links")
-    )
+    options = changed(Options(), **SMALL, data=str(folder), test_links=str(tmp_path / "links"))
     parts = load(options)
     codec = Codec.fit(options, parts["train"])
     encoded = EncodedText.of(options, codec, parts["test"])

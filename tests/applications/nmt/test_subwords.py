@@ -1,4 +1,4 @@
-"""Subwords, segmented text and characters: ids and back, the words of the pieces, files."""
+"""Subwords and words: ids and back, the words of the pieces, files."""
 
 import dataclasses
 
@@ -9,32 +9,26 @@ import tensorflow as tf
 from subword_cases import CORPUS, strings
 
 from applications.common.errors import InputError
-from applications.nmt import bpe, subwords
+from applications.nmt import subwords
 from applications.text import text
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_round_trip_of_subwords_and_characters(subword_encoder, lowercase):
+def test_round_trip_of_subwords(lowercase):
     sentences = [*CORPUS, "  dogs\u00a0and\tcats? ", "cat▁cat", "猫 ABC", "a", ""]
-    encoders = [
-        subwords.SubwordEncoder.fit([*CORPUS, "?"], 110, lowercase=lowercase),
-        subwords.CharacterEncoder.fit(CORPUS, 100, lowercase=lowercase, normalization="NFKC"),
-    ]
-    for encoder in encoders:
-        normalized = strings(encoder.tokenizer.normalize(sentences))
-        assert normalized[:2] == (["the cat sat on the mat.", CORPUS[1].lower()] if lowercase else CORPUS[:2])
-        assert normalized[6:] == ["dogs and cats?", "cat cat", "猫 abc" if lowercase else "猫 ABC", "a", ""]
-        assert strings(encoder.decode(encoder.encode(sentences))) == normalized
-        assert strings(encoder.decode(encoder.encode(sentences, 80, add_end=True))) == normalized
+    encoder = subwords.SubwordEncoder.fit([*CORPUS, "?"], 110, lowercase=lowercase)
+    normalized = strings(encoder.tokenizer.normalize(sentences))
+    assert normalized[:2] == (["the cat sat on the mat.", CORPUS[1].lower()] if lowercase else CORPUS[:2])
+    assert normalized[6:] == ["dogs and cats?", "cat cat", "猫 abc" if lowercase else "猫 ABC", "a", ""]
+    assert strings(encoder.decode(encoder.encode(sentences))) == normalized
+    assert strings(encoder.decode(encoder.encode(sentences, 80, add_end=True))) == normalized
 
 
-def test_round_trip_of_segmented_text(segmented_encoder):
-    decoded = segmented_encoder.decode(
-        segmented_encoder.encode(["The  un@@ like@@ ly s@@ at", "cat@@ s the", "", "the"])
-    )
+def test_round_trip_of_segmented_text(word_encoder):
+    decoded = word_encoder.decode(word_encoder.encode(["The  un@@ like@@ ly s@@ at", "cat@@ s the", "", "the"]))
     assert strings(decoded) == ["the unlikely sat", "cats the", "", "the"]
     # A sentence that is cut within a word.
-    assert strings(segmented_encoder.decode(segmented_encoder.encode(["the un@@ like@@ ly"], 3))) == ["the unlike"]
+    assert strings(word_encoder.decode(word_encoder.encode(["the un@@ like@@ ly"], 3))) == ["the unlike"]
 
 
 def test_ids_are_those_of_sentencepiece(subword_encoder):
@@ -44,17 +38,13 @@ def test_ids_are_those_of_sentencepiece(subword_encoder):
     assert subword_encoder.encode_ragged(sentences).to_list() == [processor.encode(each) for each in normalized]
 
 
-def test_encode_of_segmented_text_and_characters(segmented_encoder):
-    tokens = segmented_encoder.vocabulary.tokens
+def test_encode_of_segmented_text(word_encoder):
+    tokens = word_encoder.vocabulary.tokens
     assert tokens[4:6] == ["the", "at"]
     assert set(tokens[4:]) == {"the", "cat@@", "s", "s@@", "at", "un@@", "like@@", "ly", "cat"}
-    ids = segmented_encoder.encode(["The cat@@ s", "dog@@ s", ""], 9)
+    ids = word_encoder.encode(["The cat@@ s", "dog@@ s", ""], 9)
     the, cat, s = (tokens.index(token) for token in ("the", "cat@@", "s"))
     np.testing.assert_array_equal(ids, [[the, cat, s], [text.UNKNOWN, s, 0], [0, 0, 0]])
-    characters = subwords.CharacterEncoder(text.Vocabulary(["a", "▁", "é"]))
-    np.testing.assert_array_equal(
-        characters.encode([" A  e\u0301", "aba", ""]), [[4, 5, 6], [4, text.UNKNOWN, 4], [0, 0, 0]]
-    )
 
 
 def test_special_tokens_in_a_text_are_ordinary_words(encoder):
@@ -63,7 +53,7 @@ def test_special_tokens_in_a_text_are_ordinary_words(encoder):
 
 
 def test_special_tokens_of_unknown_characters_only():
-    encoder = subwords.SubwordEncoder(bpe.train_bpe(["zz zz"], 20))
+    encoder = subwords.SubwordEncoder.fit(["zz zz"], 20)
     assert encoder.encode_ragged(["zz<end>"]).to_list()[0][-1] == text.UNKNOWN
 
 
@@ -83,17 +73,15 @@ def test_encode_numpy_is_encode(encoder, monkeypatch):
         assert report.num_tokens == sum(map(len, arrays))
 
 
-def test_reports(subword_encoder, segmented_encoder, character_encoder):
+def test_reports(subword_encoder, word_encoder):
     arrays, report = subword_encoder.encode_numpy(["the cat sat on", "the cat", "", "жж cat ж"], 3)
     assert dataclasses.asdict(report) == {"num_truncated": 2, "num_unknown": 1, "num_tokens": 8}
     # A run of unknown characters is one unknown token; its "▁" is known.
     mark = subword_encoder.vocabulary.ids["▁"]
     assert arrays[3].tolist() == [mark, text.UNKNOWN, subword_encoder.vocabulary.ids["▁cat"]]
     assert arrays[2].tolist() == []
-    _, report = segmented_encoder.encode_numpy(["the dog cat@@ s", "dog", "the"], 3)
+    _, report = word_encoder.encode_numpy(["the dog cat@@ s", "dog", "the"], 3)
     assert dataclasses.asdict(report) == {"num_truncated": 1, "num_unknown": 2, "num_tokens": 5}
-    _, report = character_encoder.encode_numpy(["a ☃☃", "the cat"], 4)
-    assert dataclasses.asdict(report) == {"num_truncated": 1, "num_unknown": 2, "num_tokens": 8}
 
 
 def test_empty_batches_and_sentences(encoder):
@@ -106,7 +94,7 @@ def test_empty_batches_and_sentences(encoder):
     assert encoder.words_of_pieces([""])[0].tolist() == encoder.pieces([]) == []
 
 
-def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder, segmented_encoder):
+def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder, word_encoder):
     the, cat, s = (subword_encoder.vocabulary.ids[piece] for piece in ("▁the", "▁cat", "s"))
     pad, unknown, start, end = text.PAD, text.UNKNOWN, text.START, text.END
     ids = tf.constant(
@@ -119,18 +107,16 @@ def test_decode_stops_at_the_end_and_leaves_specials_out(subword_encoder, segmen
     assert strings(draws[0]) == expected
     assert subword_encoder.decode(ids[0]).numpy() == b"the cats"
     assert subword_encoder.pieces(ids.numpy()[0, 1:4]) == ["▁the", "▁cat", "s"]
-    ids = [segmented_encoder.vocabulary.ids[token] for token in ("un@@", "like@@", "ly")]
-    assert strings(segmented_encoder.decode([[*ids, end], [ids[0], unknown, ids[1], end]])) == [
+    ids = [word_encoder.vocabulary.ids[token] for token in ("un@@", "like@@", "ly")]
+    assert strings(word_encoder.decode([[*ids, end], [ids[0], unknown, ids[1], end]])) == [
         "unlikely",
         "un<unk> like",
     ]
 
 
-def test_pieces_of_sentences(subword_encoder, segmented_encoder, character_encoder):
+def test_pieces_of_sentences(subword_encoder, word_encoder):
     assert subword_encoder.tokenizer.token_lists(["The cats", "жж cat"]) == [["▁the", "▁cat", "s"], ["▁", "жж", "▁cat"]]
-    assert segmented_encoder.tokenizer.token_lists(["The dog@@ s"]) == [["the", "dog@@", "s"]]
-    assert character_encoder.tokenizer.token_lists(["A  cat", "☃"]) == [["a", "▁", "c", "a", "t"], ["☃"]]
-    assert character_encoder.pieces(character_encoder.encode_numpy(["a c☃"])[0][0]) == ["a", "▁", "c", "<unk>"]
+    assert word_encoder.tokenizer.token_lists(["The dog@@ s"]) == [["the", "dog@@", "s"]]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +131,7 @@ def test_pieces_of_sentences(subword_encoder, segmented_encoder, character_encod
     ],
 )
 def test_segment_of_piece(pieces, words):
-    assert subwords.PieceEncoder._segment_of_piece(pieces.split()) == words
+    assert subwords.SubwordEncoder._segment_of_piece(pieces.split()) == words
 
 
 def test_words_of_pieces_are_those_of_the_text_as_it_stands():
@@ -153,7 +139,7 @@ def test_words_of_pieces_are_those_of_the_text_as_it_stands():
     sentences = ["the xy@@ zz@@ y dog", "it´s a ½ \x07 \x07x dog", "", "\x07", "ab@@\tc "]
     num_words = [3, 6, 0, 1, 1]
     assert [len(subwords.words_of(sentence)) for sentence in sentences] == num_words
-    segmented = subwords.SegmentedEncoder.fit(["the dog it a"], 20, normalization="NFKC")
+    segmented = subwords.WordEncoder.fit(["the dog it a"], 20, normalization="NFKC")
     assert [words.tolist() for words in segmented.words_of_pieces(sentences)] == [
         [0, 1, 1, 1, 2],
         [0, 0, 1, 2, 4, 5],
@@ -162,25 +148,22 @@ def test_words_of_pieces_are_those_of_the_text_as_it_stands():
         [0, 0],
     ]
     joint = subwords.SubwordEncoder.fit(["the dog is a dog that sat", "½ cup"], 60)
-    characters = subwords.CharacterEncoder.fit(["the dog"], 20, normalization="NFKC")
-    for encoder in (joint, characters):
-        pieces, words = encoder.tokenizer.token_lists(sentences[1:2])[0], encoder.words_of_pieces(sentences[1:2])[0]
-        texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]
-        assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
+    pieces, words = joint.tokenizer.token_lists(sentences[1:2])[0], joint.words_of_pieces(sentences[1:2])[0]
+    texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]
+    assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
 
 
-def test_segments_of_pieces_are_the_words_of_the_decoded_text(subword_encoder, character_encoder):
+def test_segments_of_pieces_are_the_words_of_the_decoded_text(subword_encoder):
     generator = np.random.default_rng(0)
-    for encoder in (subword_encoder, character_encoder):
-        for _ in range(20):
-            ids = generator.integers(text.UNKNOWN, encoder.vocabulary_size, 12)
-            ids[(ids == text.START) | (ids == text.END)] = text.UNKNOWN
-            pieces, words = encoder.pieces(ids), encoder.decode(ids).numpy().decode().split()
-            indices = encoder._segment_of_piece(pieces)
-            merged = ["".join(piece for piece, word in zip(pieces, indices) if word == k) for k in range(len(words))]
-            assert [word.replace("▁", "") for word in merged] == words
-            assert len(indices) == len(pieces)
-            assert max(indices) < max(len(words), 1)
+    for _ in range(20):
+        ids = generator.integers(text.UNKNOWN, subword_encoder.vocabulary_size, 12)
+        ids[(ids == text.START) | (ids == text.END)] = text.UNKNOWN
+        pieces, words = subword_encoder.pieces(ids), subword_encoder.decode(ids).numpy().decode().split()
+        indices = subword_encoder._segment_of_piece(pieces)
+        merged = ["".join(piece for piece, word in zip(pieces, indices) if word == k) for k in range(len(words))]
+        assert [word.replace("▁", "") for word in merged] == words
+        assert len(indices) == len(pieces)
+        assert max(indices) < max(len(words), 1)
 
 
 def test_files_round_trip(encoder, tmp_path):
@@ -193,16 +176,59 @@ def test_files_round_trip(encoder, tmp_path):
     np.testing.assert_array_equal(loaded.encode(sentences), encoder.encode(sentences))
     cased = type(encoder).load(path, lowercase=False, normalization=None)
     assert strings(cased.tokenizer.normalize(["ＡB"])) == ["ＡB"]
-    with pytest.raises(InputError, match="missing: no such"):
-        type(encoder).load(tmp_path / "missing")
 
 
 def test_fitting_errors_and_options():
-    for encoder in (subwords.SegmentedEncoder, subwords.CharacterEncoder):
-        with pytest.raises(InputError, match="no token"):
-            encoder.fit([" "], 10)
-        with pytest.raises(InputError, match="special tokens"):
-            encoder.fit(["ab"], 4)
-    assert subwords.SegmentedEncoder.fit(["b B a", "b"], 5).vocabulary.tokens[4:] == ["b"]
-    cased = subwords.SegmentedEncoder.fit(["b B ﬁ"], 9, lowercase=False, normalization="NFKC")
+    with pytest.raises(InputError, match="no token"):
+        subwords.WordEncoder.fit([" "], 10)
+    with pytest.raises(InputError, match="special tokens"):
+        subwords.WordEncoder.fit(["ab"], 4)
+    assert subwords.WordEncoder.fit(["b B a", "b"], 5).vocabulary.tokens[4:] == ["b"]
+    cased = subwords.WordEncoder.fit(["b B ﬁ"], 9, lowercase=False, normalization="NFKC")
     assert cased.vocabulary.tokens[4:] == ["B", "b", "fi"]
+
+
+def test_training_is_deterministic_and_uses_our_special_ids():
+    model = subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model
+    assert subwords.SubwordEncoder.fit(CORPUS, 110).tokenizer.model == model
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert [processor.id_to_piece(index) for index in range(4)] == list(text.SPECIAL_TOKENS)
+    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    assert ids == (text.PAD, text.UNKNOWN, text.START, text.END)
+    assert len(processor) == 110
+
+
+def test_training_learns_the_most_frequent_merges_and_every_character():
+    tokens = subwords.SubwordEncoder.fit(["ab ab ab abc", "x\t\u00a0ab▁ab\n"], 50).vocabulary.tokens
+    assert {"▁ab", "▁abc", "▁", "a", "b", "c", "x"} <= set(tokens)
+    assert len(tokens) < 50
+    smallest = subwords.SubwordEncoder.fit(["ab ab ab abc"], 8)
+    assert sorted(smallest.vocabulary.tokens[4:]) == ["a", "b", "c", "▁"]
+    assert "▁zz" in subwords.SubwordEncoder.fit(["a b", "zz " * 3000], 20).vocabulary.tokens
+
+
+@pytest.mark.parametrize("sentences, size", [([], 50), ([" \t ", "▁"], 50), (["ab ab abc"], 7)])
+def test_training_errors(sentences, size):
+    with pytest.raises(InputError, match=f"--vocabulary-size {size}: SentencePiece cannot be trained"):
+        subwords.SubwordEncoder.fit(sentences, size)
+
+
+NORMALIZED = [
+    ("  Ａ\u00a0\u3000ﬁsh\t™ ", {"normalization": "NFKC"}, "a fish tm"),
+    ("Ａ ﬁsh e\u0301 ™", {"normalization": "NFC"}, "ａ ﬁsh é ™"),
+    ("É e\u0301", {"normalization": None, "lowercase": False}, "É e\u0301"),
+    ("İ K ΑΣ Ⓐ ｶﾞ", {"normalization": "NFKC"}, "i̇ k ας a ガ"),
+    ("a´b\x00\r\nc", {"normalization": "NFKC"}, "a \u0301b c"),
+    ("-LRB- ''", {}, "-lrb- ''"),
+    ("", {}, ""),
+    ("\n", {}, ""),
+    (b"a\xff b", {}, "a\ufffd b"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "options", "expected"), NORMALIZED)
+def test_normalization(sentence, options, expected):
+    tokenizer = subwords.WordTokenizer(**options)
+    once = tokenizer.normalize([sentence])
+    assert strings(once) == [expected]
+    assert strings(tokenizer.normalize(once)) == [expected]

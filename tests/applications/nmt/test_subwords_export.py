@@ -1,4 +1,4 @@
-"""SavedModels with the encoders of subwords, segmented text and characters in them."""
+"""SavedModels with the encoders of subwords and of words in them."""
 
 import subprocess
 import sys
@@ -36,10 +36,10 @@ def test_a_saved_model_holds_a_sentencepiece_model_once(subword_encoder, tmp_pat
 
 
 @pytest.mark.slow
-def test_saved_models_need_tensorflow_text_only(subword_encoder, segmented_encoder, character_encoder, tmp_path):
+def test_saved_models_need_tensorflow_text_only(subword_encoder, word_encoder, tmp_path):
     sentences = ["The  cat sat", "", "un@@ like@@ ly ☃", "São"]
     expected = {}
-    for name, encoder in {"s": subword_encoder, "g": segmented_encoder, "c": character_encoder}.items():
+    for name, encoder in {"s": subword_encoder, "g": word_encoder}.items():
         module = Exported(encoder)
         tf.saved_model.save(module, tmp_path / name, signatures=module.run)
         out = module.run(tf.constant(sentences))
