@@ -11,7 +11,7 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.common.significance import bootstrap_difference, percentiles, resample
+from applications.common.significance import percentiles, resample
 from applications.text.readers import read_lines
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
@@ -81,8 +81,7 @@ def check_links(links, sources, targets, skip_invalid, path):
 
     Args:
         links: list of `Links`.
-        sources: one list of words per entry of `links`.
-        targets: likewise.
+        sources, targets: one list of words per entry of `links`.
         skip_invalid: drop links out of range, and count them, instead of raising.
         path: the file that the links are from, for messages.
 
@@ -95,14 +94,13 @@ def check_links(links, sources, targets, skip_invalid, path):
     """
     kept, num_dropped = [], 0
     for number, (entry, source, target) in enumerate(zip(links, sources, targets, strict=True), start=1):
-        num_source, num_target = len(source), len(target)
-        outside = {(i, j) for i, j in entry.possible if not (0 <= i < num_source and 0 <= j < num_target)}
+        outside = {(i, j) for i, j in entry.possible if not (0 <= i < len(source) and 0 <= j < len(target))}
         if outside and not skip_invalid:
             i, j = min(outside)
             raise InputError(
                 f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
-                f"{num_source} source and {num_target} target words; mend it, or skip such links where the command has "
-                "--skip-invalid"
+                f"{len(source)} source and {len(target)} target words; mend it, or skip such links where the command "
+                "has --skip-invalid"
             )
         kept.append(Links(entry.sure - outside, entry.possible - outside))
         num_dropped += len(outside)
@@ -123,14 +121,9 @@ def merge_to_words(weights, source_words, target_words):
 
     Returns:
         (T_words, S_words), float64.
-
-    Raises:
-        ValueError: if the lengths differ from the shape.
     """
-    weights = _matrix(weights)
-    onto_source = _membership(source_words, weights.shape[1], "source_words")
-    onto_target = _membership(target_words, weights.shape[0], "target_words")
-    return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ weights @ onto_source
+    onto_source, onto_target = _membership(source_words), _membership(target_words)
+    return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ np.asarray(weights, np.float64) @ onto_source
 
 
 def links_of(weights):
@@ -141,16 +134,10 @@ def links_of(weights):
 
     Returns:
         `Links`, all sure. The first of equals counts; a target word whose weights are all 0 is linked to none.
-
-    Raises:
-        ValueError: if `weights` is no matrix or holds NaN.
     """
-    weights = _matrix(weights)
-    if np.isnan(weights).any():
-        raise ValueError("links_of cannot order weights that are not numbers. Received: a matrix with NaN")
+    weights = np.asarray(weights)
     # Where the largest weight is 0, so is the whole row.
-    linked = np.flatnonzero(weights.any(axis=1))
-    return Links(frozenset((int(weights[j].argmax()), int(j)) for j in linked))
+    return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 
 
 class AlignmentScores(typing.NamedTuple):
@@ -174,110 +161,41 @@ def alignment_scores(predicted, gold):
 
     Returns:
         `AlignmentScores`. Without a predicted link precision and F1 are 0.
-
-    Raises:
-        ValueError: if the lists differ in length, or `gold` has no sure link.
     """
-    return AlignmentScores(*map(float, _scores(_counts(predicted, gold).sum(axis=0))))
-
-
-class ScoreInterval(typing.NamedTuple):
-    """A score of the whole corpus, and its interval."""
-
-    value: float
-    low: float
-    high: float
+    return _scores(_counts(predicted, gold).sum(axis=0))
 
 
 def bootstrap_interval(predicted, gold, measure):
-    """A 95% percentile interval of a score: pairs of sentences are drawn with replacement.
+    """A score, "precision", "recall", "f1" or "aer", and its 95% percentile interval: (value, low, high).
 
-    Args:
-        predicted: list of `Links`.
-        gold: list of `Links`, as many.
-        measure: str, "precision", "recall", "f1" or "aer".
-
-    Returns:
-        `ScoreInterval`, whose value is that of `alignment_scores`.
-
-    Raises:
-        ValueError: as `alignment_scores`, and for an unknown `measure`.
+    Pairs of sentences are drawn with replacement; `predicted` and `gold` are those of `alignment_scores`.
     """
-    value, resampled = resample(_scorer(predicted, gold, measure), len(gold))
-    return ScoreInterval(value, *percentiles(resampled))
-
-
-def compare_alignments(first, second, gold, measure):
-    """A score of `first` minus that of `second`, on the same resampled pairs of sentences.
-
-    Args:
-        first: list of `Links`.
-        second: list of `Links`, as many.
-        gold: list of `Links`, as many.
-        measure: str, "precision", "recall", "f1" or "aer".
-
-    Returns:
-        `applications.common.significance.Difference`. An interval without 0 is a difference that other sentences would
-        confirm.
-
-    Raises:
-        ValueError: as `bootstrap_interval`.
-    """
-    scorers = [_scorer(predicted, gold, measure) for predicted in (first, second)]
-    return bootstrap_difference(*scorers, len(gold))
+    counts = _counts(predicted, gold)
+    value, resampled = resample(lambda rows: getattr(_scores(counts[rows].sum(axis=0)), measure), len(gold))
+    return value, *percentiles(resampled)
 
 
 def entropy(weights):
-    """Entropy of distributions, in nats.
-
-    Args:
-        weights: (..., S), probabilities that sum to 1; this is not checked, so rows of padding may be 0.
-
-    Returns:
-        (...), float64. A probability of 0 adds 0.
-
-    Raises:
-        ValueError: if a weight is negative or NaN.
-    """
+    """Entropy (...) in nats of distributions (..., S), float64. A row of padding may be 0, and has the entropy 0."""
     weights = np.asarray(weights, np.float64)
-    if not (weights >= 0.0).all():
-        raise ValueError("entropy is defined for probabilities. Received: a negative weight or NaN")
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
     # A sum of -0.0 would print as a negative number.
     return np.abs(np.sum(weights * logarithms, axis=-1))
 
 
-def _matrix(weights):
-    weights = np.asarray(weights, np.float64)
-    if weights.ndim != 2:
-        raise ValueError(f"weights must have shape (T, S). Received: an array of shape {weights.shape}")
-    return weights
-
-
-def _membership(words, num_pieces, name):
+def _membership(words):
     """(pieces, words) of 0 and 1: which piece belongs to which word."""
     words = np.asarray(words, np.int64)
-    if words.shape != (num_pieces,):
-        raise ValueError(f"{name} needs one word per piece, {num_pieces} in all. Received: shape {words.shape}")
-    if words.min(initial=0) < -1:
-        raise ValueError(f"{name} counts words from 0, and -1 is no word. Received: {words.tolist()}")
     return (words[:, None] == np.arange(int(words.max(initial=-1)) + 1)).astype(np.float64)
 
 
 def _counts(predicted, gold):
     """(pairs, 4): for each pair |A|, |S|, |A∩S| and |A∩P|."""
-    if len(predicted) != len(gold):
-        raise ValueError(
-            f"predicted and gold need one entry per pair. Received: {len(predicted)} and {len(gold)} entries"
-        )
     rows = [
         (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
         for a, g in zip(predicted, gold, strict=True)
     ]
-    counts = np.asarray(rows, np.int64).reshape(-1, 4)
-    if not counts[:, 1].any():
-        raise ValueError(f"gold has no sure link to compare with. Received: {len(gold)} pairs")
-    return counts
+    return np.asarray(rows, np.int64).reshape(-1, 4)
 
 
 def _scores(counts):
@@ -288,12 +206,4 @@ def _scores(counts):
 
 
 def _ratio(part, whole):
-    return part / whole if whole else 0.0
-
-
-def _scorer(predicted, gold, measure):
-    """Return the function from indices of pairs to their score."""
-    if measure not in AlignmentScores._fields:
-        raise ValueError(f"measure must be one of {', '.join(AlignmentScores._fields)}. Received: {measure!r}")
-    counts = _counts(predicted, gold)
-    return lambda rows: float(getattr(_scores(counts[rows].sum(axis=0)), measure))
+    return float(part / whole) if whole else 0.0

@@ -58,13 +58,9 @@ class AlignedText(ParallelText):
         return cls(text.sources, text.targets, text.groups, text.skipped)
 
     def rows(self, rows):
-        """Return some rows, given as a slice or a list of indices."""
+        """Return the rows of some indices."""
         columns = {name: getattr(self, name) for name in ("sources", "targets", "groups", "links")}
-        picked = {
-            name: column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
-            for name, column in columns.items()
-            if column is not None
-        }
+        picked = {name: [column[row] for row in rows] for name, column in columns.items() if column is not None}
         return dataclasses.replace(self, **picked)
 
 
@@ -84,7 +80,7 @@ def load(options):
             found["train"], found["valid"] = hold_out(found["train"], text.valid_fraction, text.data_seed)
         found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
     _read_links(text, found)
-    found["valid"] = found["valid"].rows(slice(text.max_valid_pairs))
+    found["valid"] = found["valid"].rows(range(len(found["valid"]))[: text.max_valid_pairs])
     if text.max_train_pairs is not None and text.max_train_pairs < len(found["train"]):
         order = np.random.default_rng(text.data_seed + 2).permutation(len(found["train"]))
         found["train"] = found["train"].rows(sorted(order[: text.max_train_pairs]))

@@ -158,11 +158,6 @@ def alignment_report(translator, codec, part):
         report[name] = alignments.alignment_scores(rows, links)._asdict()
         for measure in ("f1", "aer"):
             report[name][f"{measure}_interval"] = list(alignments.bootstrap_interval(rows, links, measure)[1:])
-    if "prior" in predicted:
-        for name in ("posterior", "exact"):
-            if name in predicted:
-                difference = alignments.compare_alignments(predicted[name], predicted["prior"], links, "f1")
-                report[f"{name}_f1_minus_prior_f1"] = dict(difference._asdict())
     return report
 
 

@@ -31,9 +31,9 @@ def main(source, target, links, *training):
         both = [*own, *zip(more.sources, more.targets, strict=True)]
         found[f"IBM-1, {len(both)} pairs"] = ibm1(both)[: len(own)]
     for name, predicted in found.items():
-        interval = bootstrap_interval(predicted, gold, "f1")
+        value, low, high = bootstrap_interval(predicted, gold, "f1")
         aer = alignment_scores(predicted, gold).aer
-        print(f"{name}: F1 {interval.value:.3f} [{interval.low:.3f}, {interval.high:.3f}], AER {aer:.3f}")
+        print(f"{name}: F1 {value:.3f} [{low:.3f}, {high:.3f}], AER {aer:.3f}")
 
 
 if __name__ == "__main__":
