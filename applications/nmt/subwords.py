@@ -102,15 +102,7 @@ class PieceEncoder(TextEncoder):
     """A `TextEncoder` that can name its pieces.
 
     A special token written out in a text is a word like any other, never the special id.
-
-    Args:
-        tokenizer: a `WordTokenizer`.
-        vocabulary: a `Vocabulary`, which stays an attribute.
     """
-
-    def __init__(self, tokenizer, vocabulary):
-        super().__init__(tokenizer, vocabulary)
-        self.vocabulary = vocabulary
 
     def encode_ragged(self, strings):
         """Ids of all pieces: (B,) strings to an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
@@ -172,16 +164,9 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFKC"):
-        """Trains byte-pair encoding on the *training* sentences; in the same order they always give the same model.
+        """Trains byte-pair encoding on a list of *training* sentences; in the same order they give the same model.
 
-        Args:
-            sentences: list of str, of any length each.
-            vocabulary_size: int, the most pieces, the special ones and every single character included.
-            lowercase: bool, default True.
-            normalization: "NFKC" (default), "NFC" or None.
-
-        Raises:
-            InputError: if SentencePiece cannot be trained, as on more characters than `vocabulary_size`.
+        `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
         """
         tokenizer = WordTokenizer(lowercase, normalization)
         texts = (text.decode() for chunk in chunks(sentences) for text in tokenizer.normalize(chunk).numpy())
@@ -207,9 +192,8 @@ class SubwordEncoder(PieceEncoder):
                 **specials,
             )
         except RuntimeError as error:
-            raise InputError(
-                f"--vocabulary-size {vocabulary_size}: SentencePiece cannot be trained: {error}"
-            ) from error
+            message = f"--vocabulary-size {vocabulary_size}: SentencePiece cannot be trained: {error}"
+            raise InputError(message) from error
         return cls(model.getvalue(), lowercase, normalization)
 
     def save(self, path):
@@ -268,16 +252,9 @@ class WordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFC"):
-        """Takes the most frequent tokens of the *training* sentences.
+        """Takes the most frequent tokens of a list of *training* sentences; none at all is an `InputError`.
 
-        Args:
-            sentences: list of str.
-            vocabulary_size: int, the most ids, the four special ones included.
-            lowercase: bool, default True.
-            normalization: "NFC" (default), "NFKC" or None.
-
-        Raises:
-            InputError: if there is no token.
+        `vocabulary_size` is the most ids, the four special ones included.
         """
         tokenizer, counts = WordTokenizer(lowercase, normalization), collections.Counter()
         for chunk in chunks(sentences):

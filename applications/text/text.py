@@ -161,6 +161,7 @@ class TextEncoder(tf.Module):
     def __init__(self, tokenizer, vocabulary):
         super().__init__(name="text_encoder")
         self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         self.vocabulary_size = len(vocabulary)
         # Strings live on the CPU; a GPU may be the default device.
         with tf.device("CPU:0"):

@@ -10,6 +10,7 @@ from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.options import MODELS
 
+_FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 
 
@@ -52,51 +53,33 @@ class Codec:
 
     source: TextEncoder
     target: TextEncoder
-    source_vocabulary: Vocabulary
-    target_vocabulary: Vocabulary
 
     @classmethod
     def fit(cls, options, train):
         """Fit both vocabularies on the training pairs only."""
-        tokenizer = _tokenizer(options)
-        source = Vocabulary.fit(
-            tokenizer.token_lists(list(dict.fromkeys(train.sources))),
-            options.text.source_vocabulary_size,
-            options.text.min_count,
-        )
-        target = Vocabulary.fit(
-            tokenizer.token_lists(train.targets), options.text.target_vocabulary_size, options.text.min_count
-        )
-        for name, vocabulary in (("source", source), ("target", target)):
+        tokenizer, text, encoders = _tokenizer(options), options.text, []
+        for name, sentences, size in (
+            ("source", list(dict.fromkeys(train.sources)), text.source_vocabulary_size),
+            ("target", train.targets, text.target_vocabulary_size),
+        ):
+            vocabulary = Vocabulary.fit(tokenizer.token_lists(sentences), size, text.min_count)
             if len(vocabulary) == len(SPECIAL_TOKENS):
                 raise InputError(
-                    f"--min-count: no {name} word of the pairs occurs that often. Received: {options.text.min_count}"
+                    f"--min-count: no {name} word of the pairs occurs that often. Received: {text.min_count}"
                 )
-        return cls.of(options, source, target)
-
-    @classmethod
-    def of(cls, options, source_vocabulary, target_vocabulary):
-        tokenizer = _tokenizer(options)
-        return cls(
-            TextEncoder(tokenizer, source_vocabulary),
-            TextEncoder(tokenizer, target_vocabulary),
-            source_vocabulary,
-            target_vocabulary,
-        )
+            encoders.append(TextEncoder(tokenizer, vocabulary))
+        return cls(*encoders)
 
     @classmethod
     def load(cls, folder, options):
         """Read the vocabularies of a run."""
-        return cls.of(
-            options,
-            Vocabulary.load(folder.path / "source_vocabulary.txt"),
-            Vocabulary.load(folder.path / "target_vocabulary.txt"),
-        )
+        tokenizer = _tokenizer(options)
+        return cls(*(TextEncoder(tokenizer, Vocabulary.load(folder.path / name)) for name in _FILES))
 
     def save(self, folder):
         """Write both vocabularies into a run's folder."""
-        self.source_vocabulary.save(folder.file("source_vocabulary.txt"))
-        self.target_vocabulary.save(folder.file("target_vocabulary.txt"))
+        for name, encoder in zip(_FILES, (self.source, self.target), strict=True):
+            encoder.vocabulary.save(folder.file(name))
 
     def tokenized(self, sentences):
         """Return sentences as the metrics want them: tokens joined by spaces."""

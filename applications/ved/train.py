@@ -39,7 +39,7 @@ def train(options):
 def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
     text, matrices = run.options.text, []
-    for side, vocabulary in (("source", run.codec.source_vocabulary), ("target", run.codec.target_vocabulary)):
+    for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
         width = run.options.network.embedding_width
         matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.embeddings_words, text.data_seed)
         print(f"{side} embeddings: {found} of {len(vocabulary)} words found", flush=True)

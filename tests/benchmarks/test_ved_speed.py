@@ -63,7 +63,7 @@ def test_greedy_decoding_throughput():
     options = paper_options(PROGRAM, model="ved_vattn_mean")
     vocabulary = Vocabulary([f"w{index}" for index in range(options.text.target_vocabulary_size - 4)])
     encoder = TextEncoder(Tokenizer(), vocabulary)
-    generator = Generator(Run(None, options, {}, Codec(encoder, encoder, vocabulary, vocabulary), build(options)))
+    generator = Generator(Run(None, options, {}, Codec(encoder, encoder), build(options)))
     inputs, _ = batch(options, 30, 21)
     compiled = tf.function(lambda source: generator.greedy(source)["ids"], jit_compile=True)
     seconds = interleave(

@@ -104,8 +104,8 @@ def test_vocabularies_are_those_of_training(tmp_path):
     parts = load(options)
     codec = Codec.fit(options, parts["train"])
     for vocabulary, sentences in (
-        (codec.source_vocabulary, parts["train"].sources),
-        (codec.target_vocabulary, parts["train"].targets),
+        (codec.source.vocabulary, parts["train"].sources),
+        (codec.target.vocabulary, parts["train"].targets),
     ):
         assert set(vocabulary.tokens[4:]) == {word for sentence in sentences for word in sentence.split()}
     held = dataclasses.replace(parts["valid"], sources=[f"{source} zebra" for source in parts["valid"].sources])
@@ -152,7 +152,7 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
     loaded = Codec.load(Folder(), options)
     sentences = [source for source, _ in PAIRS]
     np.testing.assert_array_equal(loaded.source.encode(sentences), codec.source.encode(sentences))
-    assert loaded.target_vocabulary.tokens == codec.target_vocabulary.tokens
+    assert loaded.target.vocabulary.tokens == codec.target.vocabulary.tokens
 
 
 def test_references_of_a_source_are_gathered(tmp_path):
