@@ -6,7 +6,7 @@ from keras import ops
 import keras_vattn
 from applications.common.inference import Inference
 from applications.common.serving import Untracked, in_graph
-from applications.nmt.ensemble import DrawnSteps
+from applications.nmt.ensemble import drawn_steps
 from applications.nmt.options import MODELS
 from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding
@@ -213,7 +213,7 @@ class Translator(tf.Module):
 
     def _averaged_steps(self, encoded, source_mask):
         """As `_steps`, over draws of a continuous alignment."""
-        options = self._options.value
+        options, draws = self._options.value, self.inference.value.count
+        size = self._num_beams, options.text.max_length + 1
         of_sentences = MODELS[options.model].feeding == "sampled"
-        drawn = DrawnSteps(self._models.value, self.inference.value.count, options.run.seed, of_sentences)
-        return drawn.prepare(encoded, source_mask, self._num_beams, options.text.max_length + 1)
+        return drawn_steps(self._models.value, encoded, source_mask, *size, draws, options.run.seed, of_sentences)

@@ -7,7 +7,7 @@ from keras import tree
 from nmt_cases import arrays, translator_of
 
 import keras_vattn
-from applications.nmt.ensemble import DrawnSteps
+from applications.nmt.ensemble import drawn_steps
 from applications.text.text import PAD, START
 
 SOURCE = tf.constant(arrays()["source"], tf.int32)
@@ -58,10 +58,9 @@ def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
 def test_draws_without_noise_are_the_search_at_the_mean():
     """Any number of draws gives what one state gives."""
     soft, run = translator_of("bam_weibull", "soft")
-    steps = DrawnSteps(run.models, 2, seed=0, of_sentences=True)
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
     num_steps = run.options.text.max_length + 1
-    soft._averaged_steps = lambda encoded, mask: steps.prepare(encoded, mask, 3, num_steps)
+    soft._averaged_steps = lambda encoded, mask: drawn_steps(run.models, encoded, mask, 3, num_steps, 2, 0, True)
     expected = soft._search(SOURCE, 1)
     soft._draws_weights = True
     found = soft._search(SOURCE, 1)
