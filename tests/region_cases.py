@@ -6,7 +6,9 @@ import json
 import h5py
 import numpy as np
 
-from applications.vision.regions import MemoryRegions, open_regions, write_regions
+from applications.vision.region_hdf5 import open_regions, write_regions
+from applications.vision.regions import MemoryRegions
+from tools.convert_regions import open_source
 
 WIDTH = 5
 COUNTS = (3, 1, 4)
@@ -88,13 +90,21 @@ def fixed_arrays():
 
 def fixed(folder):
     folder.mkdir()
+    arrays = {name: np.array(x)[[1, 2, 0]] for name, x in fixed_arrays().items()}
+    return hdf5(folder / "train36.hdf5", arrays | {"image_ids": [IDS[row] for row in (1, 2, 0)]})
+
+
+def without_ids(folder):
+    """As published: the ids beside the file."""
+    folder.mkdir()
     (folder / "train36_imgid2idx.json").write_text(json.dumps(dict(zip(IDS, (2, 0, 1), strict=True))))
     return hdf5(folder / "train36.hdf5", {name: np.array(x)[[1, 2, 0]] for name, x in fixed_arrays().items()})
 
 
 def adaptive_arrays():
     ends = np.cumsum(COUNTS)
-    arrays = {"image_features": np.concatenate(FEATURES), "image_bb": np.concatenate(PIXELS), "image_ids": IDS}
+    boxes = spatial(np.concatenate(BOXES))
+    arrays = {"image_features": np.concatenate(FEATURES), "spatial_features": boxes, "image_ids": IDS}
     return arrays | {"pos_boxes": np.stack([ends - COUNTS, ends], axis=1)}
 
 
@@ -104,7 +114,7 @@ def adaptive(folder):
 
 
 def own(folder):
-    write_regions(folder.with_suffix(".h5"), open_regions(npz(folder)))
+    write_regions(folder.with_suffix(".h5"), memory(folder))
     return folder.with_suffix(".h5")
 
 
@@ -120,27 +130,12 @@ def tsv(folder, end="\r\n", images=IMAGES):
     return folder / "a.tsv"
 
 
-def joined(folder):
-    """Two files, one image in the first; their names give their order."""
-    tsv(folder, "\n", IMAGES[:1])
-    ends = np.cumsum(COUNTS[1:])
-    hdf5(
-        folder / "b.h5",
-        {
-            "image_features": np.concatenate(FEATURES[1:]),
-            "spatial_features": spatial(np.concatenate(BOXES[1:])),
-            "pos_boxes": np.stack([ends - COUNTS[1:], ends], axis=1),
-            "image_ids": IDS[1:],
-        },
-    )
-    return folder
-
-
 def memory(folder):
     return MemoryRegions(folder, IDS, np.array(COUNTS), WIDTH, padded(FEATURES, 9.0), padded(BOXES, 0.9))
 
 
-FORMATS = (npz, mcan, named_x, without_sizes, scaled, npy, fixed, adaptive, own, tsv, joined, memory)
+FORMATS = (fixed, adaptive, own, memory)
+OTHERS = (npz, mcan, named_x, without_sizes, scaled, npy, without_ids, tsv)
 
 
 def expected(rows, max_regions, has_boxes=True):
@@ -161,6 +156,8 @@ def same(found, wanted):
 
 def opened(form, folder):
     found = form(folder)
+    if form in OTHERS:
+        return open_source(found, form is mcan)
     return found if form is memory else open_regions(found)
 
 

@@ -17,7 +17,8 @@ from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
 from applications.vision.images import Images, image_id, open_images
 from applications.vision.options import REGIONS
-from applications.vision.regions import MemoryRegions, Regions, open_regions
+from applications.vision.region_hdf5 import open_regions
+from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
 _EXTRACTOR = "extractor"

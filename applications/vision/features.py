@@ -10,7 +10,7 @@ from applications.text.text import Tokenizer
 from applications.vision.extractors import CONFIG, ExtractedRegions, Extractor, make_extractor
 from applications.vision.images import image_id, rows_by_id
 from applications.vision.options import REGIONS
-from applications.vision.regions import write_regions
+from applications.vision.region_hdf5 import write_regions
 
 _EXTRACTOR = "extractor"
 

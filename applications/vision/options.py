@@ -109,8 +109,8 @@ class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
     features: Existing | None = None
-    """Region features: a folder of .npz or .npy files, an .h5 file, a .tsv of bottom-up attention, or what the command
-    `features` wrote; the network is not used then."""
+    """Region features: an .h5 file as of bottom-up attention, or what the command `features` wrote; the network is not
+    used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
     images: ImageSource | None = None
     """Folder of images, or an .npz with one array (N, H, W, 3): features are made of them where none are named, and
     attention is drawn over them."""

@@ -1,10 +1,11 @@
-"""Region features in one HDF5, as those of bottom-up attention are.
+"""Region features in one HDF5, laid out as those of bottom-up attention; `tools.convert_regions` makes it of others.
 
 Shapes: N images, R regions of an image, D width of a region's features.
 """
 
 import dataclasses
-import json
+import pathlib
+import zlib
 
 import h5py
 import numpy as np
@@ -13,9 +14,11 @@ from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.runs import replacing
 from applications.vision.images import image_id
-from applications.vision.region_base import Regions, corners_of, reading, sample_of
+from applications.vision.regions import Regions, reading
 
-_HDF5_BOXES = {"spatial_features": 6, "image_bb": 4}
+BOXES = "spatial_features"
+# How far a box may lie outside the image, as a share of its side.
+_TOLERANCE = 0.05
 
 
 @dataclasses.dataclass
@@ -23,13 +26,12 @@ class HDF5Regions(Regions):
     """One HDF5.
 
     Args:
-        starts: int (N,), where the regions of an image begin that follow those of the one before; or `None`, if the
-            features are (N, R, D).
-        samples: As `sample_of` has them.
+        starts: int (N,), the first row of each image in the features of all; or `None`, if these are (N, R, D).
+        samples: What `sample_of` returns of the file.
     """
 
     starts: np.ndarray | None
-    samples: np.ndarray
+    samples: tuple
 
     def __post_init__(self, place):
         super().__post_init__(place)
@@ -39,14 +41,42 @@ class HDF5Regions(Regions):
     def read_image(self, row, count):
         first, of_image = (0, (row,)) if self.starts is None else (self.starts[row], ())
         with reading(self.name(row)):
-            corners = None
-            boxes = next((self._file[name] for name in _HDF5_BOXES if name in self._file), None)
-            if boxes is not None:
-                corners = corners_of(self.name(row), boxes[*of_image, first : first + self.counts[row]])
-            return self._file["image_features"][*of_image, first : first + count], corners
+            features = self._file["image_features"][*of_image, first : first + count]
+            if BOXES not in self._file:
+                return features, None
+            boxes = self._file[BOXES][*of_image, first : first + count, :4]
+            return features, corners_of(self.name(row), boxes)
 
 
-def open_hdf5(path):
+def corners_of(place, boxes):
+    """Return boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` is what an error begins with."""
+    inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
+    if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
+        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 in the image, from 0 to 1. Received: others")
+    return boxes.clip(0.0, 1.0)
+
+
+def open_regions(path, ids=None):
+    """Return the `Regions` of an HDF5: its headers are checked, and its values are when they are read.
+
+    `image_features` are the regions of all images one after the other, (_, D), and `pos_boxes` (N, 2) are where those
+    of an image begin and end; or (N, R, D), of which an image has `num_boxes` (N,) or all. Boxes are `spatial_features`
+    (..., 6), x0, y0, x1, y1 from 0 to 1, width and height; ids are `image_ids` (N,).
+
+    Args:
+        path: The file.
+        ids: The ids instead of those in the file.
+
+    Raises:
+        InputError: For a file that cannot be read or is cut off, images without regions, ids that occur twice.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
+        received = "a folder" if path.is_dir() else "nothing of this name"
+        raise InputError(
+            f"{path}: expected an .h5 or .hdf5 file of region features; python -m tools.convert_regions makes it of "
+            f"others. Received: {path.name if path.is_file() else received}"
+        )
     with reading(path), h5py.File(path, "r") as file:
         features = _data_set(path, file, "image_features", (2, 3), "f")
         starts = None
@@ -65,17 +95,23 @@ def open_hdf5(path):
                     raise InputError(
                         f"{path}: expected num_boxes ({len(features)},), {features.shape[1]} at most. Received: others"
                     )
-        for name, size in _HDF5_BOXES.items():
-            # Those that are not read too: one of another shape belongs to other features.
-            if name in file:
-                boxes = _data_set(path, file, name, (features.ndim,), "f")
-                if boxes.shape != (*features.shape[:-1], size):
-                    raise InputError(f"{path}: expected {name} {(*features.shape[:-1], size)}. Received: {boxes.shape}")
-        ids = _ids(path, file, len(counts))
+        if BOXES in file:
+            shape = _data_set(path, file, BOXES, (features.ndim,), "f").shape
+            if shape != (*features.shape[:-1], 6):
+                raise InputError(f"{path}: expected {BOXES} {(*features.shape[:-1], 6)}. Received: {shape}")
+        if ids is None and "image_ids" not in file:
+            raise InputError(
+                f"{path}: expected a data set image_ids; python -m tools.convert_regions takes the ids of a published "
+                f"NAME_imgid2idx.json. Received: {', '.join(file)}"
+            )
+        if ids is None:
+            found = _data_set(path, file, "image_ids", (1,), "iuOS")
+            ids = found[:] if found.dtype.kind in "iu" else found.asstr()[:]
+        if len(ids) != len(counts):
+            raise InputError(f"{path}: expected the ids of {len(counts)} images. Received: {len(ids)}")
         width = features.shape[-1]
-        samples = np.array([sample_of(path)], np.int64)
     with reading(path):
-        return HDF5Regions(path, ids, counts, width, starts, samples)
+        return HDF5Regions(path, [image_id(each) for each in ids], counts, width, starts, sample_of(path))
 
 
 def _data_set(path, file, name, ndims, kinds):
@@ -89,37 +125,6 @@ def _data_set(path, file, name, ndims, kinds):
             f"Received: {found.dtype} {found.shape}"
         )
     return found
-
-
-def _ids(path, file, num_images):
-    beside = path.with_name(f"{path.stem}_imgid2idx.json")
-    if "image_ids" in file:
-        place, found = f"{path}, image_ids", _data_set(path, file, "image_ids", (1,), "iuOS")
-        ids = found[:] if found.dtype.kind in "iu" else found.asstr()[:]
-    elif beside.is_file():
-        place, ids = beside, _ids_of_json(beside)
-    else:
-        raise InputError(
-            f"{path}: expected a data set image_ids, or {beside.name} beside it. Received: neither{_hint(beside)}"
-        )
-    if len(ids) != num_images:
-        raise InputError(f"{place}: expected the ids of {num_images} images. Received: {len(ids)}")
-    return [image_id(each) for each in ids]
-
-
-def _ids_of_json(path):
-    with reading(path):
-        row_of = json.loads(path.read_text(encoding="utf-8"))
-        if sorted(row_of.values()) != list(range(len(row_of))):
-            raise ValueError("rows that are not 0, 1, ..., each once")
-        return sorted(row_of, key=row_of.get)
-
-
-def _hint(path):
-    """Return how the ids are made of what was published with the features, a pickle of Python 2; it is never loaded."""
-    pickled = path.with_suffix(".pkl")
-    code = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), open(sys.argv[2], 'w'))"
-    return f'; if you trust the pickle, make it: python -c "{code}" {pickled} {path}' if pickled.is_file() else ""
 
 
 def write_regions(path, regions):
@@ -148,3 +153,13 @@ def write_regions(path, regions):
             mask = np.arange(found.shape[1]) < counts[:, None]
             features[at] = found[mask]
             boxes[at] = np.concatenate([corners, corners[..., 2:] - corners[..., :2]], axis=-1)[mask]
+
+
+def sample_of(path, num_blocks=4, block=1024):
+    """Return the size of a file and a checksum of some of it: which tell it from another without reading it all."""
+    with open(path, "rb", buffering=0) as file:
+        size, checksum = file.seek(0, 2), 0
+        for start in np.linspace(0, max(size - block, 0), num_blocks).astype(int).tolist():
+            file.seek(start)
+            checksum = zlib.crc32(file.read(block), checksum)
+    return size, checksum

@@ -1,52 +1,180 @@
-"""Features of the regions of images, by id: in memory, or in the files in which they are published.
-
-Opening files looks at their headers, and holds an index; features are read batch by batch, where they are needed.
+"""Features of the regions of images, by id: what every kind of them shares, and those in memory.
 
 Shapes: N images, B of a batch, R regions of an image with padding, n without, D width of a region's features.
 """
 
+import atexit
+import contextlib
 import dataclasses
-import pathlib
+import gc
 
 import numpy as np
+import tensorflow as tf
 
-from applications.common.errors import InputError
-from applications.vision.region_base import MemoryRegions, Regions
-from applications.vision.region_folder import open_folder
-from applications.vision.region_hdf5 import open_hdf5, write_regions
-from applications.vision.region_table import open_table
+from applications.common.errors import InputError, pass_through
+from applications.vision.images import rows_by_id
 
-__all__ = ["JoinedRegions", "MemoryRegions", "Regions", "open_regions", "with_regions", "write_regions"]
 # Batches that are read at a time, and that wait to be used: what is in memory does not depend on the machine.
 PARALLEL_BATCHES = 4
 WAITING_BATCHES = 2
+_UNREADABLE = AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError
+# An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. Those that
+# only a cycle holds, an error's for instance, are freed before.
+atexit.register(gc.collect)
 
 
 @dataclasses.dataclass
-class JoinedRegions(Regions):
-    """Several `Regions` as one.
+class Regions:
+    """Features of the regions of images.
 
     Args:
-        parts: List of them.
+        place: File or folder that they are in.
+        ids: List of N str.
+        counts: int (N,), regions of each image.
+        width: D.
+
+    Raises:
+        InputError: For an id that occurs twice, and an image without regions.
     """
 
-    parts: list
+    place: dataclasses.InitVar[str]
+    ids: list
+    counts: np.ndarray
+    width: int
 
     def __post_init__(self, place):
-        self._ends = np.cumsum([len(part) for part in self.parts])
-        super().__post_init__(place)
+        # No field: what is read is the same wherever it lies.
+        self.place = str(place)
+        if not self.ids:
+            raise InputError(f"{place}: expected features of images. Received: none")
+        empty = np.flatnonzero(self.counts < 1)
+        if empty.size:
+            raise InputError(
+                f"{self.name(empty[0])}: expected a region at least. Received: none, as of {len(empty)} of "
+                f"{len(self)} images"
+            )
+        row_of = {}
+        for row, each in enumerate(self.ids):
+            if row_of.setdefault(each, row) != row:
+                raise InputError(
+                    f"{self.name(row)}: expected every image once. Received: {each} again, after "
+                    f"{self.name(row_of[each])}"
+                )
 
-    def _part_of(self, row):
-        part = np.searchsorted(self._ends, row, side="right")
-        return self.parts[part], row - self._ends[part] + len(self.parts[part])
+    def __len__(self):
+        return len(self.ids)
 
     def name(self, row):
-        part, row = self._part_of(row)
-        return part.name(row)
+        """Return the place of an image, for messages."""
+        return f"{self.place}, image {self.ids[row]}"
+
+    def rows_of(self, ids, skip_missing=False):
+        """Return the rows of ids, as `rows_by_id` has them."""
+        return rows_by_id(self.place, self.ids, ids, skip_missing)
+
+    def num_cut(self, max_regions):
+        """Return how many images have more regions than `read` returns."""
+        return int(np.count_nonzero(self.counts > max_regions))
+
+    def read(self, rows, max_regions):
+        """Return the regions of images; may be called by several threads at once.
+
+        Args:
+            rows: int (B,).
+            max_regions: R. Of an image with more regions the first ones are taken.
+
+        Returns:
+            features: float32 (B, R, D), zeros after the last region.
+            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros where they are not known.
+            num_regions: int32 (B,).
+
+        Raises:
+            InputError: If a file can no longer be read, or holds features that are not finite or boxes that are none.
+        """
+        if np.any(np.less(rows, 0)):
+            raise IndexError(f"Rows of images must not be negative. Received: {min(rows)}")
+        num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
+        features = np.zeros((len(rows), max_regions, self.width), np.float32)
+        boxes = np.zeros((len(rows), max_regions, 4), np.float32)
+        for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
+            found, corners = self.read_image(row, count)
+            if found.shape != (count, self.width):
+                raise InputError(
+                    f"{self.name(row)}: expected {count} regions of width {self.width}, as when it was opened. "
+                    f"Received: {found.shape}"
+                )
+            with np.errstate(over="ignore"):
+                features[index, :count] = found
+            if not np.isfinite(features[index]).all():
+                region, _ = np.argwhere(~np.isfinite(features[index]))[0]
+                raise InputError(f"{self.name(row)}: expected finite features. Received: others in region {region}")
+            if corners is not None:
+                boxes[index, :count] = corners[:count]
+        return features, boxes, num_regions
 
     def read_image(self, row, count):
-        part, row = self._part_of(row)
-        return part.read_image(row, count)
+        """Return the features of the first regions of an image, (count, D), and its boxes, (n, 4), or `None`."""
+        raise NotImplementedError
+
+    def tensors(self, rows, max_regions):
+        """Return what `read` does, for a tensor of rows, int (B,), in graph.
+
+        An `InputError` becomes the error of the graph, in which `input_error_in` finds it.
+        """
+
+        def read(rows):
+            try:
+                return *self.read(rows, max_regions), b""
+            except InputError as error:
+                nothing = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int32)
+                return *nothing, pass_through(error).encode(errors="replace")
+
+        *found, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
+        # Raised here and not in Python, whose traceback TensorFlow would write for every thread.
+        with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
+            found = [tf.identity(x) for x in found]
+        for x, shape in zip(found, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
+            x.set_shape((rows.shape[0], *shape))
+        return tuple(found)
+
+
+@dataclasses.dataclass
+class MemoryRegions(Regions):
+    """Features that are in memory.
+
+    Args:
+        features: float32 (N, R, D).
+        boxes: float32 (N, R, 4), x0, y0, x1, y1 between 0 and 1; or (R, 4), the same for all images.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray
+
+    def __post_init__(self, place):
+        super().__post_init__(place)
+        num_regions = self.features.shape[1]
+        if self.features.shape != (len(self), num_regions, self.width) or max(self.counts) > num_regions:
+            raise ValueError(
+                f"features must be ({len(self)}, R, {self.width}) with R >= {max(self.counts)}. "
+                f"Received: {self.features.shape}"
+            )
+        if self.boxes.shape not in ((num_regions, 4), (len(self), num_regions, 4)):
+            raise ValueError(f"boxes must be ([{len(self)},] {num_regions}, 4). Received: {self.boxes.shape}")
+
+    def read_image(self, row, count):
+        return self.features[row, :count], self.boxes if self.boxes.ndim == 2 else self.boxes[row]
+
+    def tensors(self, rows, max_regions):
+        num_regions = min(max_regions, self.features.shape[1])
+        # A constant of the graph would be written into it.
+        with tf.init_scope(), tf.device("CPU:0"):
+            counts = tf.constant(np.minimum(self.counts, max_regions), tf.int32)
+            features, boxes = (tf.constant(x[..., :num_regions, :], tf.float32) for x in (self.features, self.boxes))
+        counts = tf.gather(counts, rows)
+        boxes = boxes[None] if self.boxes.ndim == 2 else tf.gather(boxes, rows)
+        mask = tf.sequence_mask(counts, num_regions)[..., None]
+        found = (tf.where(mask, x, 0.0) for x in (tf.gather(features, rows), boxes))
+        return *(tf.pad(x, [[0, 0], [0, max_regions - num_regions], [0, 0]]) for x in found), counts
 
 
 def with_regions(dataset, regions, max_regions):
@@ -69,55 +197,12 @@ def with_regions(dataset, regions, max_regions):
     return dataset.map(add, num_parallel_calls=PARALLEL_BATCHES).prefetch(WAITING_BATCHES)
 
 
-_OPENERS = {".h5": open_hdf5, ".hdf5": open_hdf5, ".tsv": open_table}
-
-
-def open_regions(path):
-    """Return the `Regions` of files, whose headers are checked, and whose values are when they are read.
-
-    - A folder, searched through for .npz and .npy files of one image each, whose ids are those of `image_id`. An .npz
-      has an array `x` or `feat`; and perhaps the corners of the boxes, `bbox` or `boxes` (n, 4), and the size of the
-      image in pixels, `image_w` and `image_h`. An .npy and `feat` are regions (n, D), or the cells of a grid
-      (h, w, D), whose boxes are known. `x` is the same, or the transpose (D, n) of MCAN in all files: which, says the
-      number of boxes; without boxes `x` is (n, D) if all files have fewer regions than width, and (D, n) if all have
-      another side that is the same D and longer than the different n. Anything else is an error.
-    - An .h5 or .hdf5 of bottom-up attention: `image_features` (N, R, D), of which an image has `num_boxes` (N,) or
-      all; or the regions of all images one after the other, (_, D), and `pos_boxes` (N, 2), where those of an image
-      begin and end. Boxes are `spatial_features` (..., 6) or `image_bb` (..., 4); ids `image_ids` (N,), or in
-      NAME_imgid2idx.json beside NAME.hdf5 a dictionary from ids to rows.
-    - A .tsv of bottom-up attention: image_id, image_w, image_h, num_boxes, and in base64 boxes and features.
-    - A folder of several of these two kinds of file, of training and validation for instance.
-
-    Boxes are divided by the size of the image; where it is not known, by their own maxima; not at all where no
-    coordinate is larger than 2.
-
-    Raises:
-        InputError: For files that cannot be read or are cut off, features of different widths, images without regions,
-            ids that occur twice.
-    """
-    path = pathlib.Path(path)
-    if path.is_file() and path.suffix in _OPENERS:
-        return _OPENERS[path.suffix](path)
-    if not path.is_dir():
-        received = f"a file that ends in {path.suffix!r}" if path.is_file() else "nothing of this name"
-        raise InputError(
-            f"{path}: expected a folder of .npz or .npy files, or an .h5, .hdf5 or .tsv file. Received: {received}"
-        )
-    files = _visible(path.rglob("*"), (".npz", ".npy"))
-    others = _visible(path.iterdir(), _OPENERS)
-    if files and not others:
-        return open_folder(path, files)
-    if files or not others:
-        received = f"{others[0]} and {files[0]}" if files else "none"
-        raise InputError(f"{path}: expected .npz and .npy files, or .h5, .hdf5 and .tsv files. Received: {received}")
-    parts = [_OPENERS[file.suffix](file) for file in others]
-    widths = {part.width: part.place for part in parts}
-    if len(widths) > 1:
-        received = ", ".join(f"{width} in {place}" for width, place in widths.items())
-        raise InputError(f"{path}: expected features of one width. Received: {received}")
-    ids = [each for part in parts for each in part.ids]
-    return JoinedRegions(path, ids, np.concatenate([part.counts for part in parts]), parts[0].width, parts)
-
-
-def _visible(files, endings):
-    return sorted(file for file in files if file.suffix in endings and file.name[0] != "." and file.is_file())
+@contextlib.contextmanager
+def reading(place):
+    """Turn what the reading of damaged files raises into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        raise InputError(f"{place}: expected a file that can be read. Received: {error}") from error

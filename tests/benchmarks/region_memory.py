@@ -1,15 +1,14 @@
-"""Peak memory of training on region features that are read from files, by the number of files; and how fast they are
+"""Peak memory of training on region features that are read from a file, by the number of images; and how fast they are
 read.
 
-    PYTHONPATH=tests python -m benchmarks.region_memory [--files 1000 20000] [--steps 300] [--folder FOLDER]
+    PYTHONPATH=tests python -m benchmarks.region_memory [--images 1000 20000] [--steps 300] [--folder FOLDER]
 
-Writes .npz files of 36 x 2048 float32, 295 kB each, into a temporary folder (in FOLDER, which needs 6 GB for 20,000),
-and trains a tiny model on each number of them in a process of its own. The same images are then read as .npz, HDF5 and
-.tsv, from files that the system has in memory. Writes runs/benchmarks/region_memory.json.
+Writes HDF5 files of images of 36 x 2048 float32, 295 kB each, into a temporary folder (in FOLDER, which needs 6 GB for
+20,000), and trains a tiny model on each of them in a process of its own. Then one that the system has in memory is
+read. Writes runs/benchmarks/region_memory.json.
 """
 
 import argparse
-import base64
 import json
 import pathlib
 import resource
@@ -21,39 +20,31 @@ import time
 import numpy as np
 
 NUM_REGIONS, WIDTH, BATCH = 36, 2048, 64
-# Images that are read of each format.
+# Images that are read.
 NUM_READ = 1000
 
 
-def write_files(folder, first, last):
-    """Write the files of images, no two the same."""
-    generator = np.random.default_rng(first)
-    boxes = np.tile(np.array([0.0, 0.0, 320.0, 240.0], np.float32), (NUM_REGIONS, 1))
-    for number in range(first, last):
-        x = generator.standard_normal((NUM_REGIONS, WIDTH), np.float32)
-        np.savez(folder / f"{number}.npz", feat=x, bbox=boxes, image_w=640, image_h=480)
+def write_file(path, count):
+    """Write the features of so many images, no two the same."""
+    from applications.vision.region_hdf5 import write_regions
+    from applications.vision.regions import Regions
+
+    class Random(Regions):
+        def read_image(self, row, count):
+            boxes = np.tile(np.array([0.0, 0.0, 0.5, 0.5], np.float32), (count, 1))
+            return np.random.default_rng(row).standard_normal((count, WIDTH), np.float32), boxes
+
+    ids = [str(number) for number in range(count)]
+    write_regions(path, Random("random", ids, np.full(count, NUM_REGIONS), WIDTH))
 
 
-def write_others(folder, target):
-    """Write the images of a folder as HDF5 and as .tsv."""
-    from applications.vision.regions import open_regions, write_regions
-
-    regions = open_regions(folder)
-    write_regions(target / "features.h5", regions)
-    with open(target / "features.tsv", "wb") as file:
-        for row, each in enumerate(regions.ids):
-            features, boxes, _ = regions.read([row], NUM_REGIONS)
-            boxes = boxes * np.array([640, 480, 640, 480], np.float32)
-            encoded = [base64.b64encode(x.tobytes()) for x in (boxes, features)]
-            file.write(b"\t".join([each.encode(), b"640", b"480", str(NUM_REGIONS).encode(), *encoded]) + b"\r\n")
-
-
-def train(folder, steps):
+def train(path, steps):
     """Train for so many steps; return seconds and peak memory in MB, before the features are opened and at the end."""
     import keras
     import tensorflow as tf
 
-    from applications.vision.regions import open_regions, with_regions
+    from applications.vision.region_hdf5 import open_regions
+    from applications.vision.regions import with_regions
 
     inputs = keras.Input((NUM_REGIONS, WIDTH), name="regions")
     hidden = keras.layers.Dense(32, "relu")(keras.layers.GlobalAveragePooling1D()(inputs))
@@ -62,7 +53,7 @@ def train(folder, steps):
     model.train_on_batch(np.zeros((BATCH, NUM_REGIONS, WIDTH), np.float32), np.zeros(BATCH))
     before = peak()
     start = time.perf_counter()
-    regions = open_regions(folder)
+    regions = open_regions(path)
     opened = time.perf_counter() - start
     rows = tf.data.Dataset.range(len(regions)).shuffle(len(regions), seed=0).repeat()
     batches = rows.map(lambda row: ({"image": row}, row % 10)).batch(BATCH)
@@ -70,7 +61,7 @@ def train(folder, steps):
     model.fit(with_regions(batches, regions, NUM_REGIONS), steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0)
     seconds = time.perf_counter() - start
     return {
-        "files": len(regions),
+        "images": len(regions),
         "peak before opening (MB)": before,
         "peak (MB)": peak(),
         "opening (s)": opened,
@@ -82,11 +73,12 @@ def read(path):
     """Return how many images a second are read, in this thread alone and as batches of a dataset."""
     import tensorflow as tf
 
-    from applications.vision.regions import open_regions, with_regions
+    from applications.vision.region_hdf5 import open_regions
+    from applications.vision.regions import with_regions
 
     start = time.perf_counter()
     regions = open_regions(path)
-    found = {"file": path.suffix or ".npz", "opening (s)": time.perf_counter() - start}
+    found = {"opening (s)": time.perf_counter() - start}
     rows = np.random.default_rng(0).permutation(len(regions))
     for name in ("first", "alone (images/s)"):
         start = time.perf_counter()
@@ -125,20 +117,14 @@ def table(rows):
 def main(arguments):
     found = {"training": [], "reading": []}
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        folder = pathlib.Path(name, "images")
-        folder.mkdir()
-        written = 0
-        for count in sorted(arguments.files):
-            write_files(folder, written, count)
-            written = count
-            found["training"].append(in_process("--train", folder, "--steps", arguments.steps))
+        for count in sorted(arguments.images):
+            path = pathlib.Path(name, f"{count}.h5")
+            write_file(path, count)
+            found["training"].append(in_process("--train", path, "--steps", arguments.steps))
             print(table(found["training"][-1:]), flush=True)
-        few = pathlib.Path(name, "few")
-        few.mkdir()
-        write_files(few, 0, NUM_READ)
-        in_process("--write", few)
-        for path in (few, few.parent / "features.h5", few.parent / "features.tsv"):
-            found["reading"].append(in_process("--read", path))
+        path = pathlib.Path(name, "few.h5")
+        write_file(path, NUM_READ)
+        found["reading"].append(in_process("--read", path))
     path = pathlib.Path("runs/benchmarks/region_memory.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=2))
@@ -147,17 +133,14 @@ def main(arguments):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--files", type=int, nargs="+", default=[1000, 20000])
+    parser.add_argument("--images", type=int, nargs="+", default=[1000, 20000])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--folder")
     parser.add_argument("--train", type=pathlib.Path)
-    parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("--read", type=pathlib.Path)
     options = parser.parse_args()
     if options.train:
         print(json.dumps(train(options.train, options.steps)))
-    elif options.write:
-        print(json.dumps(write_others(options.write, options.write.parent)))
     elif options.read:
         print(json.dumps(read(options.read)))
     else:

@@ -128,19 +128,11 @@ FAULTS = [
         "resizing",
     ),
     Fault(
-        "regions: boxes do not say which side of an array is which",
-        "applications/vision/region_folder.py",
-        "        return True in told\n",
-        "        return False\n",
-        ("tests/applications/vision/test_regions.py",),
-        "boxes_say",
-    ),
-    Fault(
         "regions: a row of a table without its end",
-        "applications/vision/region_table.py",
+        "tools/convert_regions.py",
         'tab != b"\\t" or stop > size or (end is None and stop < size)',
         'tab != b"\\t" or stop > size',
-        ("tests/applications/vision/test_region_files.py",),
+        ("tests/applications/vision/test_convert_regions.py",),
         "bad_tables",
     ),
     Fault(

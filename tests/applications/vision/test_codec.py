@@ -11,7 +11,7 @@ from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, boxes_of, named_regions
 from applications.vision.images import Images
-from applications.vision.region_base import MemoryRegions
+from applications.vision.regions import MemoryRegions
 from applications.vqa.application import draw_cards
 from applications.vqa.options import PROGRAM as VQA
 

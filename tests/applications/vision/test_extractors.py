@@ -18,7 +18,7 @@ from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside, read_words, write_features
 from applications.vision.images import Images, open_images
 from applications.vision.options import ExtractorOptions, FeaturesOptions
-from applications.vision.regions import open_regions
+from applications.vision.region_hdf5 import open_regions
 
 
 @pytest.fixture(scope="module")
