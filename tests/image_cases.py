@@ -1,6 +1,7 @@
-"""Images of a coloured quarter, and tables of questions about them and of their captions."""
+"""Images of a coloured quarter, questions about them and captions of them."""
 
 import io
+import json
 
 import numpy as np
 
@@ -37,10 +38,13 @@ def question_table(rows):
     return "".join(f"{line}\n" for line in lines)
 
 
-def caption_table(rows):
-    """Captions of `colored_images`, a table."""
-    lines = ["image\tcaption"]
+def caption_file(rows, more=()):
+    """Captions of `colored_images`, and more pairs of an image and a caption, as COCO's JSON."""
+    pairs = []
     for row in rows:
         place = f"{('top', 'bottom')[row // 2 % 2]} {('left', 'right')[row % 2]}"
-        lines += [f"{row}\ta {color_of(row)} square", f"{row}\tThere is a {color_of(row)} square {place} ."]
-    return "".join(f"{line}\n" for line in lines)
+        pairs += [(row, f"a {color_of(row)} square"), (row, f"There is a {color_of(row)} square {place} .")]
+    pairs += more
+    annotations = [{"id": number, "image_id": row, "caption": text} for number, (row, text) in enumerate(pairs)]
+    images = [{"id": row} for row in dict.fromkeys(row for row, _ in pairs)]
+    return json.dumps({"images": images, "annotations": annotations})

@@ -108,7 +108,7 @@ def written(data, folder):
     """Write the files that options name; return these with the files' paths."""
     values = {}
     for name, content in data.items():
-        kind = ".tsv" if name.endswith(("table", "questions", "captions")) else ".txt"
+        kind = ".tsv" if name.endswith(("table", "questions")) else ".json" if name.endswith("captions") else ".txt"
         path = folder / f"{name}{'.npz' if isinstance(content, bytes) else kind}"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         values[name] = str(path)

@@ -7,7 +7,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from image_cases import array_of, caption_table, colored_images, question_table
+from image_cases import array_of, caption_file, colored_images, question_table
 from program_case import Case
 from tiers import slow_except
 
@@ -186,11 +186,11 @@ CAPTIONING_CASE = Case(
     },
     steps=3,
     data={
-        "train_captions": caption_table(range(15)),
-        "test_captions": caption_table(range(15, 20)),
+        "train_captions": caption_file(range(15)),
+        "test_captions": caption_file(range(15, 20)),
         "images": array_of(colored_images(20)),
     },
-    evaluated={"captions": caption_table(range(3, 9))},
+    evaluated={"captions": caption_file(range(3, 9))},
     lines=("0", "17", "3"),
     unreadable=(b"0\nnowhere\n", "standard input:2: expected the id of an image of"),
     other_codec=("max_length", 3),

@@ -1,4 +1,4 @@
-"""Captions of images, read from the formats that they are published in.
+"""Captions of images: the JSON of COCO, or a split by Karpathy.
 
 Every reader checks the whole file before it returns anything, and every complaint is an `InputError` that names the
 file and the place in it. Files may end in ``.gz``; a byte-order mark at the start is dropped.
@@ -14,14 +14,12 @@ import sys
 
 from applications.common.errors import InputError
 from applications.text.options import PARTS
-from applications.text.readers import ParallelText, read_json, read_table, split_by_group
+from applications.text.readers import ParallelText, read_json, split_by_group
 from applications.vision.images import image_id
 
 LAYOUTS = (
     'captions of COCO, {"images": [{"id"}], "annotations": [{"id", "image_id", "caption"}]}; '
-    'a split by Karpathy, {"images": [{"cocoid" or "filename", "split", "sentences": [{"raw"}]}]}; '
-    'a list [{"image_id" or "file", "captions": [...]}]; '
-    "a table .csv or .tsv with the columns image and caption; each plain or .gz"
+    'or a split by Karpathy, {"images": [{"cocoid" or "filename", "split", "sentences": [{"raw"}]}]}; plain or .gz'
 )
 # restval are the images of COCO's validation set that everybody trains on.
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -112,13 +110,8 @@ def split_images(captions, fraction, seed):
 def _read(path, skip_invalid):
     """`Captions` of a file; of a split by Karpathy a dict of them by part."""
     if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
-        table = read_table(path, "image", "caption", skip_invalid=skip_invalid)
-        images = [_id(path, name) for name in table.sources]
-        rows = [(path, image, caption, None) for image, caption in zip(images, table.targets, strict=True)]
-        return _gathered(path, images, rows, skip_invalid, table.skipped)
+        raise _unknown(path, "a table")
     content = read_json(path)
-    if isinstance(content, list):
-        return _gathered(path, *_listed(path, content), skip_invalid)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise _unknown(path, content)
     if isinstance(content.get("annotations"), list):
@@ -160,20 +153,11 @@ def _split(path, images):
             raise InputError(f"{path}: image {image}: expected the split {', '.join(SPLITS)}. Received: {split!r}")
         ids, rows = found.setdefault(SPLITS[split], ([], []))
         ids.append(image)
-        rows += _rows_of(path, image, [sentence.get("raw") for sentence in sentences])
+        for number, sentence in enumerate(sentences, start=1):
+            rows.append((f"{path}: caption {number} of image {image}", image, sentence.get("raw"), None))
     for ids, _ in found.values():
         _require_once(path, ids)
     return found
-
-
-def _listed(path, entries):
-    ids, rows = [], []
-    for entry in entries:
-        ids.append(_image(path, entry, "image_id", "file"))
-        if not isinstance(entry.get("captions"), list):
-            raise _unknown(path, entry)
-        rows += _rows_of(path, ids[-1], entry["captions"])
-    return ids, rows
 
 
 def _require_once(path, ids):
@@ -185,16 +169,9 @@ def _require_once(path, ids):
         )
 
 
-def _rows_of(path, image, captions):
-    return [
-        (f"{path}: caption {number} of image {image}", image, caption, None)
-        for number, caption in enumerate(captions, start=1)
-    ]
-
-
-def _gathered(path, ids, rows, skip_invalid, skipped=0):
+def _gathered(path, ids, rows, skip_invalid):
     """The `Captions` of rows, the images in the order of `ids`; says what is left out."""
-    found = {image: [] for image in ids}
+    found, skipped = {image: [] for image in ids}, 0
     for place, image, caption, fault in rows:
         if fault is None and not (
             isinstance(caption, str) and _WORD.search(caption) and not _SURROGATE.search(caption)
@@ -224,10 +201,6 @@ def _image(path, entry, *fields):
     name = next((entry[field] for field in fields if field in entry), None) if isinstance(entry, dict) else None
     if name is None:
         raise _unknown(path, entry)
-    return _id(path, name)
-
-
-def _id(path, name):
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
         raise InputError(f"{path}: expected the name or the number of an image. Received: {reprlib.repr(name)}")
     return image_id(name)

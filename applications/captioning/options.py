@@ -72,8 +72,7 @@ class CaptionOptions:
     """Captions; without files, embedded ones of rendered scenes"""
 
     train_captions: File | None = None
-    """Training captions: COCO's JSON, a split by Karpathy, which may hold all parts, a list of images with their
-    captions, or a CSV or TSV with the columns image and caption; plain or .gz."""
+    """Training captions: COCO's JSON, or a split by Karpathy, which may hold all parts; plain or .gz."""
     valid_captions: File | None = None
     """Validation captions; without them a share of the training images is held out."""
     test_captions: File | None = None

@@ -100,8 +100,7 @@ class QuestionOptions:
     """Questions; without files, embedded ones about rendered scenes"""
 
     train_questions: File | None = None
-    """Training questions: VQA v2's JSON, easy-VQA's, VQA-RAD's, or a CSV or TSV with the columns image, question and
-    answer; plain or .gz."""
+    """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""
     train_annotations: File | None = None
     """Annotations of VQA v2's training questions, ten answers each."""
     valid_questions: File | None = None

@@ -1,4 +1,4 @@
-"""Files of questions about images: VQA v2, easy-VQA, VQA-RAD and tables."""
+"""Files of questions about images: those of VQA v2, and tables."""
 
 import dataclasses
 import pathlib
@@ -12,11 +12,6 @@ from applications.vqa.answers import majority, normalize_answer
 
 # One answer stands for that of so many people.
 NUM_VOTES = 10
-# Layouts that a JSON file may have, for the error.
-_LAYOUTS = (
-    'the official {"questions": [{question_id, image_id, question}]} beside its annotations, easy-VQA\'s [[question, '
-    "answer, image], ...], VQA-RAD's [{image_name, question, answer}, ...]"
-)
 
 
 @dataclasses.dataclass
@@ -63,8 +58,8 @@ def read_questions(path, annotations=None, skip_invalid=False):
     """Return the `Questions` of a file.
 
     Args:
-        path: JSON, plain or .gz, of one of three layouts; or a CSV or TSV with the columns image, question and answer.
-        annotations: File of the official annotations, of the official questions.
+        path: JSON of VQA v2, or a CSV or TSV with the columns image, question and answer; plain or .gz.
+        annotations: The annotations of VQA v2's questions.
         skip_invalid: Leave out and count questions that are empty, or have no answer.
 
     Raises:
@@ -78,30 +73,19 @@ def read_questions(path, annotations=None, skip_invalid=False):
         columns = table.groups, table.sources, table.targets
         entries = [(None, image, question, [answer], None) for image, question, answer in zip(*columns, strict=True)]
         return _questions(path, entries, skip_invalid, table.skipped)
-    return _questions(path, _entries(path, read_json(path), annotations), skip_invalid)
+    return _questions(path, _official(path, read_json(path), annotations), skip_invalid)
 
 
-def _entries(path, content, annotations):
+def _official(path, content, annotations):
     """Return a list of (question id or `None`, image, question, answers, type or `None`)."""
-    try:
-        if isinstance(content, dict) and "questions" in content:
-            return _official(path, content["questions"], annotations)
-        if annotations is not None:
-            raise InputError(f"{annotations}: annotations belong to questions of the official layout; {path} has none.")
-        if isinstance(content, list) and content and isinstance(content[0], dict):
-            return [(row.get("qid"), row["image_name"], row["question"], [row["answer"]], None) for row in content]
-        if isinstance(content, list):
-            return [(None, image, question, [answer], None) for question, answer, image in content]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: expected {_LAYOUTS} ({type(error).__name__}: {error})") from error
-    raise InputError(f"{path}: expected {_LAYOUTS}.")
-
-
-def _official(path, questions, annotations):
+    questions = content.get("questions") if isinstance(content, dict) else None
+    fields = {"question_id", "image_id", "question"}
+    if not isinstance(questions, list) or not all(isinstance(row, dict) and fields <= row.keys() for row in questions):
+        raise InputError(
+            f'{path}: expected VQA v2\'s {{"questions": [{{question_id, image_id, question}}]}}, or a table.'
+        )
     if annotations is None:
-        raise InputError(f"{path}: questions of the official layout need their annotations.")
+        raise InputError(f"{path}: questions of VQA v2 need their annotations.")
     content = read_json(annotations)
     try:
         answered = {}

@@ -53,28 +53,9 @@ def test_captions_of_coco(tmp_path, name):
     assert read(write(tmp_path / f"mark-{name}", "\ufeff" + json.dumps(COCO))) == READ
 
 
-def test_a_list_and_tables_hold_the_same_captions(tmp_path, capsys):
-    entries = [
-        {"image_id": 139, "file": "other.jpg", "captions": ["A man rides."]},
-        {"file": "images/COCO_val2014_000000000009.jpg", "captions": ["A dog.", "Two dogs."]},
-        {"image_id": "24", "captions": ["Café"]},
-    ]
-    rows = [("000000000139", "A man rides."), ("9", "A dog."), ("24", "Café"), ("000000000009.jpg", "Two dogs.")]
-    table = "".join(f"{image}\t{caption}\n" for image, caption in [("image", "caption"), *rows])
-    assert read(saved(tmp_path / "list.json", entries)) == READ
-    assert read(write(tmp_path / "table.tsv.gz", table)) == READ
-    assert read(write(tmp_path / "table.csv", table.replace("\t", ","))) == READ
-    assert capsys.readouterr().err == ""
-
-
 def test_names_that_are_no_numbers(tmp_path):
-    found = read(saved(tmp_path / "list.json", [{"file": "images/synpic54610.jpg", "captions": ["A scan."]}]))
+    found = read(saved(tmp_path / "split.json", karpathy(("images/synpic54610.jpg", "train", "A scan."))))
     assert found.ids == ["synpic54610"]
-
-
-def test_two_spellings_are_one_image(tmp_path):
-    entries = [{"image_id": image, "captions": [text]} for image, text in ((9, "a"), (24, "b"), ("000009.jpg", "c"))]
-    assert read(saved(tmp_path / "list.json", entries)) == Captions(["9", "24"], [["a", "c"], ["b"]])
 
 
 def test_a_split_by_karpathy_has_all_parts(tmp_path):
@@ -103,7 +84,7 @@ def test_a_part_that_the_split_does_not_have(tmp_path):
 
 def test_an_image_is_in_one_part_only(tmp_path):
     path = saved(tmp_path / "a.json", COCO)
-    other = saved(tmp_path / "b.json", [{"file": "COCO_train2014_000000000009.jpg", "captions": ["x"]}])
+    other = saved(tmp_path / "b.json", karpathy(("COCO_train2014_000000000009.jpg", "test", "x")))
     fails(lambda: read_parts({"train": path, "test": other}), f"{other}: ", "1 images of the test part", "train", ", 9")
     twice = saved(tmp_path / "twice.json", karpathy(("1.jpg", "train", "a"), ("0001.jpg", "val", "b")))
     fails(lambda: read_parts({"train": twice}), f"{twice}: ", "1 images of the valid part")
@@ -126,17 +107,11 @@ def test_unusable_captions_are_named_or_counted(tmp_path, capsys, caption):
     fails(lambda: read(path), f"{path}: annotation 7 of image 9: ", "not empty", "--skip-invalid", "Received: ")
     assert read(path, skip_invalid=True) == Captions(["9"], [["A dog."]], skipped=1)
     assert capsys.readouterr().err == f"{path}: 1 captions that cannot be used were left out\n"
-    listed = saved(tmp_path / "list.json", [{"image_id": 9, "captions": ["A dog.", caption]}])
-    fails(lambda: read(listed), f"{listed}: caption 2 of image 9: ", "not empty")
-    assert read(listed, skip_invalid=True).skipped == 1
-
-
-def test_an_empty_caption_of_a_table_is_named_or_counted(tmp_path, capsys):
-    path = write(tmp_path / "table.csv", "image,caption\n9,A dog.\n9,\n24,b\xe9\n".encode("latin-1"))
-    fails(lambda: read(path), f"{path}:4: ", "UTF-8")
-    assert read(path, skip_invalid=True) == Captions(["9"], [["A dog."]], skipped=2)
-    assert capsys.readouterr().err == f"{path}: 2 captions that cannot be used were left out\n"
-    fails(lambda: read(write(tmp_path / "names.csv", "picture,caption\n9,a\n")), "names.csv:1: ", "'image'")
+    content = karpathy(("9", "train", "A dog.", "x"))
+    content["images"][0]["sentences"][1]["raw"] = caption
+    split = saved(tmp_path / "split.json", content)
+    fails(lambda: read(split), f"{split}: caption 2 of image 9: ", "not empty")
+    assert read(split, skip_invalid=True).skipped == 1
 
 
 def test_an_annotation_belongs_to_one_image_that_there_is(tmp_path):
@@ -158,7 +133,7 @@ def test_images_without_captions_are_counted(tmp_path, capsys):
     split = saved(tmp_path / "split.json", karpathy(("1", "train", "a"), ("2", "val", "b"), ("3", "val")))
     assert read_parts({"valid": split})["valid"].uncaptioned == 1
     assert capsys.readouterr().err == f"{split}, valid part: 1 images without captions were left out\n"
-    for content in (coco(images=[9]), coco(images=[]), [], [{"file": "a.jpg", "captions": []}]):
+    for content in (coco(images=[9]), coco(images=[])):
         fails(lambda content=content: read(saved(tmp_path / "empty.json", content)), "empty.json: ", "with captions")
 
 
@@ -176,28 +151,25 @@ def test_images_without_captions_are_counted(tmp_path, capsys):
         {"images": ["a.jpg"], "annotations": []},
         {"images": [{"filename": "a.jpg", "split": "val", "sentences": ["a dog"]}]},
         [{"image_id": 1, "caption": "a"}],
-        [{"captions": ["a"]}],
-        [{"image_id": 1, "captions": "a dog"}],
-        ["a dog"],
     ],
 )
 def test_another_layout(tmp_path, content):
     path = saved(tmp_path / "layout.json", content)
-    fails(lambda: read(path), f"{path}: ", '"annotations"', '"sentences"', '"captions"', ".tsv", "Received: ")
+    fails(lambda: read(path), f"{path}: ", '"annotations"', '"sentences"', "Received: ")
 
 
 @pytest.mark.parametrize("image", [None, True, 1.5, "", ["a"], {"id": 1}])
 def test_an_image_has_a_name_or_a_number(tmp_path, image):
-    path = saved(tmp_path / "list.json", [{"file": image, "captions": ["a"]}])
+    path = saved(tmp_path / "split.json", karpathy((image, "train", "a")))
     fails(lambda: read(path), f"{path}: ", "Received: ")
 
 
 def test_what_is_no_json(tmp_path):
     fails(lambda: read(tmp_path / "none.json"), "none.json: ", "no such file")
     fails(lambda: read(write(tmp_path / "a.json", b'[\n{"file": "b\xe9"}]')), "a.json:2: ", "UTF-8")
-    fails(lambda: read(write(tmp_path / "b.json", '[\n\n{"file": }]')), "b.json:3: ", "JSON", ".tsv")
+    fails(lambda: read(write(tmp_path / "b.json", '[\n\n{"file": }]')), "b.json:3: ", "JSON")
     fails(lambda: read(write(tmp_path / "c.json", "[" * 100_000)), "c.json:1: ", "JSON")
-    fails(lambda: read(write(tmp_path / "captions.txt", "image,caption\n1,a\n")), "captions.txt:1: ", ".csv or .tsv")
+    fails(lambda: read(write(tmp_path / "captions.csv", "image,caption\n1,a\n")), "captions.csv: ", "COCO", "a table")
     for name, content in (("cut.json.gz", gzip.compress(json.dumps(COCO).encode())[:-9]), ("plain.json.gz", b"[]")):
         (tmp_path / name).write_bytes(content)
         fails(lambda name=name: read(tmp_path / name), f"{name}: ", "not a whole gzip file")

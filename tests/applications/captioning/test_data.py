@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from application_cases import changed
 from captioning_cases import options_of, run_of, scene_values
-from image_cases import color_of, colored_images
-from program_cases import CAPTIONING_CASE
+from image_cases import caption_file, color_of, colored_images
 
 from applications.captioning import data
 from applications.captioning.application import APPLICATION
@@ -104,16 +103,15 @@ def test_validation_is_held_out_by_image(tmp_path):
 
 
 def test_images_that_are_missing(tmp_path):
-    more = CAPTIONING_CASE.data["train_captions"] + "77\ta cat\n78\ta dog\n78\tanother dog\n"
-    path = tmp_path / "more.tsv"
-    path.write_text(more)
+    path = tmp_path / "more.json"
+    path.write_text(caption_file(range(15), [(77, "a cat"), (78, "a dog"), (78, "another dog")]))
     with pytest.raises(InputError, match="Received: 2 of 17 ids without one, 77, 78"):
         data.load(options_of(tmp_path, train_captions=str(path)))
     run = run_of(tmp_path, train_captions=str(path), skip_missing=True)
     assert run.data["train"].report["images_without_features"] == 2
     assert not {"77", "78"} & {*run.data["train"].captions.ids, *run.data["valid"].captions.ids}
     assert "cat" not in run.codec.vocabulary.ids
-    path.write_text("image\tcaption\n77\ta cat\n")
+    path.write_text(caption_file([], [(77, "a cat")]))
     with pytest.raises(InputError, match="--skip-missing: none of the 1 images that have captions is there"):
         data.load(options_of(tmp_path, test_captions=str(path), skip_missing=True))
 

@@ -37,14 +37,6 @@ def test_the_official_layout(write):
 @pytest.mark.parametrize(
     "name, content",
     [
-        ("easy.json", [["what  is it ?", "A circle", 3], ["how many ?", "two", 3]]),
-        (
-            "rad.json",
-            [
-                {"image_name": "3.jpg", "question": "what is it ?", "answer": "circle"},
-                {"image_name": "COCO_val2014_000000000003.jpg", "question": "how many ?", "answer": 2},
-            ],
-        ),
         ("table.csv", "question,answer,image\nwhat is it ?,circle,3\nhow many ?,2,3\n"),
         ("table.tsv", "image\tquestion\tanswer\n003.png\twhat is it ?\tthe circle\n3\thow many ?\t2\n"),
     ],
@@ -55,12 +47,22 @@ def test_one_answer_stands_for_ten(write, name, content):
     assert found.votes == [["circle"] * 10, ["2"] * 10] and found.types == ["other", "number"]
 
 
+def official(write, rows):
+    """Rows of a question, its answer and its image, as files of VQA v2, their ids from 1."""
+    questions = [{"question_id": n, "image_id": image, "question": text} for n, (text, _, image) in enumerate(rows, 1)]
+    answers = [
+        {"question_id": n, "image_id": image, "answers": [{"answer": answer}]}
+        for n, (_, answer, image) in enumerate(rows, 1)
+    ]
+    return write("questions.json", {"questions": questions}), write("annotations.json", {"annotations": answers})
+
+
 @pytest.mark.parametrize("row", [["what ?", None, 1], [None, "yes", 1], ["what ?", "red", None], ["what ?", ["a"], 1]])
 def test_what_is_no_text_is_no_answer(write, row):
-    path = write("easy.json", [row, ["is it ?", "yes", 1]])
+    paths = official(write, [row, ["is it ?", "yes", 1]])
     with pytest.raises(InputError, match=r"question 1: expected text. Received: "):
-        read_questions(path)
-    assert read_questions(path, skip_invalid=True).skipped == 1
+        read_questions(*paths)
+    assert read_questions(*paths, skip_invalid=True).skipped == 1
 
 
 def test_the_answer_of_the_annotations_counts_among_equals(write):
@@ -70,16 +72,11 @@ def test_the_answer_of_the_annotations_counts_among_equals(write):
     assert read_questions(questions, write("annotations.json", {"annotations": [entry]})).answers == ["yes"]
 
 
-def test_entries_of_two_kinds(write):
-    with pytest.raises(InputError, match=r"mixed.json: expected the official"):
-        read_questions(write("mixed.json", [{"image_name": "1", "question": "q", "answer": "a"}, ["q", "a", 1]]))
-
-
 def test_what_is_empty_is_counted_where_it_is_asked_for(write):
-    path = write("easy.json", [["what ?", "a", 1], ["", "yes", 1], ["is it ?", "yes", 1]])
-    with pytest.raises(InputError, match=r"easy.json: question 1: nothing is left of its answer"):
-        read_questions(path)
-    found = read_questions(path, skip_invalid=True)
+    paths = official(write, [["what ?", "a", 1], ["", "yes", 1], ["is it ?", "yes", 1]])
+    with pytest.raises(InputError, match=r"questions.json: question 1: nothing is left of its answer"):
+        read_questions(*paths)
+    found = read_questions(*paths, skip_invalid=True)
     assert (found.texts, found.skipped) == (["is it ?"], 2)
 
 
@@ -96,10 +93,11 @@ def test_what_is_empty_is_counted_where_it_is_asked_for(write):
             "question 7 is about image 42, not as in",
         ),
         ({"questions": OFFICIAL["questions"] * 2}, ANNOTATIONS, "1 questions have the id of another one"),
-        ([["what ?", "red", 1]], ANNOTATIONS, "annotations belong to questions of the official layout"),
-        ([["what ?", "red"]], None, "expected the official"),
-        ({"a": 1}, None, "expected the official"),
-        ([], None, "there is no question in the file"),
+        ([["what ?", "red", 1]], ANNOTATIONS, "expected VQA v2's"),
+        ({"questions": [["what ?", "red", 1]]}, ANNOTATIONS, "expected VQA v2's"),
+        ({"questions": [{"question_id": 7}]}, ANNOTATIONS, "expected VQA v2's"),
+        ({"a": 1}, None, "expected VQA v2's"),
+        ({"questions": []}, ANNOTATIONS, "there is no question in the file"),
         ("{", None, r"q.json:1: expected JSON"),
     ],
 )
@@ -109,7 +107,7 @@ def test_files_that_are_none(write, questions, annotations, message):
 
 
 def test_an_image_is_on_one_side_of_a_cut(write):
-    found = read_questions(write("easy.json", [["what ?", "red", row // 3] for row in range(30)]))
+    found = read_questions(*official(write, [["what ?", "red", row // 3] for row in range(30)]))
     rest, held = split_by_image(found, 0.3, 0)
     assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
     assert sorted(rest.ids + held.ids, key=int) == found.ids
