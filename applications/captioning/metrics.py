@@ -14,7 +14,6 @@ import sys
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.common.significance import percentiles, resample
 
 FIGURES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "meteor")
 PTB, RULES = "PTBTokenizer", "rules without Java"
@@ -33,9 +32,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-# METEOR 1.5 for English: weights of exact, stem, synonym and paraphrase matches, and its four parameters.
-_STAGES = np.array([1.0, 0.6, 0.8, 0.6])
-_ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
 
 
 def caption_metrics(hypotheses, references, java=None):
@@ -44,8 +40,8 @@ def caption_metrics(hypotheses, references, java=None):
     BLEU is that of the corpus, with the closest reference length and without smoothing. ROUGE-L is the mean over
     images of the F-measure with beta 1.2, of the best precision and the best recall among the references. CIDEr is the
     variant CIDEr-D (clipped counts, Gaussian length penalty with sigma 6, 1- to 4-grams, words not stemmed), with the
-    document frequencies of these references: those of one image are all 1, which makes it 0. METEOR is version 1.5 over
-    the statistics of the corpus.
+    document frequencies of these references: those of one image are all 1, which makes it 0. METEOR is version 1.5, of
+    the corpus.
 
     The tokens are those of Stanford's PTBTokenizer in lower case, without punctuation. It and METEOR need Java; without
     Java rules that nearly always find the same tokens take its place, METEOR is left out, and a line on standard error
@@ -58,8 +54,7 @@ def caption_metrics(hypotheses, references, java=None):
 
     Returns:
         Dict: "num_images", "num_empty" (hypotheses without a word), "tokenizer" ("PTBTokenizer", or "rules without
-        Java"), and for each of `FIGURES` that there is its value and, as NAME_interval, its 95% percentile interval
-        [low, high] over resampled images. The document frequencies of CIDEr stay those of all images.
+        Java"), and the value of each of `FIGURES` that there is.
 
     Raises:
         InputError: without pycocoevalcap, without Java where it is asked for, or if it fails.
@@ -87,15 +82,25 @@ def caption_metrics(hypotheses, references, java=None):
     # sentence.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     references = [list(itertools.islice(tokenized, len(row))) for row in references]
-    columns = [_bleu_counts(hypotheses, references), _rouge(hypotheses, references), _cider(hypotheses, references)]
-    if runs:
-        columns.append(_meteor_statistics(hypotheses, references))
-    statistics = np.concatenate(columns, axis=1)
-    values, resampled = resample(lambda rows: _figures(statistics[rows].sum(axis=0), len(rows)), len(statistics))
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if runs else RULES}
-    for name, value, draws in zip(FIGURES, values, resampled.T):
-        report |= {name: float(value), f"{name}_interval": list(percentiles(draws))}
-    return report
+    values = _scores(hypotheses, references)
+    if runs:
+        values.append(_meteor(hypotheses, references))
+    return report | {name: float(value) for name, value in zip(FIGURES, values)}
+
+
+def _scores(hypotheses, references):
+    """Return the `FIGURES` without METEOR, of tokens."""
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
+    rouge = Rouge()
+    # To the scorer a caption without words is one empty word, which a reference without words would match.
+    rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
+    bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
+    return [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
 
 
 def require_pycocoevalcap():
@@ -156,59 +161,8 @@ def pointing(weights, cells, words, kinds=None):
     }
 
 
-def _figures(sums, num_images):
-    """The values of `FIGURES`, METEOR if its statistics are there, of the sums of statistics over images."""
-    correct, guessed, length, reference_length = sums[:4], sums[4:8], sums[8], sums[9]
-    # The small numbers are pycocoevalcap's, which keep it from dividing by 0: its figures, to the last digit.
-    precisions = (correct + 1e-15) / (guessed + 1e-9)
-    ratio = (length + 1e-15) / (reference_length + 1e-9)
-    bleu = np.cumprod(precisions) ** (1.0 / np.arange(1, 5)) * np.exp(min(0.0, 1.0 - 1.0 / ratio))
-    meteor = [_meteor(sums[12:])] if len(sums) > 12 else []
-    return np.array([*bleu, *(sums[10:12] / num_images), *meteor])
-
-
-def _meteor(sums):
-    lengths, functions, chunks, matched = sums[0:2], sums[2:4], sums[20], sums[21:23]
-    # Rows: stages; columns: content words and function words; the last axis: hypothesis and reference, as everywhere.
-    by_stage = _STAGES @ sums[4:20].reshape(4, 4)
-    weighted = _DELTA * by_stage[:2] + (1.0 - _DELTA) * by_stage[2:]
-    if not weighted.all():
-        return 0.0
-    precision, recall = weighted / (_DELTA * (lengths - functions) + (1.0 - _DELTA) * functions)
-    f_mean = precision * recall / (_ALPHA * precision + (1.0 - _ALPHA) * recall)
-    return f_mean * (1.0 - _GAMMA * (chunks / matched.mean()) ** _BETA)
-
-
-def _bleu_counts(hypotheses, references):
-    """(images, 10): n-grams that match, n-grams, for n to 4 each, length, closest length of a reference."""
-    from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
-
-    rows = []
-    for hypothesis, sentences in zip(hypotheses, references):
-        counts = cook_test(hypothesis, cook_refs(sentences), eff="closest")
-        rows.append([*counts["correct"], *counts["guess"], counts["testlen"], counts["reflen"]])
-    return np.array(rows, np.float64)
-
-
-def _rouge(hypotheses, references):
-    from pycocoevalcap.rouge.rouge import Rouge
-
-    scorer = Rouge()
-    # To the scorer a caption without words is one empty word, which a reference without words would match.
-    scores = [scorer.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
-    return np.array(scores, np.float64)[:, None]
-
-
-def _cider(hypotheses, references):
-    from pycocoevalcap.cider.cider_scorer import CiderScorer
-
-    scorer = CiderScorer()
-    for hypothesis, sentences in zip(hypotheses, references):
-        scorer.cook_append(hypothesis, sentences)
-    return scorer.compute_score()[1][:, None]
-
-
-# pycocoevalcap's own classes leave files in its folder, wait for ever for a Java that has ended, and keep it running.
+# pycocoevalcap's classes of Java programs leave files in its folder, wait for ever for a Java that has ended, and keep
+# it running.
 
 
 def _ptb_tokens(captions):
@@ -220,37 +174,36 @@ def _ptb_tokens(captions):
     return [" ".join(token for token in line.split(" ") if token not in ptbtokenizer.PUNCTUATIONS) for line in lines]
 
 
-def _meteor_statistics(hypotheses, references):
-    """(images, 23): what METEOR counts in each caption against the reference that suits it best."""
+def _meteor(hypotheses, references):
+    """Return METEOR of the corpus: its statistics of each caption first, and then what they make together."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)
     options = ["-Xmx2G", "-jar", jar, "-", "-", "-stdio", "-l", "en", "-norm"]
     rows = [(*sentences, hypothesis) for hypothesis, sentences in zip(hypotheses, references)]
     lines = [" ||| ".join(("SCORE", *(sentence.replace("|||", " ") for sentence in row))) for row in rows]
-    found = _java("METEOR", options, lines)
+    statistics = _java("METEOR", options, lines)
+    # A score of each caption, and that of all.
+    scores = _java("METEOR", options, [" ||| ".join(("EVAL", *statistics))], len(rows) + 1)
     try:
-        counts = np.array([line.split() for line in found], np.float64).reshape(len(lines), 23)
+        return float(scores[-1])
     except ValueError as error:
-        raise InputError(f"java: METEOR: expected 23 numbers a caption. Received: {found[0]!r}") from error
-    # A caption that is its reference is one chunk, and METEOR does not count it: not in the sum over captions either.
-    whole = (counts[:, 20] == 1.0) & (counts[:, 21:23] == counts[:, 0:2]).all(axis=1)
-    counts[whole, 20] = 0.0
-    return counts
+        raise InputError(f"java: METEOR: expected a number. Received: {scores[-1]!r}") from error
 
 
-def _java(name, options, lines):
-    """What a Java program answers to lines, a line each; it ends in any case."""
+def _java(name, options, lines, num_answers=None):
+    """Return the lines that a Java program answers, as many as it is given by default; it ends in any case."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="replace")
     result = subprocess.run(command, input=content, capture_output=True)
     answers = [line.decode("utf-8", errors="replace") for line in result.stdout.splitlines()]
-    if result.returncode or len(answers) != len(lines):
+    expected = len(lines) if num_answers is None else num_answers
+    if result.returncode or len(answers) != expected:
         said = result.stderr.decode("utf-8", errors="replace").splitlines()
         # Java writes where the error occurred below it, and what it thinks of its options above it.
         error = next((line for line in said if "Error" in line or "Exception" in line), " ".join(said))
         raise InputError(
-            f"java: {name}: expected {len(lines)} lines and status 0. "
+            f"java: {name}: expected {expected} lines and status 0. "
             f"Received: {len(answers)}, status {result.returncode}, {error!r}"
         )
     return answers

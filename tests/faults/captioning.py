@@ -34,22 +34,6 @@ FAULTS = [
         "an_annotation_belongs",
     ),
     Fault(
-        "captioning: METEOR counts what is no letter",
-        "applications/captioning/metrics.py",
-        "counts[whole, 20] = 0.0",
-        "counts[whole, 20] = 1.0",
-        (METRICS,),
-        "meteor",
-    ),
-    Fault(
-        "captioning: intervals of images that are not resampled",
-        "applications/captioning/metrics.py",
-        "_figures(statistics[rows].sum(axis=0), len(rows))",
-        "_figures(statistics.sum(axis=0), len(rows))",
-        (METRICS,),
-        "intervals",
-    ),
-    Fault(
         "captioning: equal weights point at the first region",
         "applications/captioning/metrics.py",
         "pair = (largest[places[step]] / largest.sum(), 1.0 / num_regions)",
