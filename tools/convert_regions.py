@@ -39,9 +39,9 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.vision import region_hdf5
-from applications.vision.images import image_id
+from applications.vision.images import image_id, reading
 from applications.vision.region_hdf5 import write_regions
-from applications.vision.regions import Regions, reading
+from applications.vision.regions import Regions
 
 # Boxes beyond it are pixels.
 _MOST_SCALED = 2.0

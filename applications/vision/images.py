@@ -5,6 +5,7 @@ Shapes: N images, B of a batch, H and W the height and width of an image in pixe
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
 import re
@@ -20,6 +21,10 @@ from applications.common.progress import progress
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 # Also those of files of features, which are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
+_UNREADABLE = (
+    *(AttributeError, EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 _DECODES = "expected an image that decodes"
 _NUMBER = re.compile(r"(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)", re.ASCII)
 
@@ -62,6 +67,17 @@ def rows_by_id(place, known, ids, skip_missing=False):
             f"{_first(missing)}"
         )
     return rows
+
+
+@contextlib.contextmanager
+def reading(place):
+    """Turn what the reading of damaged files raises into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _UNREADABLE as error:
+        raise InputError(f"{place}: expected a file that can be read. Received: {error}") from error
 
 
 @dataclasses.dataclass
@@ -191,22 +207,10 @@ def open_images(path):
 def _read_array(path):
     if not path.is_file():
         raise InputError(f"{path}: expected a folder of images or an .npz file. Received: nothing of this name")
-    try:
-        # Opened here: NumPy leaves one that it cannot read open. Never allow_pickle: unpickling runs code of the file.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = archive.files
-            array = archive[names[0]] if len(names) == 1 else None
-    except (
-        AttributeError,
-        EOFError,
-        KeyError,
-        OSError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise InputError(f"{path}: expected an .npz of one array. Received: {error}") from error
+    # Opened here: NumPy leaves one that it cannot read open. Never allow_pickle: unpickling runs code of the file.
+    with reading(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = archive.files
+        array = archive[names[0]] if len(names) == 1 else None
     if array is None:
         raise InputError(f"{path}: expected an .npz of one array. Received: {', '.join(names) or 'none'}")
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[-1] != 3 or not array.size:

@@ -13,8 +13,8 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.runs import replacing
-from applications.vision.images import image_id
-from applications.vision.regions import Regions, reading
+from applications.vision.images import image_id, reading
+from applications.vision.regions import Regions
 
 BOXES = "spatial_features"
 # How far a box may lie outside the image, as a share of its side.

@@ -4,7 +4,6 @@ Shapes: N images, B of a batch, R regions of an image with padding, n without, D
 """
 
 import atexit
-import contextlib
 import dataclasses
 import gc
 
@@ -17,7 +16,6 @@ from applications.vision.images import rows_by_id
 # Batches that are read at a time, and that wait to be used: what is in memory does not depend on the machine.
 PARALLEL_BATCHES = 4
 WAITING_BATCHES = 2
-_UNREADABLE = AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError
 # An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. Those that
 # only a cycle holds, an error's for instance, are freed before.
 atexit.register(gc.collect)
@@ -195,14 +193,3 @@ def with_regions(dataset, regions, max_regions):
         return inputs | dict(zip(("regions", "boxes", "num_regions"), found, strict=True)), *others
 
     return dataset.map(add, num_parallel_calls=PARALLEL_BATCHES).prefetch(WAITING_BATCHES)
-
-
-@contextlib.contextmanager
-def reading(place):
-    """Turn what the reading of damaged files raises into an `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except _UNREADABLE as error:
-        raise InputError(f"{place}: expected a file that can be read. Received: {error}") from error

@@ -56,15 +56,8 @@ _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene.
-
-    Args:
-        color: str, one of `COLORS`.
-        shape: str, one of `SHAPES`.
-        cell: int, row * 4 + column.
-        x, y: floats, its centre, as shares of the image's width and height.
-        radius: float, half the side of the square around it, likewise.
-    """
+    """An object of a scene: one of `COLORS`, one of `SHAPES`, the cell (row * 4 + column), the centre and half the side
+    of the square around it, as shares of the image's side."""
 
     color: str
     shape: str
@@ -129,17 +122,9 @@ def scenes(count, seed):
 
 
 def render(scene, size=64):
-    """Draw a scene.
+    """Return the image of a `Scene`, uint8 (size, size, 3).
 
-    Args:
-        scene: `Scene`.
-        size: int, width and height of the image, a multiple of 4. Shapes can be told apart from 48 on.
-
-    Returns:
-        uint8 (size, size, 3).
-
-    Raises:
-        InputError: if `size` is no multiple of 4.
+    `size` is a multiple of 4, `InputError` otherwise; shapes can be told apart from 48 on.
     """
     if size < GRID or size % GRID:
         raise InputError(f"size: expected a multiple of {GRID}, the cells of a row. Received: {size}")
@@ -164,18 +149,9 @@ def images_of(scenes, size=64):
 
 
 def captions_of(scene, generator, count):
-    """Draw different captions of a scene, of its templates in turn.
+    """Draw different captions of a scene, of its templates in turn, a list of `Caption`.
 
-    Args:
-        scene: `Scene`.
-        generator: `np.random.Generator`.
-        count: int. A scene has 12 at least.
-
-    Returns:
-        A list of `Caption`.
-
-    Raises:
-        InputError: if there are not so many.
+    A scene has 12 at least; `InputError` if there are not `count`.
     """
     templates = {}
     for template, caption in _statements(scene):
@@ -185,22 +161,11 @@ def captions_of(scene, generator, count):
 
 
 def questions_of(scene, generator, count):
-    """Draw different questions about a scene, of its types in turn, and in a type of its answers in turn.
+    """Draw different questions about a scene, a list of `Question`: of its types in turn, in a type of its answers.
 
     So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
     the scene scores 50% on "presence", 30% on "number", 35% on "one of several", where three votes are enough, and 17%
-    on the others; 28% on all.
-
-    Args:
-        scene: `Scene`.
-        generator: `np.random.Generator`.
-        count: int. A scene has 24 at least.
-
-    Returns:
-        A list of `Question`.
-
-    Raises:
-        InputError: if there are not so many.
+    on the others; 28% on all. A scene has 24 questions at least; `InputError` if there are not `count`.
     """
     types = {}
     for question in _inquiries(scene):

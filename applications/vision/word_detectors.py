@@ -15,6 +15,7 @@ import types
 import keras
 import numpy as np
 from keras import ops
+from sklearn.metrics import average_precision_score
 
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
@@ -90,7 +91,7 @@ def train_detectors(pixels, words, options):
     truth = labels[held] > 0
     found, guessed = {}, []
     for column in np.flatnonzero(truth.any(axis=0)):
-        found[vocabulary[column]] = average_precision(truth[:, column], scores[:, column])
+        found[vocabulary[column]] = float(average_precision_score(truth[:, column], scores[:, column]))
         guessed.append(random_precision(truth[:, column].sum(), len(held)))
     mean, chance = (float(np.mean(values)) if found else math.nan for values in (list(found.values()), guessed))
     print(
@@ -168,20 +169,6 @@ def noisy_or(logits):
     total = ops.sum(ops.softplus(logits), axis=(1, 2))
     safe = ops.maximum(total, math.exp(_SMALL))
     return ops.where(log_sum < _SMALL, log_sum, safe + ops.log(-ops.expm1(-safe)))
-
-
-def average_precision(truth, scores):
-    """Return the mean over the true ones of the precision among all that score as high at least.
-
-    Args:
-        truth: bool (N,), of which one is true at least.
-        scores: float (N,).
-    """
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(truth[order])
-    # Of equal scores none comes first: all of them are taken together.
-    last = np.searchsorted(-scores[order], -scores[order], side="right") - 1
-    return float(np.mean((hits[last] / (last + 1))[truth[order]]))
 
 
 def random_precision(num_true, num):

@@ -198,6 +198,6 @@ def test_what_is_no_source_of_images(tmp_path):
     whole = path.read_bytes()
     for content in (whole[:-30], whole[:60] + bytes(20) + whole[80:], b"text", b"", pickle.dumps([1])):
         path.write_bytes(content)
-        fails(lambda: open_images(path), f"{path}: expected an .npz of one array. Received: ")
+        fails(lambda: open_images(path), f"{path}: expected a file that can be read. Received: ")
     np.savez(path, x=np.array([{}], dtype=object))
     fails(lambda: open_images(path), "allow_pickle=False")
