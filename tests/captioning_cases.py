@@ -10,7 +10,7 @@ from applications.captioning.options import MODELS
 
 EVERY_MODEL = list(MODELS)
 # Rendered scenes, whose regions are known.
-SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "captions_per_scene": 3, "max_length": 16}
+SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "max_length": 16}
 
 
 def options_of(folder, **values):

@@ -5,23 +5,21 @@ import numpy as np
 import keras_vattn
 from applications.captioning import data, model, tables
 from applications.captioning.captions import read_parts
-from applications.captioning.evaluation import BATCH, evaluate, looks
+from applications.captioning.evaluation import evaluate, looks
 from applications.captioning.generation import Captioner
 from applications.captioning.options import PROGRAM
-from applications.common.application import Application
 from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
-from applications.vision.codec import boxes_of, named_regions
-from applications.vision.features import read_words, write_features
-from applications.vision.images import open_images
+from applications.vision.codec import boxes_of
+from applications.vision.program import ImageApplication
 
 NUM_PICTURES = 3
 # What a run says of the images that are drawn.
 PICTURED = "pictures.json"
 
 
-class Captioning(Application):
+class Captioning(ImageApplication):
     """Image captioning, of Fan et al. 2020."""
 
     program = PROGRAM
@@ -36,9 +34,6 @@ class Captioning(Application):
     def read(self, options):
         return data.load(options)
 
-    def load_codec(self, options, folder):
-        return data.Codec.load(folder)
-
     def encode(self, options, codec, part, training=False):
         return data.EncodedPart.of(options, codec, part)
 
@@ -49,7 +44,7 @@ class Captioning(Application):
     def read_other(self, options, evaluation):
         if evaluation.captions is None:
             return None
-        captions = read_parts({"test": evaluation.captions}, evaluation.skip_invalid)["test"]
+        captions = read_parts({"test": evaluation.captions}, options.captions.skip_invalid)["test"]
         return data.with_images(captions, data.sources_of(options), options)
 
     def evaluate(self, run, part, evaluation=None):
@@ -85,30 +80,22 @@ class Captioning(Application):
 
     def generate(self, run, options):
         lines = [line.strip() for line in read_input(options)]
-        captioner, most = Captioner(run, options.num_beams), run.codec.regions.max_regions
-        captions = [None] * len(lines)
-        named = named_regions(
-            run.codec.regions, lines, lambda: data.sources_of(run.options), options.input or "standard input"
-        )
-        for regions, rows, numbers in named:
-            for start in range(0, len(rows), BATCH):
-                found = captioner.generate_features(*regions.read(rows[start : start + BATCH], most))["captions"]
-                for number, text in zip(numbers[start : start + BATCH], found.numpy(), strict=True):
-                    captions[number] = text.decode()
-        yield from captions
+        captioner = Captioner(run, options.num_beams)
+
+        def caption(numbers, regions):
+            return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
+
+        place = options.input or "standard input"
+        yield from self.answers_about(run.codec.regions, lines, lambda: data.sources_of(run.options), place, caption)
 
     def endpoints(self, run, options=None):
         captioner = Captioner(run, options and options.num_beams)
         return captioner, captioner.names
 
-    def features(self, options):
-        """The command `features`."""
-        words = None
-        if options.captions is not None:
-            words = data.words_of_images(read_parts({"train": options.captions}, options.skip_invalid)["train"])
-        elif options.words is not None:
-            words = read_words(options.words)
-        write_features(options, open_images(options.images), words)
+    def words_of(self, options):
+        if options.captions is None:
+            return None
+        return data.words_of_images(read_parts({"train": options.captions}, skip_invalid=True)["train"])
 
     def compared(self, comparison):
         known = {run.name: comparison.read(run, PICTURED)["pictures"] for run in comparison.of_first_seed}

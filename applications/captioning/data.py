@@ -1,7 +1,7 @@
 """Reads captions and the images that they are of, cuts parts, fits the vocabulary, and makes batches."""
 
 import dataclasses
-import json
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -9,16 +9,16 @@ import tensorflow as tf
 from applications.captioning.captions import Captions, read_parts, split_images
 from applications.captioning.metrics import require_pycocoevalcap
 from applications.common.errors import InputError
-from applications.common.runs import CODEC, write_json
 from applications.text.options import PARTS
-from applications.text.text import END, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary
+from applications.text.text import END, SPECIAL_TOKENS, START, UNKNOWN, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.images import Images
-from applications.vision.regions import with_regions
+from applications.vision.program import Codec, require_some
 
 # Seed of the embedded scenes, the same for all runs.
 SCENES_SEED = 0
+CAPTIONS_PER_SCENE = 3
 # Side of their images in pixels.
 SCENE_SIZE = 48
 
@@ -58,7 +58,7 @@ def load(options):
 def embedded(options):
     """Return the parts of rendered scenes, 80 % for training."""
     rendered = scenes.scenes(options.captions.num_scenes, SCENES_SEED)
-    columns = scenes.caption_columns(rendered, options.captions.captions_per_scene)
+    columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE)
     captions = [[] for _ in rendered]
     for row, text in zip(columns["row"], columns["text"], strict=True):
         captions[row].append(text)
@@ -85,13 +85,9 @@ def sources_of(options):
 def with_images(captions, sources, options):
     """Return the `Part` of the images that are there; `InputError` for others, unless they are to be left out."""
     kept = sources.require(captions.ids, options.regions.skip_missing)
-    if not np.any(kept):
-        raise InputError(f"--skip-missing: none of the {len(captions)} images that have captions is there.")
-    chosen = [
-        [value for value, there in zip(column, kept, strict=True) if there]
-        for column in (captions.ids, captions.captions)
-    ]
-    return Part(dataclasses.replace(captions, ids=chosen[0], captions=chosen[1]), sources, None, int(np.sum(~kept)))
+    require_some(kept, "images that have captions")
+    ids, texts = (list(itertools.compress(column, kept)) for column in (captions.ids, captions.captions))
+    return Part(dataclasses.replace(captions, ids=ids, captions=texts), sources, None, int(np.sum(~kept)))
 
 
 def words_of(captions):
@@ -108,37 +104,15 @@ def words_of_images(captions):
     }
 
 
-@dataclasses.dataclass
-class Codec:
-    """What turns captions and images into tensors, and ids into captions."""
-
-    vocabulary: Vocabulary
-    words: TextEncoder
-    regions: RegionCodec
-
-    @classmethod
-    def of(cls, vocabulary, regions):
-        return cls(vocabulary, TextEncoder(Tokenizer(), vocabulary), regions)
-
-    @classmethod
-    def fit(cls, options, part):
-        """Return the codec of the training part; a network that learns words is trained on its captions."""
-        words = words_of_images(part.captions)
-        vocabulary = Vocabulary.fit(words.values(), len(SPECIAL_TOKENS) + 10**6, options.captions.min_word_count)
-        if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError(
-                f"--min-word-count: no word occurs {options.captions.min_word_count} times in the training captions."
-            )
-        return cls.of(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
-
-    def save(self, folder):
-        write_json(folder.file(CODEC), {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :]})
-        self.regions.save(folder)
-
-    @classmethod
-    def load(cls, folder):
-        found = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
-        return cls.of(Vocabulary(found["words"]), RegionCodec.load(folder))
+def codec_of(options, part):
+    """Return the codec of the training part; a network that learns words is trained on its captions."""
+    words = words_of_images(part.captions)
+    vocabulary = Vocabulary.fit(words.values(), len(SPECIAL_TOKENS) + 10**6, options.captions.min_word_count)
+    if len(vocabulary) == len(SPECIAL_TOKENS):
+        raise InputError(
+            f"--min-word-count: no word occurs {options.captions.min_word_count} times in the training captions."
+        )
+    return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 
 @dataclasses.dataclass
@@ -224,21 +198,10 @@ class EncodedPart:
             dataset = tf.data.Dataset.range(len(rows)).batch(batch_size)
         else:
             dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
-        return self._with_regions(dataset.map(of_captions))
+        return self.codec.regions.with_regions(dataset.map(of_captions), self.sources)
 
     def images(self, batch_size, chosen=None):
         """Return batches of (inputs,), an image an example: all in their order, or some."""
         rows = self.rows if chosen is None else self.rows[chosen]
         dataset = tf.data.Dataset.from_tensor_slices({"image": rows}).batch(batch_size)
-        return self._with_regions(dataset.map(lambda inputs: (inputs,)))
-
-    def _with_regions(self, dataset):
-        regions = self.codec.regions
-
-        def seen(inputs, *others):
-            found = regions.inputs(inputs.pop("regions"), inputs.pop("boxes"))
-            del inputs["image"]
-            return inputs | {"regions": found}, *others
-
-        dataset = with_regions(dataset, regions.regions_of(self.sources), regions.max_regions)
-        return dataset.map(seen).prefetch(2)
+        return self.codec.regions.with_regions(dataset.map(lambda inputs: (inputs,)), self.sources)

@@ -17,8 +17,8 @@ from applications.common.bounds import perplexity
 from applications.common.progress import progress
 from applications.text.text import PAD
 from applications.vision import scenes
+from applications.vision.program import BATCH
 
-BATCH = 32
 # Captions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.

@@ -11,18 +11,16 @@ from applications.captioning.model import region_mask
 from applications.captioning.options import MODELS
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import END, PAD, START, UNKNOWN
+from applications.vision.program import INTEGER, ImageModule
 from keras_vattn import decoding
 
 # A caption is asked for: no padding, no second start, not the token for unknown words.
 _FORBIDDEN = (PAD, START, UNKNOWN)
-_STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
-_INTEGER = tf.TensorSpec([], tf.int32)
 
 
-class Captioner(tf.Module):
-    """What is exported. `generate` and `sample` take encoded images, where the features that the model was trained on
-    can be made of them, and features otherwise; the functions on ids are what `evaluate` calls.
+class Captioner(ImageModule):
+    """What is exported, `generate` and `sample`; the functions on ids are what `evaluate` calls.
 
     Args:
         run: `Run`.
@@ -30,27 +28,14 @@ class Captioner(tf.Module):
     """
 
     def __init__(self, run, num_beams=None):
-        super().__init__(name="captioner")
-        models, codec = run.models, run.codec
-        self.text_encoder = codec.words
-        self.variables_of_model = [variable.value for variable in models.training.variables]
-        extractor = codec.regions.extractor
-        self.variables_of_extractor = [] if extractor is None else [variable.value for variable in extractor.variables]
-        self._models, self._regions = Untracked(models), Untracked(codec.regions)
+        super().__init__("captioner", run, run.models.training)
         self._max_length = run.options.captions.max_length
         self._num_beams = num_beams or run.options.search.num_beams
-        self._length_penalty = run.options.search.length_penalty
         self._draws = MODELS[run.options.model].alignment is not None
-        features = tf.TensorSpec([None, None, codec.regions.width], tf.float32)
-        signature = (features, tf.TensorSpec([None, None, 4], tf.float32), tf.TensorSpec([None], tf.int32))
-        self.generate_features = in_graph(*signature)(self._generate_features)
-        self.sample_features = in_graph(*signature, _INTEGER, _INTEGER)(self._sample_features)
-        if extractor is None:
-            self.generate, self.sample = self.generate_features, self.sample_features
-        else:
-            self.generate = in_graph(_STRINGS)(self._generate_images)
-            self.sample = in_graph(_STRINGS, _INTEGER, _INTEGER)(self._sample_images)
-        seen = tf.TensorSpec([None, codec.regions.max_regions, codec.regions.model_width], tf.float32)
+        self.offer("generate")
+        self.offer("sample", INTEGER, INTEGER)
+        regions = run.codec.regions
+        seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), _IDS, _IDS
         # What is not exported.
         self._traced = Untracked(
@@ -80,35 +65,17 @@ class Captioner(tf.Module):
         """Return what `read` does, given a draw of an attention that is drawn."""
         return self._traced.value["read_drawn"](regions, num_regions, target_input, target, seed)
 
-    @property
-    def names(self):
-        """Names of the endpoints, the default one first."""
-        if self._regions.value.extractor is None:
-            return ("generate", "sample")
-        return ("generate", "sample", "generate_features", "sample_features")
-
     def _generate_images(self, images):
-        return self._captions(*self._seen(*self._regions.value.of_images(images)))
+        return self._captions(*self.seen_images(images))
 
     def _generate_features(self, features, boxes, num_regions):
-        """Return the captions of images, given their regions: features (B, R, D), boxes (B, R, 4) as x0, y0, x1, y1 in
-        [0, 1], which may be zeros where the model was trained without, and how many there are (B,)."""
-        return self._captions(*self._seen(self._regions.value.inputs(features, boxes), num_regions))
+        return self._captions(*self.seen_features(features, boxes, num_regions))
 
     def _sample_images(self, images, num_samples, seed):
-        return self._samples(*self._seen(*self._regions.value.of_images(images)), num_samples, seed)
+        return self._samples(*self.seen_images(images), num_samples, seed)
 
     def _sample_features(self, features, boxes, num_regions, num_samples, seed):
-        seen = self._seen(self._regions.value.inputs(features, boxes), num_regions)
-        return self._samples(*seen, num_samples, seed)
-
-    def _seen(self, regions, num_regions):
-        """Return as many regions as the model takes, the first ones."""
-        most = self._regions.value.max_regions
-        missing = tf.maximum(most - tf.shape(regions)[1], 0)
-        regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])
-        regions = tf.ensure_shape(regions, [None, most, self._regions.value.model_width])
-        return regions, tf.minimum(num_regions, most - missing)
+        return self._samples(*self.seen_features(features, boxes, num_regions), num_samples, seed)
 
     def _captions(self, regions, num_regions):
         """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
@@ -129,7 +96,6 @@ class Captioner(tf.Module):
             END,
             self._max_length + 1,
             self._num_beams,
-            length_penalty=self._length_penalty,
             forbidden_ids=_FORBIDDEN,
         )
         return {name: x[:, 0] for name, x in found.items()}

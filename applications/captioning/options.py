@@ -1,7 +1,7 @@
 """Options of image captioning, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
@@ -89,8 +89,6 @@ class CaptionOptions:
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
     num_scenes: Positive = 8000
     """How many embedded scenes."""
-    captions_per_scene: Positive = 3
-    """How many captions of each."""
 
     def check(self):
         for part in ("valid", "test"):
@@ -131,8 +129,6 @@ class SearchOptions:
 
     num_beams: Positive = 1
     """Beams; 1 for greedy decoding."""
-    length_penalty: NotNegativeFloat = 0.0
-    """alpha of Wu et al. 2016."""
 
 
 @dataclasses.dataclass
@@ -175,8 +171,6 @@ class EvaluateCaptioning(EvaluateOptions):
 
     captions: File | None = None
     """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
-    skip_invalid: bool = False
-    """Count invalid captions of this file instead of stopping."""
     num_beams: Positive | None = None
     """Beams instead of the run's."""
     num_draws: NotNegative | None = None
@@ -216,17 +210,7 @@ class FeaturesCaptioning(FeaturesOptions):
 
     captions: File | None = None
     """Training captions whose words the network words learns, instead of --words."""
-    skip_invalid: bool = False
-    """Count invalid captions of this file instead of stopping."""
-
-    @property
-    def word_file(self):
-        return self.captions or self.words
-
-    def check(self):
-        super().check()
-        if self.captions is not None and self.words is not None:
-            raise InputError("--words: the words are those of --captions; leave out one of the two.")
+    said_in: ClassVar[str] = "captions"
 
 
 PROGRAM = Program(
@@ -239,6 +223,6 @@ PROGRAM = Program(
         "export": ExportCaptioning,
         "features": FeaturesCaptioning,
     },
-    may_change=("num_beams", "length_penalty", "num_draws", "decode_every", "num_decoded", "java"),
+    may_change=("num_beams", "num_draws", "decode_every", "num_decoded", "java"),
     codec_options=("max_length", "min_word_count", "use_boxes", "max_regions", *EXTRACTOR_OPTIONS),
 )

@@ -5,7 +5,7 @@ import numpy as np
 
 import keras_vattn
 from applications.captioning.application import APPLICATION
-from applications.captioning.data import Codec
+from applications.captioning.data import codec_of
 from applications.captioning.evaluation import caption
 from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics
@@ -17,7 +17,7 @@ from applications.text.text import PAD
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
     run = TrainingRun(APPLICATION, options)
-    train, valid = run.read(Codec.fit)
+    train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()

@@ -18,7 +18,7 @@ from applications.vision.features import extractor_beside
 from applications.vision.images import Images, image_id, open_images
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions
-from applications.vision.regions import MemoryRegions, Regions
+from applications.vision.regions import MemoryRegions, Regions, with_regions
 
 _CONFIG = "regions.json"
 _EXTRACTOR = "extractor"
@@ -156,6 +156,17 @@ class RegionCodec:
     def inputs(self, features, boxes):
         """Return what a model sees, (B, R, D) or (B, R, D + 4), in graph."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
+
+    def with_regions(self, dataset, sources, blind=False):
+        """Return batches whose inputs, the first of each, have "regions" and "num_regions" in the place of "image", a
+        row of the regions of sources; blind: all regions are zeros."""
+
+        def seen(inputs, *others):
+            regions = self.inputs(inputs.pop("regions"), inputs.pop("boxes"))
+            del inputs["image"]
+            return inputs | {"regions": tf.zeros_like(regions) if blind else regions}, *others
+
+        return with_regions(dataset, self.regions_of(sources), self.max_regions).map(seen).prefetch(2)
 
     def of_images(self, strings):
         """Return what a model sees of encoded images, (B,) strings, and how many regions they have (B,), in graph."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from applications.common.errors import InputError
 from applications.common.options import Bound, File, Positive, Seed, group
@@ -141,13 +141,16 @@ class FeaturesOptions:
     words: File | None = None
     """What is said about the images, for the network words: an image, a tab and words a line, plain or .gz."""
     extractor: ExtractorOptions = group(ExtractorOptions)
+    said_in: ClassVar[str | None] = None
 
     @property
     def word_file(self):
-        """The file that says what is said about the images; a program may have others than words."""
-        return self.words
+        """The file that says what is said about the images: of a program with one of its own, `said_in`, either."""
+        return self.words or (self.said_in and getattr(self, self.said_in))
 
     def check(self):
+        if self.words is not None and self.said_in and getattr(self, self.said_in) is not None:
+            raise InputError(f"--words: the words are those of --{self.said_in}; leave out one of the two.")
         if self.extractor.network == "words" and self.word_file is None:
             raise InputError("--words: the network words learns what is said about the images. Received: none")
         if self.extractor.network != "words" and self.word_file is not None:

@@ -1,16 +1,16 @@
 """Visual question answering as a program."""
 
+import dataclasses
+
 import numpy as np
 
 import keras_vattn
-from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.text.pairs import evenly
 from applications.text.readers import read_input
-from applications.vision.codec import boxes_of, named_regions
-from applications.vision.features import read_words, write_features
-from applications.vision.images import open_images
+from applications.vision.codec import boxes_of, open_sources
+from applications.vision.program import ImageApplication
 from applications.vqa import data, model, tables
 from applications.vqa.evaluation import evaluate
 from applications.vqa.generation import Answerer, answer_lines
@@ -20,10 +20,9 @@ from applications.vqa.questions import read_questions
 NUM_CARDS = 6
 # What a run says of the questions that are drawn.
 CARDS = "cards.json"
-BATCH = 32
 
 
-class Vqa(Application):
+class Vqa(ImageApplication):
     """Question answering about images, of Deng et al. 2018 and Fan et al. 2020."""
 
     program = PROGRAM
@@ -33,9 +32,6 @@ class Vqa(Application):
 
     def read(self, options):
         return data.load(options)
-
-    def load_codec(self, options, folder):
-        return data.Codec.load(folder)
 
     def encode(self, options, codec, part, training=False):
         return data.EncodedPart.of(options, codec, part)
@@ -47,9 +43,12 @@ class Vqa(Application):
     def read_other(self, options, evaluation):
         if evaluation.questions is None:
             return None
-        questions = read_questions(evaluation.questions, evaluation.annotations, evaluation.skip_invalid)
-        named = evaluation.features, evaluation.images
-        sources = data.other_sources(options, *named, None) or data.sources_of(options)
+        questions = read_questions(evaluation.questions, evaluation.annotations, options.questions.skip_invalid)
+        if evaluation.features is None and evaluation.images is None:
+            sources = data.sources_of(options)
+        else:
+            named = {"features": evaluation.features, "images": evaluation.images}
+            sources = open_sources(dataclasses.replace(options.regions, **named))
         return data.Part(data.with_images(questions, sources, options), sources)
 
     def evaluate(self, run, part, evaluation=None):
@@ -114,33 +113,27 @@ class Vqa(Application):
         return found
 
     def generate(self, run, options):
-        answerer, codec, place = Answerer(run), run.codec.regions, options.input or "standard input"
+        answerer, place = Answerer(run), options.input or "standard input"
         lines = [line.partition("\t") for line in read_input(options)]
         for number, (image, tab, question) in enumerate(lines, start=1):
             if not tab or not question.strip():
                 raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {image[:40]!r}")
-        images, answers = [image.strip() for image, _, _ in lines], [None] * len(lines)
-        for regions, rows, numbers in named_regions(codec, images, lambda: data.sources_of(run.options), place):
-            for start in range(0, len(rows), BATCH):
-                chosen = numbers[start : start + BATCH]
-                found = regions.read(rows[start : start + BATCH], codec.max_regions)
-                found = answerer.predict_features(*found, [lines[number][2] for number in chosen])
-                for number, answer in zip(chosen, answer_lines(found, options.num_answers), strict=True):
-                    answers[number] = answer
-        yield from answers
+
+        def answer(numbers, regions):
+            found = answerer.predict_features(*regions, [lines[number][2] for number in numbers])
+            return answer_lines(found, options.num_answers)
+
+        images = [image.strip() for image, _, _ in lines]
+        yield from self.answers_about(run.codec.regions, images, lambda: data.sources_of(run.options), place, answer)
 
     def endpoints(self, run, options=None):
         answerer = Answerer(run)
         return answerer, answerer.names
 
-    def features(self, options):
-        """The command `features`."""
-        words = None
-        if options.questions is not None:
-            words = data.words_of(read_questions(options.questions, options.annotations))
-        elif options.words is not None:
-            words = read_words(options.words)
-        write_features(options, open_images(options.images), words)
+    def words_of(self, options):
+        if options.questions is None:
+            return None
+        return data.words_of(read_questions(options.questions, options.annotations))
 
     def compared(self, comparison):
         known = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}

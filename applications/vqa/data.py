@@ -1,23 +1,23 @@
 """Reads questions and what they are about, cuts parts, fits the vocabularies, and makes batches."""
 
 import dataclasses
-import json
 
 import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.runs import CODEC, write_json
-from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
+from applications.text.options import PARTS
+from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.images import Images
-from applications.vision.regions import with_regions
+from applications.vision.program import Codec, require_some
 from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 # Seed of the embedded scenes, the same for all runs.
 SCENES_SEED = 0
+QUESTIONS_PER_SCENE = 6
 
 
 @dataclasses.dataclass
@@ -51,31 +51,23 @@ def load(options):
         found, images, tags = embedded(given)
     else:
         found = {}
-        for part in ("train", "valid", "test"):
+        for part in PARTS:
             path = getattr(given, f"{part}_questions")
             if path is not None:
                 found[part] = read_questions(path, getattr(given, f"{part}_annotations"), given.skip_invalid)
     sources = open_sources(options.regions, images)
-    of_test = other_sources(options, given.test_features, given.test_images, sources)
-    found = {
-        part: with_images(questions, of_test if part == "test" else sources, options)
-        for part, questions in found.items()
-    }
+    found = {part: with_images(questions, sources, options) for part, questions in found.items()}
     if "valid" not in found:
         found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, given.split_seed)
     if given.test_from_validation is not None and "test" not in found:
         found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, given.split_seed + 1)
-    return {
-        part: Part(found[part], of_test if part == "test" else sources, tags)
-        for part in ("train", "valid", "test")
-        if part in found
-    }
+    return {part: Part(found[part], sources, tags) for part in PARTS if part in found}
 
 
 def embedded(options):
     """Return questions about rendered scenes, 80 % for training, the `Images`, and the words for what is in them."""
     rendered = scenes.scenes(options.num_scenes, SCENES_SEED)
-    columns = scenes.question_columns(rendered, options.questions_per_scene)
+    columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE)
     images = Images("scenes", [str(row) for row in range(len(rendered))], pixels=scenes.images_of(rendered))
     found = Questions(
         [str(row) for row in range(len(columns["row"]))],
@@ -106,55 +98,23 @@ def sources_of(options):
     return open_sources(options.regions, embedded(options.questions)[1] if embeds else None)
 
 
-def other_sources(options, features, images, usual):
-    """Return the `Sources` of other features or images, or the usual ones where none are named."""
-    if features is None and images is None:
-        return usual
-    return open_sources(dataclasses.replace(options.regions, features=features, images=images))
-
-
 def with_images(questions, sources, options):
     """Return the questions whose images are there; `InputError` for others, unless they are to be left out."""
-    kept = np.flatnonzero(sources.require(questions.images, options.regions.skip_missing))
-    if len(kept) == len(questions):
-        return questions
-    if not len(kept):
-        raise InputError("--skip-missing: no question has an image.")
-    dropped = len(questions) - len(kept)
-    return dataclasses.replace(questions.rows(kept), skipped=questions.skipped + dropped)
+    kept = sources.require(questions.images, options.regions.skip_missing)
+    require_some(kept, "questions' images")
+    skipped = questions.skipped + int(np.sum(~kept))
+    return dataclasses.replace(questions.rows(np.flatnonzero(kept)), skipped=skipped)
 
 
-@dataclasses.dataclass
-class Codec:
-    """What turns questions and images into tensors, and answers into words."""
-
-    words: TextEncoder
-    vocabulary: Vocabulary
-    answers: list
-    regions: RegionCodec
-
-    @classmethod
-    def fit(cls, options, part):
-        """Return the codec of the training part; a network that learns words is trained on its answers."""
-        given, questions = options.questions, part.questions
-        tokens = Tokenizer().token_lists(questions.texts)
-        vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6, given.min_word_count)
-        answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
-        regions = RegionCodec.fit(region_options(options), part.sources, questions.images, part.words)
-        return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, answers, regions)
-
-    def save(self, folder):
-        write_json(
-            folder.file(CODEC), {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :], "answers": self.answers}
-        )
-        self.regions.save(folder)
-
-    @classmethod
-    def load(cls, folder):
-        found = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
-        vocabulary = Vocabulary(found["words"])
-        regions = RegionCodec.load(folder)
-        return cls(TextEncoder(Tokenizer(), vocabulary), vocabulary, found["answers"], regions)
+def codec_of(options, part):
+    """Return the codec of the training part; a network that learns words is trained on its answers."""
+    given, questions = options.questions, part.questions
+    tokens = Tokenizer().token_lists(questions.texts)
+    vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6, given.min_word_count)
+    answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
+    return Codec(
+        vocabulary, RegionCodec.fit(region_options(options), part.sources, questions.images, part.words), answers
+    )
 
 
 def other_images(rows, seed):
@@ -277,13 +237,5 @@ class EncodedPart:
             dataset = tf.data.Dataset.from_tensor_slices((tf.range(len(kept)), noise)).batch(batch_size)
         else:
             dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
-        dataset = with_regions(
-            dataset.map(of_rows), self.codec.regions.regions_of(self.sources), self.codec.regions.max_regions
-        )
         blind = options.questions.control == "question_only"
-        return dataset.map(lambda *batch: (self._seen(batch[0], blind), *batch[1:])).prefetch(2)
-
-    def _seen(self, inputs, blind):
-        regions = self.codec.regions.inputs(inputs.pop("regions"), inputs.pop("boxes"))
-        del inputs["image"]
-        return inputs | {"regions": tf.zeros_like(regions) if blind else regions}
+        return self.codec.regions.with_regions(dataset.map(of_rows), self.sources, blind)

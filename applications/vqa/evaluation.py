@@ -16,6 +16,8 @@ from keras_vattn import metrics
 TYPES = ("yes/no", "number", "other")
 # Questions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
+# p below which PAvPU takes a prediction for certain.
+SIGNIFICANCE = 0.05
 # Seeds of draws and noise: reports of equal runs are equal.
 _SEED = 0
 
@@ -123,17 +125,17 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
         batches = seen(run, part, feature_noise)
         draws = keras_vattn.posterior_predictive(model, batches, num_draws, seed=_SEED, **draws_of)
         draws = np.exp(draws["log_probabilities"])
-        tested = metrics.pavpu(draws, accuracies=accuracies, significance=options.significance)
+        tested = metrics.pavpu(draws, accuracies=accuracies, significance=SIGNIFICANCE)
         p_values, known = dict(zip(sampled, tested.p_values.tolist(), strict=True)), draws[:, usable]
         pavpu = {"all": tested.pavpu}
         for kind in TYPES:
             if np.any(types == kind):
                 rows = types == kind
-                some = metrics.pavpu(draws[:, rows], accuracies=accuracies[rows], significance=options.significance)
+                some = metrics.pavpu(draws[:, rows], accuracies=accuracies[rows], significance=SIGNIFICANCE)
                 pavpu[kind] = some.pavpu
         found[name] = {
             "num_draws": num_draws,
-            "significance": options.significance,
+            "significance": SIGNIFICANCE,
             "num_questions": len(part),
             "pavpu": pavpu,
             "certain": float(tested.certain.mean()),

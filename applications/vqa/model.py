@@ -250,6 +250,5 @@ def _alignment(options):
     }
     if model.prior is None:
         return found
-    alpha = model.published.get("prior_alpha", 1.0) if given.prior_alpha is None else given.prior_alpha
-    prior = drawn.prior(model.distribution, model.prior, alpha)
+    prior = drawn.prior(model.distribution, model.prior, model.published.get("prior_alpha", 1.0))
     return {**found, "prior": prior, "kl_annealing": drawn.annealing()}

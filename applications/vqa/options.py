@@ -1,7 +1,7 @@
 """Options of visual question answering, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
@@ -17,7 +17,6 @@ from applications.common.options import (
     GenerateOptions,
     NotNegativeFloat,
     Positive,
-    PositiveFloat,
     RunOptions,
     Seed,
     group,
@@ -111,10 +110,6 @@ class QuestionOptions:
     """Test questions, touched once at the end of training and by `evaluate`."""
     test_annotations: File | None = None
     """Their annotations."""
-    test_features: Existing | None = None
-    """Region features of the test questions, where they are not among those of the others."""
-    test_images: ImageSource | None = None
-    """Images of the test questions, where they are not among those of the others."""
     valid_fraction: Fraction = 0.1
     """Share of the training images that is held out where there are no validation questions."""
     test_from_validation: Fraction | None = None
@@ -142,8 +137,6 @@ class QuestionOptions:
     """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
     num_scenes: Positive = 2000
     """How many embedded scenes."""
-    questions_per_scene: Positive = 6
-    """How many questions about each."""
 
     def check(self):
         for part in ("train", "valid", "test"):
@@ -152,8 +145,6 @@ class QuestionOptions:
                 raise InputError(f"--{part}-annotations is given without --{part}-questions.")
             if part != "train" and given is not None and self.train_questions is None:
                 raise InputError(f"--{part}-questions is given without --train-questions.")
-        if self.test_questions is None and (self.test_features or self.test_images):
-            raise InputError("--test-features and --test-images are those of --test-questions, which are not given.")
         if self.test_from_validation is not None and self.test_questions is not None:
             raise InputError("--test-from-validation: the test questions are those of --test-questions.")
 
@@ -187,8 +178,6 @@ class AlignmentOptions(PublishedOptions):
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """What is subtracted from the value of a draw, in models with a score function."""
-    prior_alpha: PositiveFloat | None = None
-    """Shape of the fixed Gamma prior of Weibull weights."""
     prior_hidden_units: Positive = 20
     """Width of the network that reads a contextual prior off the keys."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
@@ -205,8 +194,6 @@ class ReportOptions:
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: Positive = 2000
     """Most questions that the uncertainty metrics are computed on; of more, that many are drawn at random."""
-    significance: Fraction = 0.05
-    """p below which PAvPU takes a prediction for certain."""
     feature_noise: NotNegativeFloat = 0.0
     """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none. It is
     meant for features of standard deviation 1; see --noise-scale."""
@@ -267,8 +254,6 @@ class EvaluateVqa(EvaluateOptions):
     """Region features of these, where they are not among the run's."""
     images: ImageSource | None = None
     """Images of these, where they are not among the run's."""
-    skip_invalid: bool = False
-    """Count invalid questions of this file instead of stopping."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
     feature_noise: NotNegativeFloat | None = None
@@ -308,15 +293,10 @@ class FeaturesVqa(FeaturesOptions):
     """Training questions whose answers are the words of the network words, instead of --words."""
     annotations: File | None = None
     """Their annotations."""
-
-    @property
-    def word_file(self):
-        return self.questions or self.words
+    said_in: ClassVar[str] = "questions"
 
     def check(self):
         super().check()
-        if self.questions is not None and self.words is not None:
-            raise InputError("--words: the words are those of --questions; leave out one of the two.")
         if self.annotations is not None and self.questions is None:
             raise InputError("--annotations is given without --questions.")
 
@@ -331,7 +311,7 @@ PROGRAM = Program(
         "export": ExportOptions,
         "features": FeaturesVqa,
     },
-    may_change=("num_draws", "max_uncertain", "significance", "feature_noise", "noise_scale"),
+    may_change=("num_draws", "max_uncertain", "feature_noise", "noise_scale"),
     codec_options=(
         *("max_question_length", "min_answer_count", "max_answers", "use_boxes", "max_regions"),
         *EXTRACTOR_OPTIONS,

@@ -117,14 +117,14 @@ def test_images_that_are_missing(tmp_path):
 
 
 def test_rendered_scenes():
-    options = changed(Options(), **scene_values(num_scenes=20, captions_per_scene=2))
+    options = changed(Options(), **scene_values(num_scenes=20))
     parts = data.load(options)
     assert {name: len(part.captions) for name, part in parts.items()} == {"train": 16, "valid": 2, "test": 2}
     ids = [image for part in parts.values() for image in part.captions.ids]
     assert sorted(ids, key=int) == [str(row) for row in range(20)]
     for part in parts.values():
         for image, scene, captions in zip(part.captions.ids, part.scenes, part.captions.captions, strict=True):
-            assert len(captions) == 2 and set(captions) <= set(scenes.true_captions(scene))
+            assert len(captions) == 3 and set(captions) <= set(scenes.true_captions(scene))
             row = part.sources.images.rows_of([image])[0]
             np.testing.assert_array_equal(part.sources.images.read(row), scenes.render(scene, data.SCENE_SIZE))
     sources = data.sources_of(options)

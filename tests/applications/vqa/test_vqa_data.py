@@ -104,7 +104,7 @@ def test_test_questions_out_of_validation(tmp_path):
 
 
 def test_the_embedded_scenes():
-    found, images, tags = data.embedded(QuestionOptions(num_scenes=30, questions_per_scene=6))
+    found, images, tags = data.embedded(QuestionOptions(num_scenes=30))
     assert {part: len(questions) for part, questions in found.items()} == {"train": 144, "valid": 18, "test": 18}
     assert images.pixels.shape == (30, 64, 64, 3) and set(tags) == set(images.ids)
     questions = found["train"]
