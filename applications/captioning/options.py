@@ -3,24 +3,9 @@
 import dataclasses
 from typing import ClassVar, Literal
 
+from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
-from applications.common.options import (
-    CompareOptions,
-    Dropout,
-    EvaluateOptions,
-    ExportOptions,
-    File,
-    FitOptions,
-    Fraction,
-    GenerateOptions,
-    NotNegative,
-    NotNegativeFloat,
-    Positive,
-    RunOptions,
-    Seed,
-    group,
-)
 from applications.common.program import Program
 from applications.text.options import DecodeOptions
 from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
@@ -71,23 +56,23 @@ MODELS = {
 class CaptionOptions:
     """Captions; without files, embedded ones of rendered scenes"""
 
-    train_captions: File | None = None
+    train_captions: common.File | None = None
     """Training captions: COCO's JSON, or a split by Karpathy, which may hold all parts; plain or .gz."""
-    valid_captions: File | None = None
+    valid_captions: common.File | None = None
     """Validation captions; without them a share of the training images is held out."""
-    test_captions: File | None = None
+    test_captions: common.File | None = None
     """Test captions, touched once at the end of training and by `evaluate`."""
-    valid_fraction: Fraction = 0.1
+    valid_fraction: common.Fraction = 0.1
     """Share of the training images that is held out where there are no validation captions."""
-    split_seed: Seed = 0
+    split_seed: common.Seed = 0
     """Seed of this cut, apart from the model's, so that seeds are compared on the same images."""
     skip_invalid: bool = False
     """Leave out captions that are empty or of no image, and count them, instead of stopping."""
-    min_word_count: Positive = 1
+    min_word_count: common.Positive = 1
     """A word is known if it occurs that often in training."""
-    max_length: Positive = 16
+    max_length: common.Positive = 16
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
-    num_scenes: Positive = 8000
+    num_scenes: common.Positive = 8000
     """How many embedded scenes."""
 
     def check(self):
@@ -100,13 +85,13 @@ class CaptionOptions:
 class NetworkOptions:
     """Network"""
 
-    word_width: Positive = 64
+    word_width: common.Positive = 64
     """Width of the word vectors."""
-    units: Positive = 128
+    units: common.Positive = 128
     """Width of the regions, the decoder, and what the words are read off."""
-    attention_units: Positive = 64
+    attention_units: common.Positive = 64
     """Width of the score."""
-    dropout: Dropout = 0.1
+    dropout: common.Dropout = 0.1
     """Of regions, word vectors, and before the words."""
 
 
@@ -117,7 +102,7 @@ class AlignmentOptions(PublishedOptions):
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """What is subtracted from the reward of a drawn region, in the model hard. soft: the log-likelihood of the words
     after the expected regions, at the cost of a second decoder."""
-    entropy_weight: NotNegativeFloat = 0.0
+    entropy_weight: common.NotNegativeFloat = 0.0
     """Factor on the entropy of p, which is added to the bound of the model hard."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
     """sum: the ELBO of a caption. query_mean, mean: divided by the words, or by all pairs of a word and a region."""
@@ -127,7 +112,7 @@ class AlignmentOptions(PublishedOptions):
 class SearchOptions:
     """Decoding"""
 
-    num_beams: Positive = 1
+    num_beams: common.Positive = 1
     """Beams; 1 for greedy decoding."""
 
 
@@ -135,9 +120,9 @@ class SearchOptions:
 class ReportOptions(DecodeOptions):
     """Reports"""
 
-    num_decoded: Positive = 100
+    num_decoded: common.Positive = 100
     """How many validation images are captioned then, the first ones."""
-    num_draws: NotNegative = 10
+    num_draws: common.NotNegative = 10
     """Draws of the attention behind the predictive perplexity; 0 for none of it."""
     java: bool = True
     """Use Java, where there is one, for METEOR and the tokens of the other metrics."""
@@ -150,14 +135,16 @@ class Options:
 
     model: Literal[tuple(MODELS)] = "soft"
     """One of the models of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""
-    run: RunOptions = group(RunOptions, out="runs/captioning")
-    captions: CaptionOptions = group(CaptionOptions)
-    regions: RegionOptions = group(RegionOptions, network="words", grid=4, image_size=48, use_boxes=True)
-    network: NetworkOptions = group(NetworkOptions)
-    alignment: AlignmentOptions = group(AlignmentOptions)
-    fit: FitOptions = group(FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine")
-    search: SearchOptions = group(SearchOptions)
-    reports: ReportOptions = group(ReportOptions)
+    run: common.RunOptions = common.group(common.RunOptions, out="runs/captioning")
+    captions: CaptionOptions = common.group(CaptionOptions)
+    regions: RegionOptions = common.group(RegionOptions, network="words", grid=4, image_size=48, use_boxes=True)
+    network: NetworkOptions = common.group(NetworkOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    fit: common.FitOptions = common.group(
+        common.FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine"
+    )
+    search: SearchOptions = common.group(SearchOptions)
+    reports: ReportOptions = common.group(ReportOptions)
 
     def check(self):
         named = self.regions.features is not None or self.regions.images is not None
@@ -166,35 +153,35 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateCaptioning(EvaluateOptions):
+class EvaluateCaptioning(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other captions of the same images or features."""
 
-    captions: File | None = None
+    captions: common.File | None = None
     """Other captions, in a layout of --train-captions; of a split by Karpathy the test part."""
-    num_beams: Positive | None = None
+    num_beams: common.Positive | None = None
     """Beams instead of the run's."""
-    num_draws: NotNegative | None = None
+    num_draws: common.NotNegative | None = None
     """Draws behind the predictive perplexity instead of the run's."""
 
 
 @dataclasses.dataclass
-class GenerateCaptioning(GenerateOptions):
+class GenerateCaptioning(common.GenerateOptions):
     """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
 
-    num_beams: Positive | None = None
+    num_beams: common.Positive | None = None
     """Beams instead of the run's."""
 
 
 @dataclasses.dataclass
-class ExportCaptioning(ExportOptions):
+class ExportCaptioning(common.ExportOptions):
     """Write the SavedModel of a run, with the endpoints generate and sample."""
 
-    num_beams: Positive | None = None
+    num_beams: common.Positive | None = None
     """Beams instead of the run's."""
 
 
 @dataclasses.dataclass
-class CompareCaptioning(CompareOptions):
+class CompareCaptioning(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/captioning_compare"
@@ -208,7 +195,7 @@ class CompareCaptioning(CompareOptions):
 class FeaturesCaptioning(FeaturesOptions):
     """Turn images into region features, a file and what made it, to train on with --features."""
 
-    captions: File | None = None
+    captions: common.File | None = None
     """Training captions whose words the network words learns, instead of --words."""
     said_in: ClassVar[str] = "captions"
 

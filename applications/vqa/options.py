@@ -3,24 +3,9 @@
 import dataclasses
 from typing import Annotated, ClassVar, Literal
 
+from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
-from applications.common.options import (
-    Bound,
-    CompareOptions,
-    Dropout,
-    EvaluateOptions,
-    ExportOptions,
-    File,
-    FitOptions,
-    Fraction,
-    GenerateOptions,
-    NotNegativeFloat,
-    Positive,
-    RunOptions,
-    Seed,
-    group,
-)
 from applications.common.program import Program
 from applications.vision.options import EXTRACTOR_OPTIONS, Existing, FeaturesOptions, ImageSource, RegionOptions
 
@@ -91,51 +76,51 @@ MODELS = {
 }
 
 
-Draws = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
+Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
 @dataclasses.dataclass
 class QuestionOptions:
     """Questions; without files, embedded ones about rendered scenes"""
 
-    train_questions: File | None = None
+    train_questions: common.File | None = None
     """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""
-    train_annotations: File | None = None
+    train_annotations: common.File | None = None
     """Annotations of VQA v2's training questions, ten answers each."""
-    valid_questions: File | None = None
+    valid_questions: common.File | None = None
     """Validation questions; without them a share of the training images is held out."""
-    valid_annotations: File | None = None
+    valid_annotations: common.File | None = None
     """Their annotations."""
-    test_questions: File | None = None
+    test_questions: common.File | None = None
     """Test questions, touched once at the end of training and by `evaluate`."""
-    test_annotations: File | None = None
+    test_annotations: common.File | None = None
     """Their annotations."""
-    valid_fraction: Fraction = 0.1
+    valid_fraction: common.Fraction = 0.1
     """Share of the training images that is held out where there are no validation questions."""
-    test_from_validation: Fraction | None = None
+    test_from_validation: common.Fraction | None = None
     """Share of the validation images whose questions become the test questions: 0.5 is the split of Deng et al. 2018,
     who need the answers. The ids of the questions are written to split.json. Embedded questions have a test part."""
-    split_seed: Seed = 0
+    split_seed: common.Seed = 0
     """Seed of both cuts, apart from the model's, so that seeds are compared on the same questions."""
     skip_invalid: bool = False
     """Leave out questions without a word or an answer, and count them, instead of stopping."""
-    min_answer_count: Positive = 1
+    min_answer_count: common.Positive = 1
     """An answer is known if most people gave it to that many training questions; 9 gives the 3,129
     answers of VQA v2's training and validation questions together."""
-    max_answers: Positive = 3129
+    max_answers: common.Positive = 3129
     """The most answers that are known."""
-    min_word_count: Positive = 1
+    min_word_count: common.Positive = 1
     """A word of the questions is known if it occurs that often."""
-    max_question_length: Positive = 14
+    max_question_length: common.Positive = 14
     """Words of a question that are read."""
-    embeddings: File | None = None
+    embeddings: common.File | None = None
     """Pretrained word vectors of the width word_width: GloVe text, word2vec .bin or .npz."""
     labels: Literal["drawn", "soft"] = "drawn"
     """drawn: one answer a question in each epoch, in proportion to the people who gave it. soft: all answers, with
     scores min(n / 3, 1) and binary cross-entropy."""
     control: Literal["none", "question_only", "shuffled_images"] = "none"
     """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
-    num_scenes: Positive = 2000
+    num_scenes: common.Positive = 2000
     """How many embedded scenes."""
 
     def check(self):
@@ -156,19 +141,19 @@ class NetworkOptions:
     architecture: Literal["of_model", "updown", "mcan"] = "of_model"
     """updown: Anderson et al. 2018 as Deng et al. 2018 have it. mcan: Yu et al. 2019. of_model: the one that the model
     has, updown of soft."""
-    word_width: Positive = 64
+    word_width: common.Positive = 64
     """Width of the word vectors."""
-    units: Positive = 128
+    units: common.Positive = 128
     """Width of the question, the score and the hidden layer of updown; of the heads together in mcan."""
-    answer_width: Positive = 32
+    answer_width: common.Positive = 32
     """Width of the answers that the inference network of updown sees."""
-    fused_units: Positive = 256
+    fused_units: common.Positive = 256
     """Width of what mcan reads the answer off."""
-    num_layers: Positive = 2
+    num_layers: common.Positive = 2
     """Layers of mcan."""
-    num_heads: Positive = 4
+    num_heads: common.Positive = 4
     """Heads of mcan."""
-    dropout: Dropout | None = None
+    dropout: common.Dropout | None = None
     """Rate; none for 0.5 before the answers of updown, 0.1 everywhere in mcan."""
 
 
@@ -178,7 +163,7 @@ class AlignmentOptions(PublishedOptions):
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """What is subtracted from the value of a draw, in models with a score function."""
-    prior_hidden_units: Positive = 20
+    prior_hidden_units: common.Positive = 20
     """Width of the network that reads a contextual prior off the keys."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
     """mean: divided by all pairs of a query and a key, as in the code whose values the models of Fan et al. 2020 have.
@@ -192,9 +177,9 @@ class ReportOptions:
 
     num_draws: Draws = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
-    max_uncertain: Positive = 2000
+    max_uncertain: common.Positive = 2000
     """Most questions that the uncertainty metrics are computed on; of more, that many are drawn at random."""
-    feature_noise: NotNegativeFloat = 0.0
+    feature_noise: common.NotNegativeFloat = 0.0
     """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none. It is
     meant for features of standard deviation 1; see --noise-scale."""
     noise_scale: bool = True
@@ -207,13 +192,15 @@ class Options:
 
     model: Literal[tuple(MODELS)] = "variational_enum"
     """One of the models of Deng et al. 2018 or Fan et al. 2020."""
-    run: RunOptions = group(RunOptions, out="runs/vqa")
-    questions: QuestionOptions = group(QuestionOptions)
-    regions: RegionOptions = group(RegionOptions, network="words", feature_units=64)
-    network: NetworkOptions = group(NetworkOptions)
-    alignment: AlignmentOptions = group(AlignmentOptions)
-    fit: FitOptions = group(FitOptions, batch_size=64, epochs=20, learning_rate=2e-3, schedule="plateau")
-    reports: ReportOptions = group(ReportOptions)
+    run: common.RunOptions = common.group(common.RunOptions, out="runs/vqa")
+    questions: QuestionOptions = common.group(QuestionOptions)
+    regions: RegionOptions = common.group(RegionOptions, network="words", feature_units=64)
+    network: NetworkOptions = common.group(NetworkOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    fit: common.FitOptions = common.group(
+        common.FitOptions, batch_size=64, epochs=20, learning_rate=2e-3, schedule="plateau"
+    )
+    reports: ReportOptions = common.group(ReportOptions)
 
     @property
     def architecture(self):
@@ -243,12 +230,12 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateVqa(EvaluateOptions):
+class EvaluateVqa(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other questions."""
 
-    questions: File | None = None
+    questions: common.File | None = None
     """Other questions, in a layout of --train-questions."""
-    annotations: File | None = None
+    annotations: common.File | None = None
     """Their annotations."""
     features: Existing | None = None
     """Region features of these, where they are not among the run's."""
@@ -256,7 +243,7 @@ class EvaluateVqa(EvaluateOptions):
     """Images of these, where they are not among the run's."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
-    feature_noise: NotNegativeFloat | None = None
+    feature_noise: common.NotNegativeFloat | None = None
     """Variance of the noise instead of the run's."""
 
     def check(self):
@@ -266,16 +253,16 @@ class EvaluateVqa(EvaluateOptions):
 
 
 @dataclasses.dataclass
-class PredictVqa(GenerateOptions):
+class PredictVqa(common.GenerateOptions):
     """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features
     of it, a tab and a question."""
 
-    num_answers: Annotated[int, Bound("must be 1 to 5", lambda x: 1 <= x <= 5)] = 3
+    num_answers: Annotated[int, common.Bound("must be 1 to 5", lambda x: 1 <= x <= 5)] = 3
     """Answers of a line, the most probable ones, with their probabilities; 5 at most."""
 
 
 @dataclasses.dataclass
-class CompareVqa(CompareOptions):
+class CompareVqa(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/vqa_compare"
@@ -289,9 +276,9 @@ class CompareVqa(CompareOptions):
 class FeaturesVqa(FeaturesOptions):
     """Turn images into region features, a file and what made it, to train on with --features."""
 
-    questions: File | None = None
+    questions: common.File | None = None
     """Training questions whose answers are the words of the network words, instead of --words."""
-    annotations: File | None = None
+    annotations: common.File | None = None
     """Their annotations."""
     said_in: ClassVar[str] = "questions"
 
@@ -308,7 +295,7 @@ PROGRAM = Program(
         "evaluate": EvaluateVqa,
         "predict": PredictVqa,
         "compare": CompareVqa,
-        "export": ExportOptions,
+        "export": common.ExportOptions,
         "features": FeaturesVqa,
     },
     may_change=("num_draws", "max_uncertain", "feature_noise", "noise_scale"),
