@@ -48,9 +48,7 @@ class Captioning(ImageApplication):
         return data.with_images(captions, data.sources_of(options), options)
 
     def evaluate(self, run, part, evaluation=None):
-        if evaluation is None:
-            return evaluate(run, part)
-        return evaluate(run, part, evaluation.num_beams, evaluation.num_draws)
+        return evaluate(run, part, *(() if evaluation is None else (evaluation.num_beams, evaluation.num_draws)))
 
     def files(self, outputs):
         ids = outputs["part"].captions.ids

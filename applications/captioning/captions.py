@@ -43,12 +43,6 @@ class Captions:
     skipped: int = 0
     uncaptioned: int = 0
 
-    def __post_init__(self):
-        if len(self.ids) != len(self.captions):
-            raise ValueError(
-                f"ids and captions need one entry per image. Received: {len(self.ids)} and {len(self.captions)} entries"
-            )
-
     def __len__(self):
         return len(self.ids)
 
@@ -61,7 +55,7 @@ def read_parts(paths, skip_invalid=False):
     standard error.
 
     Args:
-        paths: dict from "train", "valid" and "test" to a file, or to `None` where there is none; or some of them.
+        paths: dict from "train", "valid" and "test", or some of them, to a file, or to `None` where there is none.
         skip_invalid: leave out captions that are empty, of an image that the file does not have, or with an id that
             was there before, and count them, instead of raising.
 
@@ -69,8 +63,8 @@ def read_parts(paths, skip_invalid=False):
         Dict from the parts that there are to `Captions`, in the order train, valid, test.
 
     Raises:
-        InputError: for a file that is missing, damaged, no UTF-8, no JSON or of no known layout, for one of the faults
-            that `skip_invalid` would count, for a part that its file does not have, and for an image in two parts.
+        InputError: for a file that is missing, damaged or of no known layout, for a part that its file does not have,
+            and for an image in two parts.
     """
     named = {part: paths[part] for part in PARTS if paths.get(part) is not None}
     read = {path: _read(path, skip_invalid) for path in named.values()}

@@ -34,7 +34,7 @@ def evaluate(run, part, num_beams=None, num_draws=None):
     report |= likelihood_report(captioner, run, part, reports.num_draws if num_draws is None else num_draws)
     report["attention"] |= statistics(run, part)
     hypotheses = caption(captioner, part)
-    report["captions"] = caption_metrics(hypotheses, part.captions.captions, None if reports.java else False)
+    report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
     if part.scenes is not None:
         true = [text in scenes.true_captions(scene) for text, scene in zip(hypotheses, part.scenes, strict=True)]
         report["true"] = float(np.mean(true))

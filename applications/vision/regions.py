@@ -148,17 +148,6 @@ class MemoryRegions(Regions):
     features: np.ndarray
     boxes: np.ndarray
 
-    def __post_init__(self, place):
-        super().__post_init__(place)
-        num_regions = self.features.shape[1]
-        if self.features.shape != (len(self), num_regions, self.width) or max(self.counts) > num_regions:
-            raise ValueError(
-                f"features must be ({len(self)}, R, {self.width}) with R >= {max(self.counts)}. "
-                f"Received: {self.features.shape}"
-            )
-        if self.boxes.shape not in ((num_regions, 4), (len(self), num_regions, 4)):
-            raise ValueError(f"boxes must be ([{len(self)},] {num_regions}, 4). Received: {self.boxes.shape}")
-
     def read_image(self, row, count):
         return self.features[row, :count], self.boxes if self.boxes.ndim == 2 else self.boxes[row]
 

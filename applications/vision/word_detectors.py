@@ -8,9 +8,9 @@ Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width 
 """
 
 import collections
-import dataclasses
 import math
 import types
+import typing
 
 import keras
 import numpy as np
@@ -31,20 +31,16 @@ FIRST_FILTERS = 16
 _SMALL = -15.0
 
 
-@dataclasses.dataclass
-class Detectors:
+class Detectors(typing.NamedTuple):
     """Word detectors.
 
-    Attributes:
-        network: `keras.Model` from float32 images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G.
-        cells: `keras.Model` from images to log-odds of the words in each cell, (B, G', G', V).
-        vocabulary: List of V words.
-        average_precision: Dictionary from the words of held-out images to their average precision there.
-        chance: Mean average precision of these words if the images are in random order.
+    `network` is from images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G, and `cells` to the
+    log-odds of the V words in each cell (B, G', G', V); `average_precision` is a dictionary from the words of held-out
+    images, and `chance` its mean if the images were in random order.
     """
 
-    network: object
-    cells: object
+    network: keras.Model
+    cells: keras.Model
     vocabulary: list
     average_precision: dict
     chance: float

@@ -52,10 +52,8 @@ class Vqa(ImageApplication):
         return data.Part(data.with_images(questions, sources, options), sources)
 
     def evaluate(self, run, part, evaluation=None):
-        if evaluation is None:
-            report, outputs = evaluate(run, part)
-        else:
-            report, outputs = evaluate(run, part, evaluation.num_draws, evaluation.feature_noise)
+        asked = () if evaluation is None else (evaluation.num_draws, evaluation.feature_noise)
+        report, outputs = evaluate(run, part, *asked)
         return report, outputs | {"part": part}
 
     def files(self, outputs):

@@ -95,13 +95,6 @@ def test_shapes_in_memory():
     regions = MemoryRegions("a", ["1", "2"], np.array([3, 2]), WIDTH, features, boxes)
     assert regions.read([1], 3)[1].tolist() == [[[1.0] * 4, [1.0] * 4, [0.0] * 4]]
     assert regions.tensors(tf.constant([1]), 3)[1].numpy().tolist() == regions.read([1], 3)[1].tolist()
-    for arguments in (
-        ([3, 4], WIDTH, features, boxes),
-        ([3, 2], 4, features, boxes),
-        ([3, 2], WIDTH, features, boxes[1:]),
-    ):
-        with pytest.raises(ValueError, match="Received: "):
-            MemoryRegions("a", ["1", "2"], np.array(arguments[0]), *arguments[1:])
 
 
 def with_a_bad_image(path):
