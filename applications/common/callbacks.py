@@ -1,12 +1,9 @@
-"""Callbacks of the programs: history, learning rate, progress, early stopping, the stop at a loss that is no number."""
+"""Callbacks of the programs: history, learning rate, early stopping, the stop at a loss that is no number."""
 
-import collections
 import csv
 import io
 import math
 import pathlib
-import re
-import sys
 import time
 
 import keras
@@ -154,85 +151,3 @@ class StepSeconds(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         logs["step_seconds"] = float(np.median(self._seconds))
-
-
-# What a layer reports of its divergence.
-_DIVERGENCE = re.compile(r"(val_)?.+?_(kl|kl_above_floor)")
-
-
-def figures_of(logs):
-    """Return a log as text; of what more than two layers report of their divergences, the sum over the layers."""
-    of_layers = collections.defaultdict(list)
-    for name, value in logs.items():
-        match = _DIVERGENCE.fullmatch(name)
-        shown = f"{match[1] or ''}{match[2]}" if match else name
-        of_layers[shown].append((name, value))
-    found = []
-    for shown, known in of_layers.items():
-        if len(known) > 2:
-            found.append(f"{shown} of {len(known)} layers {_figure(sum(x for _, x in known))}")
-        else:
-            found += [f"{name} {_figure(value)}" for name, value in known]
-    return ", ".join(found)
-
-
-def _figure(value):
-    return f"{value:.1e}" if 0.0 < abs(value) < 1e-3 else f"{value:.4f}"
-
-
-class EpochLines(keras.callbacks.Callback):
-    """Writes a line to standard output after an epoch, at most one a second, and one after the last.
-
-    Args:
-        num_epochs: Epochs of the whole training.
-    """
-
-    def __init__(self, num_epochs):
-        super().__init__()
-        self._num_epochs = num_epochs
-        self._last, self._line = -math.inf, None
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._line = f"epoch {epoch + 1}/{self._num_epochs}: {figures_of(logs or {})}"
-        if time.monotonic() - self._last >= 1.0:
-            self._write()
-
-    def on_train_end(self, logs=None):
-        self._write()
-
-    def _write(self):
-        if self._line is not None:
-            print(self._line, flush=True)
-            self._last, self._line = time.monotonic(), None
-
-
-class StepProgress(keras.callbacks.Callback):
-    """Writes a line to standard error every few seconds of an epoch.
-
-    Args:
-        checkpoint: The `Checkpoint` of this `fit`, which knows the step.
-        num_steps: Steps of an epoch.
-        every_seconds: Seconds between lines. Defaults to 10.
-    """
-
-    def __init__(self, checkpoint, num_steps, every_seconds=10.0):
-        super().__init__()
-        self._checkpoint = checkpoint
-        self._num_steps = num_steps
-        self._every_seconds = every_seconds
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._start = self._last = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        now = time.monotonic()
-        if now - self._last >= self._every_seconds:
-            self._last = now
-            step, left = self._checkpoint.step, self._num_steps - self._checkpoint.step
-            seconds = left * (now - self._start) / (batch + 1)
-            place = f"epoch {self._checkpoint.epoch + 1}: step {step}/{self._num_steps}"
-            print(
-                f"{place}, {figures_of(logs or {})}, {seconds:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )

@@ -119,16 +119,13 @@ def read_options(program, name, arguments):
         parser.add_argument("--preset")
         parser.add_argument("--out")
         parser.add_argument("--resume", action="store_true")
-    for old, new in program.renamed.items():
-        if any(_spelt(argument) == old for argument in arguments):
-            raise InputError(f"--{old.replace('_', '-')} is {new}")
     try:
         known, rest = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise InputError(f"{error.argument_name}: {error.message}.") from error
     values = {}
     if known.config is not None:
-        values = read_values("--config", known.config, options_class, program.renamed)
+        values = read_values("--config", known.config, options_class)
     default = _without_defaults(options_class)
     description = (options_class.__doc__ or "").strip() + "\n\n--config FILE reads options from YAML."
     if name == "train":

@@ -10,7 +10,6 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     """Return the optimizer of `FitOptions`, for epochs of so many batches and so many steps in all; if another learning
     rate is given, with that."""
     rate = options.learning_rate if rate is None else rate
-    # Keras asks a schedule about batches, those that only add to a gradient too.
     warmup_steps = options.warmup_steps
     if warmup_steps is None:
         warmup_steps = 0 if options.warmup_epochs or options.schedule == "plateau" else num_steps // 10
@@ -19,8 +18,6 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
             f"--warmup-steps: there are {num_steps} training steps in all; give fewer, or more --epochs. "
             f"Received: {warmup_steps}"
         )
-    if num_steps < options.accumulate:
-        raise InputError(f"--accumulate: there are {num_steps} batches in all. Received: {options.accumulate}")
     if options.schedule == "cosine":
         warmup = {"warmup_target": rate, "warmup_steps": warmup_steps} if warmup_steps else {}
         rate = keras.optimizers.schedules.CosineDecay(0.0 if warmup else rate, num_steps - warmup_steps, **warmup)
@@ -49,7 +46,6 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     optimizer = optimizer_class(
         rate,
         global_clipnorm=options.clip_norm,
-        gradient_accumulation_steps=options.accumulate if options.accumulate > 1 else None,
         # Keras's own names are numbered through the process; a checkpoint's variables are found by theirs.
         name=options.optimizer,
         **own,

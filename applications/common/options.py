@@ -122,8 +122,6 @@ class FitOptions:
     """Epochs over which the learning rate grows instead, in equal parts, one an epoch."""
     clip_norm: PositiveFloat | None = 5.0
     """Largest norm of the gradient of all weights; none for no limit."""
-    accumulate: Positive = 1
-    """Batches whose gradients are averaged for one update."""
     early_stopping: Positive | None = None
     """Stop after that many epochs without a better loss on validation."""
     keep: Literal["best", "last"] = "best"
@@ -141,8 +139,6 @@ class FitOptions:
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored"] = "none"
     """mirrored: a copy of the model on every GPU of this machine."""
-    memory_growth: bool = False
-    """Let a GPU's memory grow as needed."""
 
     def check(self):
         if self.stop_after is not None and self.stop_after > self.epochs:
@@ -227,18 +223,14 @@ class CompareOptions:
     """Epochs of START, of those that MODEL@START has in all; half where it is left out. START has the same share of
     `max_steps`."""
     jobs: Positive = 1
-    """Runs trained at the same time, each in a process of its own; the processor's cores are shared out, and GPUs too.
-    Where there are fewer of these than runs, their memory is taken as it is needed."""
-    in_process: bool = False
-    """Train all runs in this process, one after the other: no start of Python and TensorFlow for each."""
+    """Runs trained at the same time, in as many processes, which share the cores and the GPUs equally. Where there are
+    fewer GPUs than processes, memory is taken as it is needed."""
 
     def check(self):
         if not self.models:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
             raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
-        if self.in_process and self.jobs > 1:
-            raise InputError("--jobs: in one process runs are trained one after the other; leave out --in-process.")
 
 
 def fields_of(options_class):
@@ -284,14 +276,13 @@ def check(options):
     _check_together(options)
 
 
-def read_values(place, path, options_class, renamed=None, extensible=True):
+def read_values(place, path, options_class, extensible=True):
     """Return the values that a YAML file has for options, a flat dictionary.
 
     Args:
         place: Name of the command line's option that names the file, for the errors.
         path: YAML file, one `name: value` per option; `extends: FILE` takes what it leaves out from another one.
         options_class: The class of the options.
-        renamed: Dictionary from an option that there was to what is written in its place.
         extensible: Whether the file may extend another one.
 
     Raises:
@@ -312,18 +303,16 @@ def read_values(place, path, options_class, renamed=None, extensible=True):
         path_of_base = pathlib.Path(path).parent / str(base)
         if not extensible:
             raise InputError(f"{place}: {path} extends a file, and is extended by one; a file extends one without it.")
-        found = read_values(place, path_of_base, options_class, renamed, extensible=False)
-    return found | typed(f"{place}: {path}", values, options_class, renamed)
+        found = read_values(place, path_of_base, options_class, extensible=False)
+    return found | typed(f"{place}: {path}", values, options_class)
 
 
-def typed(place, values, options_class, renamed=None):
+def typed(place, values, options_class):
     """Return the values of a dictionary as options have them: tuples for lists, numbers for their text."""
     annotations = fields_of(options_class)
     for name in values:
         if name in annotations:
             continue
-        if name in (renamed or {}):
-            raise InputError(f"{place}: {name} is {renamed[name]}")
         raise InputError(f"{place} names an unknown option: {name}. Known: {', '.join(sorted(annotations))}")
     return {name: _typed(f"{place}: {name}", value, annotations[name]) for name, value in values.items()}
 

@@ -40,7 +40,7 @@ def plan(program, options):
     """
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
-        values = read_values("--options", options.options, program.options, program.renamed)
+        values = read_values("--options", options.options, program.options)
         _refuse_own("--options", values)
         default = with_values(default, values)
     _refuse_own("compare", options.of_train)
@@ -86,7 +86,7 @@ def _planned(program, options, default, name, seed, option="--models"):
             raise InputError(f"{option}: {name}: {item} cannot be read.") from error
         if not equals:
             raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
-    values = typed(f"{option}: {name}", values, program.options, program.renamed)
+    values = typed(f"{option}: {name}", values, program.options)
     _refuse_own(f"{option}: {name}", values)
     known = typing.get_args(typing.get_type_hints(program.options)["model"])
     for model in filter(None, (match["model"], match["start"])):

@@ -20,7 +20,6 @@ MAY_CHANGE = (
     "checkpoint_steps",
     "checkpoint_seconds",
     "tensorboard",
-    "memory_growth",
     "jit",
 )
 
@@ -40,14 +39,12 @@ class Program:
         may_change: Options of `train` that a resumed run may change, beside those of every program.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
             same.
-        renamed: Dictionary from an option that there was to what is written in its place.
     """
 
     name: str
     commands: dict
     may_change: tuple = ()
     codec_options: tuple = ()
-    renamed: dict = dataclasses.field(default_factory=dict)
 
     @property
     def options(self):
@@ -91,7 +88,7 @@ class Program:
     def options_of(self, folder):
         """Return the options of a run; `InputError` if its config.yaml does not hold them."""
         place = f"{folder.path / 'config.yaml'} does not hold the options of train"
-        return with_values(self.default, typed(place, folder.config, self.options, self.renamed))
+        return with_values(self.default, typed(place, folder.config, self.options))
 
     def check_train(self, options):
         """Raise `InputError` for options of `train` that are wrong, or do not fit what is in the run's folder."""

@@ -15,11 +15,9 @@ import tensorflow as tf
 from applications.common.application import Run
 from applications.common.callbacks import (
     DecayOnPlateau,
-    EpochLines,
     EpochSeconds,
     HistoryWriter,
     LearningRate,
-    StepProgress,
     StepSeconds,
     StopEarly,
     StopOnNaN,
@@ -198,10 +196,8 @@ class TrainingRun(Run):
         # The last epoch has fewer steps where their number is limited.
         steps_of_epoch = [min(self.num_batches, total - start) for start in range(0, total, self.num_batches)]
         fit = {
-            "callbacks": self._callbacks(
-                checkpoint, keep, history, len(steps_of_epoch), callbacks, score, patience_score
-            ),
-            "verbose": int(sys.stdout.isatty()),
+            "callbacks": self._callbacks(checkpoint, keep, history, callbacks, score, patience_score),
+            "verbose": 1 if sys.stdout.isatty() else 2,
             "shuffle": False,
         }
 
@@ -219,7 +215,7 @@ class TrainingRun(Run):
             yield Stage(first, skipped, fit | {"initial_epoch": first, "epochs": until, "steps_per_epoch": steps})
             self.steps_taken = checkpoint.epoch * self.num_batches + checkpoint.step
 
-    def _callbacks(self, checkpoint, keep, history, num_epochs, own, score, patience_score):
+    def _callbacks(self, checkpoint, keep, history, own, score, patience_score):
         options = self.options.fit
         found = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
         if options.schedule == "plateau":
@@ -229,8 +225,6 @@ class TrainingRun(Run):
             waited = [patience_score(row) for row in checkpoint.rows]
             found.append(StopEarly(options.early_stopping, waited, patience_score))
         found += [keep, history, checkpoint]
-        if not sys.stdout.isatty():
-            found += [EpochLines(num_epochs), StepProgress(checkpoint, self.num_batches)]
         if options.tensorboard:
             found.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return found
@@ -280,12 +274,9 @@ class TrainingRun(Run):
 
 
 def set_up(options):
-    """Set seeds, dtype policy and memory growth for this process; before anything is computed."""
-    fit = options.fit
-    if fit.memory_growth:
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-    keras.config.set_dtype_policy("float32" if fit.mixed_precision == "none" else f"mixed_{fit.mixed_precision}")
+    """Set the seeds and the dtype policy of this process; before anything is computed."""
+    precision = options.fit.mixed_precision
+    keras.config.set_dtype_policy("float32" if precision == "none" else f"mixed_{precision}")
     keras.utils.set_random_seed(options.run.seed)
 
 

@@ -202,8 +202,6 @@ class CompareFinetuning(common.CompareOptions):
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "bam_wc")
     baseline: str = "deterministic"
-    in_process: bool = True
-    """Train all runs in this process, one after the other: what they start from is made once."""
 
 
 PROGRAM = Program(

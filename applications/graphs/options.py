@@ -275,8 +275,6 @@ class CompareGraphs(common.CompareOptions):
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = tuple(MODELS)
     baseline: str = "gat"
-    in_process: bool = True
-    """Train all runs in this process, one after the other: no start of Python and TensorFlow for each."""
     layout: tuple[Literal["fan"], ...] = ("fan",)
     """Also Table 1 of Fan et al. 2020, with paired tests."""
 

@@ -31,15 +31,6 @@ FAULTS = [
         "an_optimizer",
     ),
     Fault(
-        "programs: a schedule of updates and not of batches",
-        OPTIMIZERS,
-        "    rate = options.learning_rate if rate is None else rate\n",
-        "    rate = options.learning_rate if rate is None else rate\n"
-        "    num_batches, num_steps = num_batches / options.accumulate, num_steps // options.accumulate\n",
-        (COMMON + "test_fit_options.py",),
-        "exponential or added_up",
-    ),
-    Fault(
         "programs: a run that stopped early goes on",
         TRAINING,
         "self.steps_taken < total and not has_stopped():",
@@ -106,10 +97,10 @@ FAULTS = [
     ),
     Fault(
         "programs: jobs of a comparison take the first GPU",
-        "applications/common/compare.py",
-        "environment_of(self._gpus, self.options.jobs, index)",
-        "environment_of(self._gpus, self.options.jobs, 0)",
-        (COMMON + "test_comparison.py",),
+        "applications/common/jobs.py",
+        "environment_of(gpus, num_jobs, index) for",
+        "environment_of(gpus, num_jobs, 0) for",
+        (COMMON + "test_jobs.py",),
         "each_a_gpu",
     ),
     Fault(

@@ -54,7 +54,6 @@ def calls_of(case, run, folder):
     yield ["compare", "--models", "seq2seq"], 2, "--models: expected one of"
     yield ["compare", "--models", f"{case.other_start}:no_such_option=3"], 2, "no_such_option"
     yield ["compare", "--models", f"{case.other_start}:epochs=-3"], 2, "--epochs: must be positive"
-    yield ["compare", "--jobs", "2", "--in-process"], 2, "--jobs: in one process"
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,11 @@
 """Models with several seeds: which runs there are, how they are trained, and the tables."""
 
 import dataclasses
-import errno
 import json
 import pathlib
-import subprocess
-import sys
 import threading
-import types
 
 import pytest
-import tensorflow as tf
 import yaml
 from program_case import written
 from program_cases import CASES, every_case, few_cases
@@ -21,9 +16,12 @@ from applications.common import plan as planning
 from applications.common.command_line import read_options
 from applications.common.compare import Comparison
 from applications.common.errors import InputError
+from applications.common.jobs import Jobs
 from applications.common.options import with_values
 from applications.common.plan import plan
 from applications.common.training import steps_of_run
+
+RUN = Jobs.run
 
 
 @pytest.fixture
@@ -44,16 +42,15 @@ def here(monkeypatch):
     """Has what `compare` starts run in this process; returns the list of commands."""
     commands = []
 
-    def start(command, stdout, **options):
-        commands.append(command[3:])
-        case = next(case for case in CASES.values() if case.program.name == command[2])
-        status, out, err = case.call(*command[3:])
-        stdout.write(out + err)
-        stdout.flush()
-        return types.SimpleNamespace(returncode=status)
+    def run(self, arguments, log):
+        commands.append(arguments)
+        case = next(case for case in CASES.values() if case.program == self._program)
+        status, out, err = case.call(*arguments)
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(out + err)
+        return status
 
-    stands_for = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(module, "subprocess", stands_for)
+    monkeypatch.setattr(Jobs, "run", run)
     return commands
 
 
@@ -144,7 +141,6 @@ BAD = {
     "--models: {model}@{model} needs an epoch": ("--models", "{model}@{model}", "--start-epochs", "2"),
     "--baseline: expected one of {known}": ("--baseline", "seq2seq"),
     "--seeds: must be positive": ("--seeds", "0"),
-    "--jobs: in one process": ("--jobs", "2", "--in-process"),
     "--preset: expected one of small": ("--preset", "large"),
 }
 
@@ -187,10 +183,10 @@ def test_data_are_read_once(case, asked, monkeypatch):
 
 @few_cases
 def test_a_comparison(case, asked, tmp_path, here, without_pictures):
-    """In this process; a second time it is read."""
+    """A second time it is read."""
     model = case.other_start
     name = f"{model}:learning_rate=0.01"
-    words = asked(case, "--in-process", "--seeds", 1, "--baseline", model, "--models", name)
+    words = asked(case, "--seeds", 1, "--baseline", model, "--models", name)
     printed = case.succeeds(*words)
     out = tmp_path / "out"
     assert printed == (out / "table.md").read_text(encoding="utf-8") + f"\nwritten: {out}\n"
@@ -205,13 +201,14 @@ def test_a_comparison(case, asked, tmp_path, here, without_pictures):
     assert all(f"| {column.cell([column.value(record)])} " in row for column in columns if column.title in printed)
     assert (out / "curves.png").exists()
     before = {path: path.read_bytes() for path in out.glob("*/*.csv")}
+    here.clear()
     assert case.succeeds(*words) == printed
     assert before == {path: path.read_bytes() for path in out.glob("*/*.csv")} and not here
 
 
-def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, without_pictures):
+def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, here, without_pictures):
     """That one is trained first, and stands in no table."""
-    printed = toy.succeeds(*asked(toy, "--in-process", "--seeds", 1, "--models", "gaussian@deterministic"))
+    printed = toy.succeeds(*asked(toy, "--seeds", 1, "--models", "gaussian@deterministic"))
     out, names = tmp_path / "out", ("deterministic_1_epochs_seed_0", "gaussian_from_deterministic_seed_0")
     assert {path.name for path in out.iterdir() if path.is_dir()} == set(names)
     start, record = (read_json(out / name / "metrics.json") for name in names)
@@ -225,8 +222,8 @@ def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, without_pictu
 
 
 @pytest.mark.slow
-def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
-    """Two seeds by commands give what this process gives; mean differences have intervals."""
+def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch, without_pictures):
+    """Two seeds in a process of their own give what this one gives; mean differences have intervals."""
     words = asked(toy, "--seeds", 2, "--models", "deterministic", "gaussian")
     printed = toy.succeeds(*words)
     assert "2 seeds, mean [95% interval]" in printed
@@ -235,17 +232,17 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
     assert line.count("[") == 2
     assert [command[0] for command in here] == 4 * ["train"]
     apart = tmp_path / "out"
-    apart.rename(tmp_path / "apart")
-    here.clear()
-    assert toy.succeeds(*words, "--in-process") == printed
-    assert not here
+    apart.rename(tmp_path / "here")
+    with monkeypatch.context() as context:
+        context.setattr(Jobs, "run", RUN)
+        assert toy.succeeds(*words) == printed
     for name in ("deterministic_seed_0", "gaussian_seed_1"):
-        histories = [without_time(read_history(tmp_path / folder / name)) for folder in ("out", "apart")]
+        histories = [without_time(read_history(tmp_path / folder / name)) for folder in ("out", "here")]
         assert histories[0] == histories[1]
     # Fewer seeds are among those that there are.
     assert "one seed, no claim" in toy.succeeds(*words, "--seeds", 1)
     # A baseline that is none of the models.
-    other = toy.succeeds(*words, "--models", "gaussian", "--in-process")
+    other = toy.succeeds(*words, "--models", "gaussian")
     assert "No differences: the baseline deterministic is not among the models." in other
     # Other options, and other data, are another comparison.
     before = files_of(apart)
@@ -263,27 +260,6 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, without_pictures):
         file.write_text("epoch,loss\n1,much\n" if name == "history.csv" else '{"options": {')
         toy.fails(message, *words)
         file.write_text(content)
-
-
-def test_another_process_takes_over(toy, asked, tmp_path, monkeypatch, without_pictures):
-    """After so many runs in one, where it was called by a command, which is called again."""
-    words, calls = asked(toy, "--seeds", 2, "--in-process", "--models", "deterministic"), []
-    command = ["python", "-m", toy.program.name, *map(str, words)]
-
-    def execv(path, arguments):
-        calls.append((path, arguments))
-        raise NotImplementedError
-
-    monkeypatch.setattr(module, "RUNS_OF_A_PROCESS", 1)
-    monkeypatch.setattr(module.os, "execv", execv)
-    monkeypatch.setattr(sys, "argv", ["__main__.py", *command[3:]])
-    monkeypatch.setattr(sys, "orig_argv", command)
-    with pytest.raises(NotImplementedError):
-        toy.succeeds(*words)
-    assert calls == [(sys.executable, command)] and (tmp_path / "out" / "deterministic_seed_0").exists()
-    assert not (tmp_path / "out" / "deterministic_seed_1").exists()
-    # The other one has a run to train, and no reason to hand over.
-    assert "2 seeds" in toy.succeeds(*words) and len(calls) == 1
 
 
 def test_more_epochs_go_on(toy, asked, tmp_path, here, weights_only):
@@ -310,10 +286,9 @@ def _options(case, words, **changes):
     return options_class(out=str(named["--out"]), options=str(named["--options"]), seeds=1, **changes)
 
 
-@pytest.mark.parametrize("words", [(), ("--in-process",)])
-def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, without_pictures, words):
+def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_path, here, without_pictures):
     bad = "gaussian:learning_rate=1e30,clip_norm=none,optimizer=sgd"
-    status, _, err = toy.call(*asked(toy, *words, "--seeds", 1, "--models", bad, "gaussian"))
+    status, _, err = toy.call(*asked(toy, "--seeds", 1, "--models", bad, "gaussian"))
     assert status == 2
     assert "failed: " in err and "The loss became" in err.splitlines()[-1]
     assert (tmp_path / "out/gaussian_seed_0/metrics.json").exists()
@@ -322,41 +297,11 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(toy, asked, tmp_pa
 
 def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, without_pictures):
     bad = ":learning_rate=1e30,clip_norm=none,optimizer=sgd"
-    words = asked(toy, "--seeds", 1, "--in-process", "--models", f"gaussian@gaussian{bad}", "deterministic")
+    words = asked(toy, "--seeds", 1, "--models", f"gaussian@gaussian{bad}", "deterministic")
     status, _, err = toy.call(*words)
     assert status == 2
     assert "was not begun: what it starts from is not trained." in err
     assert (tmp_path / "out/deterministic_seed_0/metrics.json").exists()
-
-
-def test_jobs_of_one_moment_have_each_a_gpu(toy, asked, monkeypatch):
-    """Those that CUDA_VISIBLE_DEVICES leaves, of which a command that was started by another may see few."""
-    both, seen = threading.Barrier(2), []
-
-    def start(command, env, **options):
-        both.wait(60)
-        seen.append(env["CUDA_VISIBLE_DEVICES"])
-        both.wait(60)
-        return types.SimpleNamespace(returncode=0)
-
-    stands_for = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(module, "subprocess", stands_for)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU", "another"])
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: None)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    status, _, err = toy.call(*asked(toy, "--seeds", 2, "--jobs", 2, "--models", "gaussian", "deterministic"))
-    assert status == 2 and "metrics.json cannot be read" in err
-    assert [sorted(seen[start : start + 2]) for start in (0, 2)] == 2 * [["4", "6"]]
-
-
-def test_a_job_that_cannot_start_gives_its_place_back(toy, asked, monkeypatch):
-    def start(command, **options):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    stands_for = types.SimpleNamespace(run=start, STDOUT=subprocess.STDOUT, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(module, "subprocess", stands_for)
-    status, _, err = toy.call(*asked(toy, "--seeds", 2, "--models", "gaussian", "deterministic"))
-    assert status != 0 and "Cannot allocate memory" in err
 
 
 @pytest.mark.parametrize("jobs", [1, 5])

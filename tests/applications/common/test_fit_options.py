@@ -41,21 +41,6 @@ def test_an_exponential_schedule_is_that_of_keras():
     assert rates(**options) == pytest.approx([float(of_keras(step)) for step in range(12)])
     assert rates(**options, decay_every=2) == pytest.approx(8 * [0.01] + 4 * [0.005])
     assert rates(**options, decay_after=1) == pytest.approx(8 * [0.01] + 4 * [0.005])
-    # Epochs are epochs, however many batches make a step.
-    assert rates(accumulate=2, **options) == rates(**options)
-
-
-def test_a_rate_while_gradients_are_added_up():
-    """What Keras takes for the number of a step counts every batch."""
-    options = FitOptions(schedule="cosine", optimizer="sgd", learning_rate=0.4, accumulate=2, clip_norm=None)
-    optimizer, weight = optimizer_of(options, 4, 4), keras.Variable([0.0])
-    optimizer.build([weight])
-    values = []
-    for _ in range(4):
-        optimizer.apply([keras.ops.array([1.0])])
-        values.append(float(weight[0]))
-    rates = [0.2 * (1 + np.cos(np.pi * step / 4)) for step in range(4)]
-    assert values == pytest.approx([0.0, -rates[1], -rates[1], -rates[1] - rates[3]])
 
 
 def test_a_warm_up_and_a_cosine():
@@ -161,18 +146,6 @@ def test_a_gradient_is_clipped():
         optimizer.build([weight])
         optimizer.apply([keras.ops.array([6.0, 8.0])])
         np.testing.assert_allclose(weight, expected, rtol=1e-6)
-
-
-def test_gradients_of_several_batches_are_averaged():
-    optimizer = optimizer_of(
-        FitOptions(optimizer="sgd", learning_rate=0.1, clip_norm=None, accumulate=2), num_batches=4, num_steps=12
-    )
-    weight = keras.Variable([0.0])
-    optimizer.build([weight])
-    for gradient in (1.0, 3.0):
-        assert float(weight[0]) == 0.0
-        optimizer.apply([keras.ops.array([gradient])])
-    assert float(weight[0]) == pytest.approx(-0.2)
 
 
 @pytest.mark.parametrize("keep", slow_after(["best", "last"]))

@@ -1,8 +1,15 @@
 """What each of several processes has of a machine."""
 
-import pytest
+import os
+import signal
+import threading
 
-from applications.common.jobs import environment_of
+import pytest
+import tensorflow as tf
+
+from applications.common import jobs
+from applications.common.jobs import Jobs, environment_of
+from applications.ved.options import PROGRAM
 
 
 @pytest.mark.parametrize(
@@ -21,3 +28,38 @@ def test_gpus_are_shared_out(gpus, num_jobs, visible, grows):
     found = [environment_of(list(gpus), num_jobs, index) for index in range(num_jobs)]
     assert [variables.get("CUDA_VISIBLE_DEVICES") for variables in found] == visible
     assert {variables.get("TF_FORCE_GPU_ALLOW_GROWTH") for variables in found} == {"true" if grows else None}
+
+
+def test_commands_of_one_moment_have_each_a_gpu(monkeypatch):
+    """A GPU that CUDA_VISIBLE_DEVICES leaves, one a process."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU", "another"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    seen = [environment["CUDA_VISIBLE_DEVICES"] for environment in Jobs(PROGRAM, 2)._environments]
+    assert seen == ["4", "6"]
+
+
+def test_a_command_that_fails_and_one_that_is_killed(tmp_path, monkeypatch):
+    """The status is the command's. After a process that is killed the next command has another one."""
+    log = tmp_path / "log"
+    with Jobs(PROGRAM, 1) as processes:
+        assert processes.run(["evaluate", "--run", str(tmp_path)], log) == 2
+        assert "error: --run: must be the folder of a run" in log.read_text()
+        with monkeypatch.context() as context:
+            context.setattr(jobs, "_command", wait_for_the_end)
+            statuses = []
+            thread = threading.Thread(target=lambda: statuses.append(processes.run([str(tmp_path / "begun")], log)))
+            os.mkfifo(tmp_path / "begun")
+            thread.start()
+            with open(tmp_path / "begun") as begun:
+                os.kill(int(begun.read()), signal.SIGKILL)
+            thread.join()
+        assert statuses == ["killed"]
+        assert processes.run(["evaluate", "--help"], log) == 0
+        assert "usage: python -m applications.ved evaluate" in log.read_text()
+
+
+def wait_for_the_end(program, arguments, log):
+    with open(arguments[0], "w") as begun:
+        begun.write(str(os.getpid()))
+    threading.Event().wait(60)

@@ -182,7 +182,7 @@ def test_presets_and_experiments(case, tmp_path, monkeypatch):
         read_options(program, "train", ["--preset", "large"])
     folder = pathlib.Path(__file__).parents[3] / program.name.replace(".", "/") / "experiments"
     for path in folder.glob("*.yaml"):
-        values = read_values("--config", path, program.options, program.renamed)
+        values = read_values("--config", path, program.options)
         annotations = fields_of(program.options)
         home = tmp_path / path.stem
         for name in values:
@@ -195,15 +195,6 @@ def test_presets_and_experiments(case, tmp_path, monkeypatch):
         with monkeypatch.context() as context:
             context.chdir(home)
             check(with_values(program.default, values))
-
-
-@every_case
-def test_renamed_options_say_the_new_name(case, tmp_path):
-    for old, new in case.program.renamed.items():
-        for words in ((f"--{old.replace('_', '-')}", "3"), (f"--{old.replace('_', '-')}=3",)):
-            case.fails(f"--{old.replace('_', '-')} is {new}", "train", *words)
-        (tmp_path / "options.yaml").write_text(f"{old}: 3\n")
-        case.fails(f"{old} is {new}", "train", "--config", tmp_path / "options.yaml")
 
 
 @every_case

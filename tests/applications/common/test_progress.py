@@ -48,46 +48,6 @@ def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
     assert capsys.readouterr().err == f"\r{first}\r{last:{len(first)}}\r{'':{len(last)}}\r"
 
 
-def test_the_steps_of_an_epoch(clock, capsys):
-    """Counted from the first step of the epoch, where a resumed run has not taken it."""
-    checkpoint = types.SimpleNamespace(epoch=1, step=2)
-    callback = callbacks.StepProgress(checkpoint, num_steps=6, every_seconds=10.0)
-    callback.on_epoch_begin(1)
-    for batch in range(4):
-        clock.now += 6.0
-        checkpoint.step += 1
-        callback.on_train_batch_end(batch, {"loss": 0.5 + batch})
-    assert capsys.readouterr().err.splitlines() == [
-        "epoch 2: step 4/6, loss 1.5000, 12 s left",
-        "epoch 2: step 6/6, loss 3.5000, 0 s left",
-    ]
-
-
-def test_lines_of_epochs(clock, capsys):
-    """At most one a second, the first one and the last."""
-    callback = callbacks.EpochLines(num_epochs=9)
-    for epoch in range(5):
-        clock.now += 0.4
-        callback.on_epoch_end(epoch, {"loss": 1.0 - 0.1 * epoch, "learning_rate": 2e-5})
-    callback.on_train_end()
-    callback.on_train_end()
-    assert capsys.readouterr().out.splitlines() == [
-        "epoch 1/9: loss 1.0000, learning_rate 2.0e-05",
-        "epoch 4/9: loss 0.7000, learning_rate 2.0e-05",
-        "epoch 5/9: loss 0.6000, learning_rate 2.0e-05",
-    ]
-
-
-def test_figures_of_many_layers():
-    """The sum of those of three layers at least; of two, each."""
-    logs = {"loss": 0.5} | {f"{part}{n}_kl": n + 1.0 for part in ("layer_", "val_layer_") for n in range(3)}
-    logs |= {f"{name}_kl_above_floor": 0.25 for name in ("first", "second")}
-    assert callbacks.figures_of(logs) == (
-        "loss 0.5000, kl of 3 layers 6.0000, val_kl of 3 layers 6.0000, first_kl_above_floor 0.2500, "
-        "second_kl_above_floor 0.2500"
-    )
-
-
 def test_the_seconds_of_an_epoch_and_of_its_steps(clock):
     """The median of the steps: what stands between them does not enter it."""
     epochs, steps, logs = (

@@ -139,7 +139,7 @@ def test_the_report_of_a_run(case, trained, run_of):
     assert f"| {column.title} " in report and f"| {column.cell([column.value(record)])} " in report
     for command in (case.answer, "evaluate", "export"):
         assert f"python -m {case.program.name} {command} --run {trained}" in report
-    assert "\nepoch 2/2: " in output
+    assert "\nEpoch 2/2\n" in output
 
 
 @every_case
