@@ -179,7 +179,6 @@ def compare(application, options):
 
 
 def _write(application, options, comparison):
-    from applications.common.reporting import curves_of
     from applications.common.tables import difference_table, main_table, titled
     from applications.common.training_curves import training_curves
 
@@ -198,17 +197,7 @@ def _write(application, options, comparison):
     write_text_atomically(comparison.folder / "table.md", "\n\n".join(parts) + "\n")
     write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
     histories = comparison.of_models(comparison.history)
-    curves = curves_of(application, [row for rows in histories.values() for of_seed in rows for row in of_seed])
-    columns_of = ("epoch", *curves)
-    training_curves(
-        {
-            name: [{column: [row.get(column) for row in rows] for column in columns_of} for rows in of_seeds]
-            for name, of_seeds in histories.items()
-        },
-        list(curves),
-        metric_labels=curves,
-        path=comparison.folder / "curves.png",
-    )
+    training_curves(histories, application.curves, comparison.folder / "curves.png")
     parts += application.compared(comparison)
     table = "\n\n".join(parts) + "\n"
     write_text_atomically(comparison.folder / "table.md", table)

@@ -4,7 +4,6 @@ import shlex
 
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
-from applications.common.training_curves import training_curves
 
 # A KL on validation below this is that of a latent which says next to nothing.
 UNUSED_NATS = 0.1
@@ -78,24 +77,3 @@ def next_steps(application, folder, record, example, exported):
     if "export" in application.program.commands:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
     return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]
-
-
-def write_curves(application, folder, name, rows):
-    """Draw curves.png: the losses, every KL, and the program's measures of quality, over the epochs."""
-    curves = curves_of(application, rows)
-    if curves:
-        history = {column: [row.get(column) for row in rows] for column in ("epoch", *curves)}
-        training_curves({name: history}, list(curves), metric_labels=curves, path=folder.file("curves.png"))
-
-
-def curves_of(application, rows):
-    """Return a dictionary from the columns of a history that are drawn to their labels."""
-    columns = dict.fromkeys(name for row in rows for name in row)
-    labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
-    labels |= {
-        name: f"KL of {name[4:-3]}, validation (nats)"
-        for name in columns
-        if name.startswith("val_") and name.endswith("_kl")
-    }
-    labels |= application.curves
-    return {name: label for name, label in labels.items() if name in columns}

@@ -27,7 +27,7 @@ from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.program import config_of
-from applications.common.reporting import counts_of, write_curves, write_report
+from applications.common.reporting import counts_of, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
@@ -41,6 +41,7 @@ from applications.common.runs import (
     write_lines,
 )
 from applications.common.serving import save_module
+from applications.common.training_curves import training_curves
 
 
 class Stage(typing.NamedTuple):
@@ -261,7 +262,7 @@ class TrainingRun(Run):
         for name, lines in application.files(outputs).items():
             write_lines(folder.file(f"{name}.txt"), lines)
         lines = application.report(self, self.data[split], record, outputs)
-        write_curves(application, folder, options.model, rows)
+        training_curves({options.model: [rows]}, application.curves, folder.file("curves.png"))
         endpoints = application.endpoints(self) if options.run.export else None
         if endpoints is not None:
             save_module(*endpoints, folder.file("saved_model"))

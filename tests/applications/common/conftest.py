@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from program_cases import CASES, TOY
 
 import keras_vattn
-from applications.common import reporting, training, training_curves
+from applications.common import training, training_curves
 
 
 # The toy goes through every command in the default tier; `every_case` of program_cases.py says of a test that all do.
@@ -59,10 +59,13 @@ def without_pictures(monkeypatch):
             pathlib.Path(path).write_bytes(b"a picture")
         return Figure((0.1, 0.1))
 
+    def draw_curves(histories, curves, path):
+        return draw(path=path)
+
     for name in ("alignment_heat_map", "image_attention"):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
-    for module in (reporting, training_curves):
-        monkeypatch.setattr(module, "training_curves", draw)
+    for module in (training, training_curves):
+        monkeypatch.setattr(module, "training_curves", draw_curves)
 
 
 @pytest.fixture

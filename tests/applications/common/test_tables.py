@@ -11,7 +11,7 @@ from applications.common.batches import array_batches, num_array_batches
 from applications.common.bounds import bound_report
 from applications.common.errors import InputError
 from applications.common.inference import Inference
-from applications.common.reporting import curves_of, unused_latents
+from applications.common.reporting import unused_latents
 from applications.common.significance import bootstrap_difference, mean_interval
 from applications.common.tables import Column, difference_table, figures_of, main_table, table
 
@@ -104,18 +104,6 @@ def test_a_latent_that_is_not_used_is_named():
     lines = unused_latents(row)
     assert [line.partition(":")[0] for line in lines] == ["z", "a"]
     assert lines[0] == "z: KL 0.050 nats on validation: the model does not use it"
-
-
-def test_the_curves_of_a_history():
-    """Losses, every KL, then the program's own; what there is."""
-
-    class Program:
-        curves = {"val_accuracy": "accuracy", "val_bleu": "BLEU"}
-
-    rows = [{"epoch": 1, "loss": 1.0, "z_kl": 1.0, "val_z_kl": 1.0}, {"epoch": 2, "val_loss": 1.0, "val_accuracy": 0.5}]
-    labels = curves_of(Program, rows)
-    assert list(labels) == ["loss", "val_loss", "val_z_kl", "val_accuracy"]
-    assert labels["val_z_kl"] == "KL of z, validation (nats)"
 
 
 def test_a_bound_and_its_terms():

@@ -1,4 +1,4 @@
-"""The picture of training: metrics over epochs."""
+"""The picture of training: losses, KLs and quality over epochs."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,18 @@ import pytest
 from applications.common.training_curves import training_curves
 
 
+def rows(column, values, epochs=None):
+    return [{"epoch": epoch, column: value} for epoch, value in zip(epochs or range(1, 9), values, strict=False)]
+
+
 def test_training_curves(tmp_path):
     histories = {
-        "DED": {"bleu": [1.0, None, 3.0, float("nan")]},
-        "VED": [{"bleu": [1.0, 2.0], "dist": [0.1, 0.2]}, {"bleu": [3.0, 4.0, 5.0]}],
-        "late": {"epoch": [5, 10], "bleu": [2.0, 2.5]},
+        "DED": [rows("bleu", [1.0, None, 3.0, float("nan")])],
+        "VED": [rows("bleu", [1.0, 2.0]) + rows("val_z_kl", [0.1, 0.2]), rows("bleu", [3.0, 4.0, 5.0])],
+        "late": [rows("bleu", [2.0, 2.5], [5, 10])],
     }
-    figure = training_curves(
-        histories, ["bleu", "dist"], metric_labels={"bleu": "BLEU-2"}, title="curves", path=tmp_path / "curves.png"
-    )
-    bleu, dist = figure.axes
+    figure = training_curves(histories, {"bleu": "BLEU-2", "unknown": "?"}, tmp_path / "curves.png")
+    kl, bleu = figure.axes
     single, several, late = bleu.get_lines()
     assert single.get_xydata().tolist() == [[1, 1], [3, 3]]
     assert several.get_xydata().tolist() == [[1, 2], [2, 3], [3, 5]]
@@ -24,27 +26,29 @@ def test_training_curves(tmp_path):
     assert band.get_datalim(bleu.transData).intervaly[1] == pytest.approx(5.0)
     heights = {tuple(point) for point in band.get_paths()[0].vertices.round(4)}
     assert {(1.0, round(2 + np.sqrt(2), 4)), (1.0, round(2 - np.sqrt(2), 4)), (3.0, 5.0)} <= heights
-    assert dist.get_lines()[0].get_xydata().tolist() == [[1, 0.1], [2, 0.2]]
-    assert bleu.get_title() == "BLEU-2"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "DED",
-        "VED (mean ± sd, 2 seeds)",
-        "late",
-    ]
+    assert kl.get_lines()[0].get_xydata().tolist() == [[1, 0.1], [2, 0.2]]
+    assert (kl.get_title(), bleu.get_title()) == ("KL of z, validation (nats)", "BLEU-2")
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["DED", "VED (mean ± sd, 2 seeds)", "late"]
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert training_curves({"DED": [rows("bleu", [1.0])]}, {}) is None
 
 
-def test_training_curves_errors():
-    with pytest.raises(ValueError, match=r"Received: \['blue'\]"):
-        training_curves({"DED": {"bleu": [1.0]}}, ["blue"])
-    with pytest.raises(ValueError, match=r"metrics=\[\]"):
-        training_curves({"DED": {"bleu": [1.0]}}, [])
+def test_the_panels():
+    """Losses, every KL, then the program's own: what there is."""
+    history = [{"epoch": 1, "loss": 1.0, "z_kl": 1.0, "val_z_kl": 1.0}, {"epoch": 2, "val_loss": 1.0, "val_bleu": 0.5}]
+    figure = training_curves({"ved": [history]}, {"val_accuracy": "accuracy", "val_bleu": "BLEU"})
+    assert [axes.get_title() for axes in figure.axes[:4]] == [
+        "loss, training (nats)",
+        "loss, validation (nats)",
+        "KL of z, validation (nats)",
+        "BLEU",
+    ]
 
 
 def test_the_legend_of_many_seeds_fits_the_figure():
-    runs = [{"BLEU-2": [1.0, 2.0]}, {"BLEU-2": [1.5, 2.5]}, {"BLEU-2": [1.2, 2.2]}]
-    histories = {f"ved_vattn_mean:{gamma}": runs for gamma in (0.001, 0.01, 0.1, 1.0, 10.0)}
-    figure = training_curves(histories, ["BLEU-2"])
+    seeds = [rows("loss", values) for values in ([1.0, 2.0], [1.5, 2.5], [1.2, 2.2])]
+    figure = training_curves({f"ved_vattn_mean:{gamma}": seeds for gamma in (0.001, 0.01, 0.1, 1.0, 10.0)}, {})
     figure.canvas.draw()
     extent = figure.legends[0].get_window_extent()
     assert extent.x0 >= 0 and extent.x1 <= figure.bbox.width
