@@ -13,13 +13,14 @@ import importlib
 import os
 import re
 import sys
+import textwrap
 import types
 import typing
 
 import tyro
 
 from applications.common.errors import InputError, input_error_in
-from applications.common.options import check, fields_of, read_values, values_of, with_values
+from applications.common.options import check, fields_of, is_file, read_values, texts_of, values_of, with_values
 from applications.common.runs import RunFolder
 
 _COMMANDS = {
@@ -113,6 +114,10 @@ def read_options(program, name, arguments):
         SystemExit: For `--help`, and for options that are unknown, missing or of another type.
     """
     options_class = program.commands[name]
+    if name == "train" and {"-h", "--help"} & set(arguments):
+        print(_first_options(program))
+        raise SystemExit(0)
+    arguments = ["--help" if argument == "--help-all" else argument for argument in arguments]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
     if name == "train":
@@ -145,6 +150,31 @@ def read_options(program, name, arguments):
     options, rest = parse(options_class, default=default, args=rest, return_unknown_args=True)
     options.of_train = _values_of_train(program, parse, rest)
     return options
+
+
+# What a newcomer asks of `train` first, beside the files that it reads.
+_FIRST = ("model", "out", "resume", "seed", "batch_size", "epochs", "learning_rate", "early_stopping", "jit")
+
+
+def _first_options(program):
+    """Return the help of `train`: its first options."""
+    lines, annotations, values = [], fields_of(program.options), values_of(program.default)
+    for name, text in texts_of(program.options).items():
+        if name in _FIRST or (is_file(annotations[name]) and not name.startswith(("valid_", "test_"))):
+            value = f" (default: {values[name]})" if values[name] else ""
+            is_choice = typing.get_origin(annotations[name]) is typing.Literal
+            choices = ", ".join(typing.get_args(annotations[name])) if is_choice else ""
+            for line, indent in ((f"--{name.replace('_', '-')} {choices}", 2), (text + value, 4)):
+                lines.append(textwrap.fill(line, 116, initial_indent=indent * " ", subsequent_indent=4 * " "))
+    return "\n".join(
+        [
+            f"usage: python -m {program.name} train [--preset NAME] [--config FILE] [--option value ...]",
+            f"\n{program.options.__doc__.strip()}\n",
+            *lines,
+            f"\nPresets: {', '.join(program.presets)}. --config FILE reads options from YAML.",
+            f"All {len(values)} options: python -m {program.name} train --help-all",
+        ]
+    )
 
 
 def _values_of_train(program, parse, arguments):

@@ -5,10 +5,14 @@ metadata. What concerns several options is checked by a method `check` of the cl
 TensorFlow: wrong options are refused before it is loaded.
 """
 
+import ast
 import contextlib
 import dataclasses
+import inspect
+import itertools
 import math
 import pathlib
+import textwrap
 import types
 import typing
 from typing import Annotated, Literal
@@ -245,6 +249,27 @@ def fields_of(options_class):
             raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(twice)}")
         found |= of_field
     return found
+
+
+def texts_of(options_class):
+    """Return a dictionary from the name of each option, in nested groups too, to the docstring below it."""
+    texts = {}
+    for parent in reversed(options_class.__mro__[:-1]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        for field, text in itertools.pairwise(tree.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                texts[field.target.id] = " ".join(text.value.value.split())
+    found = {}
+    for name, hint in typing.get_type_hints(options_class).items():
+        found |= texts_of(hint) if dataclasses.is_dataclass(hint) else {name: texts[name]} if name in texts else {}
+    return found
+
+
+def is_file(annotation):
+    """Return whether the value of an option is a file, or several, that must exist."""
+    if isinstance(annotation, Bound):
+        return "no such" in annotation.words or "the files" in annotation.words
+    return any(map(is_file, typing.get_args(annotation)))
 
 
 def values_of(options):

@@ -301,11 +301,4 @@ PROGRAM = Program(
     },
     may_change=("num_beams", "length_penalty"),
     codec_options=("segmentation", "vocabulary_size", "lowercase", "normalization"),
-    renamed={
-        "row": "--model",
-        "rows": "--models",
-        "precision": "--mixed-precision",
-        "init_from": "--start-from",
-        "weights": "gone: the weights of the best epoch, or of the last (train --keep), are the run's",
-    },
 )

@@ -243,10 +243,4 @@ PROGRAM = Program(
         "export": ExportOptions,
     },
     codec_options=("lowercase", "split_punctuation"),
-    renamed={
-        "row": "--model (rows are models; ved_dattn_2stage is ved_dattn@ved in `compare`)",
-        "rows": "--models",
-        "precision": "--mixed-precision",
-        "stage_one_epochs": "--start-epochs of `compare`, for MODEL@START",
-    },
 )

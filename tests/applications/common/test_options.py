@@ -148,7 +148,7 @@ def test_when_a_step_is_compiled(case, tmp_path, word, value):
 def test_help_has_a_sentence_for_every_option(case, command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as stop:
-        read_options(case.program, command, ["--help"])
+        read_options(case.program, command, ["--help-all" if command == "train" else "--help"])
     assert stop.value.code == 0
     text = " ".join(re.sub("-{3,}", "", capsys.readouterr().out).split())
     assert "--config FILE" in text
@@ -159,6 +159,23 @@ def test_help_has_a_sentence_for_every_option(case, command, capsys, monkeypatch
         kind, *_ = parts(annotation)
         if typing.get_origin(kind) is Literal:
             assert "{" + ",".join(typing.get_args(kind)) + "}" in line.replace(", ", ","), line
+
+
+@every_case
+def test_help_of_train_has_what_a_newcomer_needs_first(case, capsys):
+    with pytest.raises(SystemExit) as stop:
+        read_options(case.program, "train", ["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    flags = re.findall(r"^  --([a-z-]+)", text, re.M)
+    assert {"model", "out", "seed", "epochs", "learning-rate", *map(flag, case.data)} <= set(flags) and len(flags) < 20
+    models = typing.get_args(fields_of(case.program.options)["model"])
+    assert all(model in text for model in models) and f"(default: {case.program.default.model})" in text
+    assert "train --help-all\n" in text and str(len(values_of(case.program.default))) in text
+
+
+def flag(name):
+    return name.replace("_", "-")
 
 
 @pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
