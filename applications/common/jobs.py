@@ -43,7 +43,7 @@ class Jobs:
                 self._pools[index] = concurrent.futures.ProcessPoolExecutor(
                     1,
                     multiprocessing.get_context("spawn"),
-                    initializer=os.environ.update,
+                    initializer=_set_environment,
                     initargs=(self._environments[index],),
                     max_tasks_per_child=RUNS_OF_A_PROCESS,
                 )
@@ -54,6 +54,10 @@ class Jobs:
             return "killed"
         finally:
             self._free.put(index)
+
+
+def _set_environment(variables):
+    os.environ.update(variables)
 
 
 def _command(program, arguments, log):

@@ -268,7 +268,7 @@ def texts_of(options_class):
 def is_file(annotation):
     """Return whether the value of an option is a file, or several, that must exist."""
     if isinstance(annotation, Bound):
-        return "no such" in annotation.words or "the files" in annotation.words
+        return "file" in annotation.words or "folder" in annotation.words
     return any(map(is_file, typing.get_args(annotation)))
 
 

@@ -191,6 +191,8 @@ def read_json(path):
             content = file.read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from error
+    if not content.strip():
+        raise InputError(f"{path}: the file is empty")
     try:
         return json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
