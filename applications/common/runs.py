@@ -55,9 +55,9 @@ class RunFolder:
 
         Args:
             path: folder.
-            config: dict of options, nested or not.
+            config: dict of options.
             resume: bool. Whether the folder must already hold this run.
-            may_differ: names of top-level options that a resumed run may change, for instance ("epochs",). The new
+            may_differ: names of options that a resumed run may change, for instance ("epochs",). The new
                 values are written.
             defaults: dict, what a config.yaml stands for that was written before there were these options.
 
@@ -320,26 +320,10 @@ def _dump(config):
 
 
 def _differences(stored, config, may_differ):
-    old, new = _flat(stored), _flat(yaml.safe_load(_dump(config)))
-    missing = object()
-    return [
-        (name, *("nothing" if value is missing else repr(value) for value in values))
-        for name in dict.fromkeys([*old, *new])
-        if name.split(".")[0] not in may_differ
-        for values in [(old.get(name, missing), new.get(name, missing))]
-        # NaN differs from itself.
-        if values[0] != values[1] and repr(values[0]) != repr(values[1])
-    ]
-
-
-def _flat(config, prefix=""):
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, dict) and value:
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
+    """Return the options that differ, as (name, old, new) in words."""
+    new = yaml.safe_load(_dump(config))
+    words = [(name, *(repr(of[name]) if name in of else "nothing" for of in (stored, new))) for name in stored | new]
+    return [(name, *values) for name, *values in words if values[0] != values[1] and name not in may_differ]
 
 
 def _plain(name, value, finite=False):

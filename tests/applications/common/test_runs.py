@@ -18,7 +18,7 @@ from applications.common.runs import WEIGHTS, RunFolder, digest_of
 
 CONFIG = {
     "name": "ved",
-    "model": {"hidden_units": 8, "dropout": 0.1},
+    "hidden_units": 8,
     "rates": [1e-3, 1e-4],
     "epochs": 5,
     "note": None,
@@ -76,12 +76,12 @@ def test_a_run_is_not_overwritten(tmp_path):
 
 def test_other_options_are_named_with_both_values(tmp_path):
     RunFolder.open(tmp_path, CONFIG)
-    other = {**CONFIG, "model": {"hidden_units": 16, "dropout": 0.1}, "rates": [1e-3], "seed": 3}
+    other = {**CONFIG, "hidden_units": 16, "rates": [1e-3], "seed": 3}
     del other["note"]
     with pytest.raises(InputError) as error:
         RunFolder.open(tmp_path, other, resume=True)
     assert str(error.value).partition("options out: ")[2].split("; ") == [
-        "model.hidden_units: 8 in the folder, 16 asked for",
+        "hidden_units: 8 in the folder, 16 asked for",
         "rates: [0.001, 0.0001] in the folder, [0.001] asked for",
         "note: None in the folder, nothing asked for",
         "seed: nothing in the folder, 3 asked for",
