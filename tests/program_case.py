@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import pathlib
 import sys
 import warnings
@@ -102,6 +103,15 @@ class Case:
         assert err.startswith("error: ") and err.count("\n") == 1, err
         assert message in err, err
         return out
+
+
+def fewer(text):
+    """Return the text of a data file without its last example."""
+    if not text.startswith("{"):
+        return "".join(text.splitlines(keepends=True)[:-1])
+    values = json.loads(text)
+    values["annotations"].pop()
+    return json.dumps(values)
 
 
 def written(data, folder):

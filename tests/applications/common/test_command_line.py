@@ -15,7 +15,6 @@ from program_cases import ROOT, SPOTLIGHT_FILES, SPOTLIGHT_FOLDER
 from applications.common import command_line
 from applications.common.application import Application
 from applications.common.command_line import main
-from applications.common.compare import Comparison
 from applications.common.errors import InputError, pass_through
 from applications.common.options import Positive
 from applications.common.program import Program
@@ -39,7 +38,7 @@ def test_an_expected_error_is_a_line_and_a_status(toy, monkeypatch, capsys, erro
     assert capsys.readouterr() == ("", line)
 
 
-def test_an_error_in_a_graph_is_the_users_if_it_was_passed_through(toy, monkeypatch, capsys, tmp_path):
+def test_an_error_in_a_graph_is_the_users_if_it_was_passed_through(toy, monkeypatch, capsys):
     """TensorFlow makes another one of it, among others that have been."""
     messages = [pass_through(InputError(f"file:{number}: no number")) for number in range(1, 13)]
     for number in (1, 11, 2, 12):
@@ -50,9 +49,6 @@ def test_an_error_in_a_graph_is_the_users_if_it_was_passed_through(toy, monkeypa
         monkeypatch.setattr(command_line, "prepare", fail)
         assert main(toy.program, ["train"]) == 2
         assert capsys.readouterr() == ("", f"error: file:{number}: no number\n")
-        comparison = types.SimpleNamespace(folder=tmp_path)
-        assert Comparison._here(comparison, "train", "a", fail) == f"train a failed: file:{number}: no number"
-        capsys.readouterr()
 
 
 def test_an_unexpected_error_is_none_of_the_users(toy, monkeypatch):

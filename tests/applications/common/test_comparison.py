@@ -237,8 +237,9 @@ def test_intervals_and_processes(toy, asked, tmp_path, here, monkeypatch, withou
         context.setattr(Jobs, "run", RUN)
         assert toy.succeeds(*words) == printed
     for name in ("deterministic_seed_0", "gaussian_seed_1"):
-        histories = [without_time(read_history(tmp_path / folder / name)) for folder in ("out", "here")]
-        assert histories[0] == histories[1]
+        apart_rows, here_rows = (without_time(read_history(tmp_path / folder / name)) for folder in ("out", "here"))
+        # Another number of threads adds in another order.
+        assert all(apart == pytest.approx(row, rel=1e-5) for apart, row in zip(apart_rows, here_rows, strict=True))
     # Fewer seeds are among those that there are.
     assert "one seed, no claim" in toy.succeeds(*words, "--seeds", 1)
     # A baseline that is none of the models.

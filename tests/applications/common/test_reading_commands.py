@@ -3,13 +3,14 @@
 import io
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from program_case import written
+from program_case import fewer, written
 from program_cases import CASES, few_cases
 from run_files import files_of, read_json
 
@@ -60,8 +61,7 @@ def test_evaluate_on_other_files(case, copied, tmp_path):
     assert {path.name for path in files_of(copied).keys() - before.keys()} == added
     # Others under the same name.
     content = (copied / "evaluation_files.json").read_bytes()
-    with open(words[1], "a", encoding="utf-8") as file:
-        file.write(next(iter(case.evaluated.values())).splitlines(keepends=True)[-1])
+    pathlib.Path(words[1]).write_text(fewer(next(iter(case.evaluated.values()))), encoding="utf-8")
     message = f"--name: {copied / 'evaluation_files.json'} has the figures of other data; choose another name."
     case.fails(message, "evaluate", "--run", copied, *words)
     case.fails(message, "evaluate", "--run", copied, "--name", "evaluation_files")
@@ -220,7 +220,7 @@ def test_what_is_exported_answers_without_this_project(run_of, exported_by, tmp_
         if name == "graphs":
             graph = case.program.application().read(case.program.options_of(RunFolder.load(path)))["train"].graph
             images, rows = tmp_path / "graph.npz", [graph.names.index(line) for line in case.lines]
-            raw = np.float32(graph.unscaled)
+            raw = np.float32(graph.features)
             np.savez(images, features=raw, edges=graph.edges, rows=rows, names=graph.classes)
         asked[name] = (str(exported_by(case)), case.lines, images and str(images))
     result = subprocess.run(

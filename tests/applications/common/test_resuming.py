@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 import yaml
+from program_case import fewer
 from program_cases import few_cases
 from run_files import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
@@ -81,7 +82,7 @@ def test_other_data_are_another_run(case, copied, tmp_path):
     config = yaml.safe_load((copied / "config.yaml").read_text())
     name = next(iter(case.data))
     path = (tmp_path / "fewer").with_suffix(pathlib.Path(config[name]).suffix)
-    path.write_text("".join(case.data[name].splitlines(keepends=True)[:-3]), encoding="utf-8")
+    path.write_text(fewer(case.data[name]), encoding="utf-8")
     (copied / "config.yaml").write_text(yaml.safe_dump({**config, name: str(path)}))
     before = files_of(copied)
     case.fails("the data are not those of this run", "train", "--resume", "--out", copied)
