@@ -1,1 +1,1 @@
-"""What every program is made of, whatever its task: runs, training, commands, comparisons, tables."""
+"""The parts that all programs share: runs, training, commands, comparisons, tables."""

@@ -1,4 +1,4 @@
-"""What the commands that read a run ask of a program, `Application`, and what travels together through them, `Run`."""
+"""The functions of a program that its commands call, `Application`, and a model with its data and options, `Run`."""
 
 import dataclasses
 import json
@@ -13,11 +13,11 @@ class Run:
     Attributes:
         folder: `RunFolder`.
         options: Options of `train`.
-        data: Dictionary from the name of a part, "train", "valid" and "test", to what `Application.encode` made of it.
+        data: Dictionary from the name of a part, "train", "valid" and "test", to the encoded part.
             Empty where a command reads a run.
-        codec: What turns the outer world into tensors and back, fitted on the training part: an object with
+        codec: Translates between files and tensors, fitted on the training part: an object with
             `save(folder)`, which `Application.load_codec` reads; or plain values, which stand in codec.json.
-        models: What `Application.build` returns; its `training` is the `keras.Model` that is trained.
+        models: The result of `Application.build`; its `training` is the `keras.Model` that is trained.
     """
 
     folder: RunFolder
@@ -28,7 +28,7 @@ class Run:
 
 
 class Application:
-    """What can be done with a run of a program: read its data, report on it, generate, export.
+    """The functions of a program: read data, build the model, report, generate, export.
 
     Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`. How a model is
     trained says `train` in the program's module `train`.
@@ -88,7 +88,7 @@ class Application:
         return {}
 
     def heading(self, record):
-        """Return what stands over the tables of a run and of a comparison: how much was reported on, signatures."""
+        """Return the line above the tables: how many examples were reported on, signatures of metrics."""
         return f"{record['split']} split"
 
     def example_of(self, part):
@@ -97,11 +97,11 @@ class Application:
         return None
 
     def report(self, run, part, record, outputs):
-        """Write what is worth reading into `run.folder`, pictures too, and return lines for report.txt."""
+        """Write samples and pictures into `run.folder`, and return lines for report.txt."""
         return []
 
     def generate(self, run, options):
-        """Yield the answers to what the options of `generate` or `predict` name, one str each."""
+        """Yield an answer, a str, to each input of `generate` or `predict`."""
         raise NotImplementedError
 
     def endpoints(self, run, options=None):
@@ -114,5 +114,5 @@ class Application:
         return None
 
     def compared(self, comparison):
-        """Return more tables of a comparison, a list of Markdown; draw what is worth looking at into its folder."""
+        """Return more tables of a comparison, a list of Markdown, and draw pictures into its folder."""
         return []

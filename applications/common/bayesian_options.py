@@ -1,4 +1,4 @@
-"""Options of attention weights that are drawn, and what they describe. Keras is imported only where it is needed."""
+"""Options of random attention weights, and the alignments and priors that they describe. Keras is imported late."""
 
 import dataclasses
 

@@ -43,5 +43,5 @@ def bound_report(step, batches, title="bound"):
 
 
 def perplexity(nats):
-    """Return the exponential of nats a token, infinity beyond what a float32 can hold: TensorBoard takes no other."""
+    """Return the exponential of nats a token, infinity beyond the range of a float32, which TensorBoard needs."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

@@ -120,10 +120,10 @@ class StopOnNaN(keras.callbacks.Callback):
 
 
 class EpochSeconds(keras.callbacks.Callback):
-    """Adds the wall time of each epoch to the log, so that a resumed run knows what all of its epochs took.
+    """Adds the wall time of each epoch to the log, so that a resumed run knows the time of all epochs.
 
     Args:
-        checkpoint: The `Checkpoint` of this `fit`, which knows what an epoch that is gone on with had taken.
+        checkpoint: The `Checkpoint` of this `fit`, which knows the time before a run was resumed within an epoch.
     """
 
     def __init__(self, checkpoint):

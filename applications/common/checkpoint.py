@@ -1,4 +1,4 @@
-"""What outlives a process: the state of training, and the weights that a run is reported on with."""
+"""The files that a process leaves: the state of training, and the weights of the report."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.runs import replacing
 
-# What NumPy raises for an archive that is cut off or damaged.
+# NumPy raises these for an archive that is cut off or damaged.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
 
 
@@ -20,7 +20,7 @@ class Checkpoint(keras.callbacks.Callback):
     """Saves the whole training state every so many steps and after each epoch, in one file and one atomic step.
 
     The state is: the model's variables, with the states of its `SeedGenerator`s, which `.keras` and `.weights.h5` files
-    leave out; the optimizer's variables, a loss scale included; what the metrics have added up in this epoch; the
+    leave out; the optimizer's variables, a loss scale included; the sums of the metrics in this epoch; the
     epoch, the step, and the history. At any moment the file holds one complete state or does not exist: a killed
     process or a full disk leaves the previous one.
 
@@ -92,7 +92,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, path):
-        """Go on with the training of another model: put what the two share of its state into a compiled, built model.
+        """Go on with the training of another model: put the shared part of its state into a compiled, built model.
 
         The weights, counts of calls and variables of the optimizer that have the same name are copied, and the epoch
         and the step; a layer that the other model has not counts its calls from that step on. The history and the seeds
@@ -197,7 +197,7 @@ class KeepWeights(keras.callbacks.Callback):
             self._arrays["record"] = np.frombuffer(record.encode(), "uint8")
 
     def write(self):
-        """Write the weights that are kept, if others than those of the file are."""
+        """Write the weights, if they have changed since the last call."""
         if self._arrays is not None:
             with replacing(self.path) as temporary, open(temporary, "xb") as file:
                 np.savez(file, **self._arrays)
@@ -205,7 +205,7 @@ class KeepWeights(keras.callbacks.Callback):
 
 
 def read_weights(path):
-    """Return what `KeepWeights` wrote: names, arrays, a record of their epoch; `InputError` if it cannot be read."""
+    """Return names, arrays and the record of a file of `KeepWeights`; `InputError` if it cannot be read."""
     try:
         # Opened here: NumPy leaves one that it cannot read open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -245,7 +245,7 @@ def _read(path):
 
 
 def _metrics_variables(model):
-    # A model has those of a layer that two of its parts hold twice.
+    # A layer in two parts of a model lists its variables twice.
     return list({id(variable): variable for variable in model.metrics_variables}.values())
 
 
@@ -270,5 +270,5 @@ def _mismatch(saved, expected):
 
 
 def row_of(epoch, logs):
-    """Return the row of a history for what `fit` logs of an epoch."""
+    """Return the row of a history for the logs of an epoch."""
     return {"epoch": epoch + 1, **{name: float(value) for name, value in (logs or {}).items()}}

@@ -31,7 +31,7 @@ _COMMANDS = {
     "compare": ("compare", "Train models with several seeds; print tables with differences and intervals."),
     "export": ("commands", "Write the SavedModel of a run."),
 }
-# What TensorFlow writes while it is imported and that is no error.
+# Lines of TensorFlow's import that are no errors.
 _CHATTER = re.compile(r"WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:\d\d")
 
 
@@ -82,7 +82,7 @@ def main(program, arguments=None):
 
 
 def _line_of(program, name):
-    """Return what the help says of a command: of a program's own one the first line of its options' docstring."""
+    """Return the help of a command; for a program's own command the first line of its options' docstring."""
     return _COMMANDS[name][1] if name in _COMMANDS else program.commands[name].__doc__.strip().splitlines()[0]
 
 
@@ -152,7 +152,7 @@ def read_options(program, name, arguments):
     return options
 
 
-# What a newcomer asks of `train` first, beside the files that it reads.
+# The options of `train` that a newcomer needs first, beside the files.
 _FIRST = ("model", "out", "resume", "seed", "batch_size", "epochs", "learning_rate", "early_stopping", "jit")
 
 
@@ -209,7 +209,7 @@ def prepare(program, name, options):
 
 @contextlib.contextmanager
 def quiet_start():
-    """Leave out what TensorFlow writes to standard error while it is imported, unless it is an error.
+    """Hide the lines that TensorFlow writes to standard error while it is imported, unless they are errors.
 
     Another process reads it, which is there to write the errors even if this one is ended by one of them.
     """

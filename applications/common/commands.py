@@ -12,7 +12,7 @@ from applications.common.serving import save_module
 from applications.common.tables import figures_of
 from applications.common.training import load_run
 
-# What a run's folder has of its own.
+# Files that every run has.
 _TAKEN = ("metrics",)
 
 
@@ -72,7 +72,7 @@ def generate(application, options):
 
 
 def export(application, options):
-    """Write the SavedModel of a run, and say what it offers."""
+    """Write the SavedModel of a run, and print its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
     save_module(*application.endpoints(run, options), path)

@@ -15,7 +15,7 @@ from applications.common.runs import RunFolder, digest_of, write_json, write_tex
 
 
 class Comparison:
-    """The runs of a comparison, and what they have left.
+    """The runs of a comparison, and their results.
 
     Attributes:
         application: `Application`.
@@ -23,8 +23,7 @@ class Comparison:
         folder: `pathlib.Path`.
         planned: List of `Planned`.
         jobs: `Jobs`, the processes that train and evaluate.
-        records: Dictionary from the name of a model to what metrics.json holds of each seed's run. Once they are
-            trained.
+        records: Dictionary from the name of a model to the metrics.json of each seed, after training.
     """
 
     def __init__(self, application, options):
@@ -35,7 +34,7 @@ class Comparison:
         self.jobs = Jobs(application.program, options.jobs)
 
     def train(self):
-        """Train what is missing, and read the records."""
+        """Train the missing runs, and read the records."""
         missing = [run for run in self.planned if not self._is_finished(run.options)]
         # Bad input is found here once, and not by every run.
         known = []
@@ -64,14 +63,14 @@ class Comparison:
         self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
 
     def of_models(self, read, planned=None):
-        """Return a dictionary from each model's name to what a function of a `Planned` returns for each seed."""
+        """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
         found = {}
         for run in planned or self.planned:
             found.setdefault(run.name, []).append(read(run))
         return found
 
     def evaluate(self, name, arguments_of):
-        """Run `evaluate` for every run, and return what it wrote, as `of_models` does.
+        """Run `evaluate` for every run, and return the reports, as `of_models` does.
 
         Args:
             name: `--name` of the reports.
@@ -97,7 +96,7 @@ class Comparison:
         return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
 
     def read(self, run, name):
-        """Return what a .json file of a run holds."""
+        """Return the content of a .json file of a run."""
         return _json(pathlib.Path(run.options.run.out, name))
 
     def lines(self, run, name):
@@ -128,11 +127,11 @@ class Comparison:
         return known[-1][1]
 
     def _is_finished(self, run_options):
-        """Return whether a run has been trained and reported on, as it is asked for."""
+        """Return whether a run with these options has been trained and reported on."""
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # What a resumed run may change it may have changed: how it decodes, for instance.
+        # A resumed run may have changed some options, such as the number of beams.
         reported = _json(path).get("options", {})
         asked = json.loads(json.dumps(config_of(run_options)))
         return all(reported.get(name) == asked[name] for name in asked if name not in ("out", "export"))
@@ -171,7 +170,7 @@ class _Watched:
 
 
 def compare(application, options):
-    """Train what is missing, then write the tables, the differences and the curves."""
+    """Train the missing runs, then write the tables, the differences and the curves."""
     comparison = Comparison(application, options)
     with comparison.jobs:
         comparison.train()
@@ -193,7 +192,7 @@ def _write(application, options, comparison):
         parts.append(titled(title, difference_table(columns, records, options.baseline)))
     for layout in getattr(options, "layout", ()):
         parts += application.layouts[layout](comparison)
-    # What has been trained is not lost if the rest fails.
+    # The table is not lost if a picture fails.
     write_text_atomically(comparison.folder / "table.md", "\n\n".join(parts) + "\n")
     write_json(comparison.folder / "comparison.json", {"options": options, "runs": records})
     histories = comparison.of_models(comparison.history)

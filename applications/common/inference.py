@@ -1,4 +1,4 @@
-"""What becomes of a latent alignment in a prediction; nothing here imports TensorFlow."""
+"""The ways to predict with a latent alignment. Nothing here imports TensorFlow."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ from applications.common.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """What becomes of the alignment in a prediction.
+    """A way to predict with a latent alignment.
 
     Attributes:
         name: As it was given: "exact" sums over all alignments, "kmax:K" over the K most probable ones, renormalised,

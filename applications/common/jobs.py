@@ -8,7 +8,7 @@ import queue
 import sys
 import traceback
 
-# TensorFlow keeps 50 to 200 MB of what it compiled for a run, whatever is deleted.
+# TensorFlow never frees 50 to 200 MB of compiled code of a run.
 RUNS_OF_A_PROCESS = 16
 
 
@@ -102,7 +102,7 @@ def environment_of(gpus, num_jobs, index):
     Args:
         gpus: Names of the GPUs, as CUDA_VISIBLE_DEVICES has them.
         num_jobs: Number of jobs at the same time.
-        index: Which of these it is, from 0 on.
+        index: Number of the job, from 0 on.
     """
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)

@@ -46,7 +46,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
     optimizer = optimizer_class(
         rate,
         global_clipnorm=options.clip_norm,
-        # Keras's own names are numbered through the process; a checkpoint's variables are found by theirs.
+        # Keras numbers its own names through the process; a checkpoint finds variables by name.
         name=options.optimizer,
         **own,
     )

@@ -24,7 +24,7 @@ from applications.common.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What the value of an option must be: the words of the error, and a function that says whether it is."""
+    """A condition on the value of an option: the words of the error, and a function that checks it."""
 
     words: str
     holds: typing.Callable
@@ -129,7 +129,7 @@ class FitOptions:
     early_stopping: Positive | None = None
     """Stop after that many epochs without a better loss on validation."""
     keep: Literal["best", "last"] = "best"
-    """Which weights are reported on and exported: those of the smallest loss on validation, or of the last epoch."""
+    """Weights of the report and of the export: from the epoch of the smallest loss on validation, or the last one."""
     checkpoint_steps: Positive | None = 500
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
     checkpoint_seconds: NotNegativeFloat = 0.0
@@ -218,7 +218,7 @@ class CompareOptions:
     seeds: Positive = 3
     """Number of seeds, 0, 1, 2, ...; the models of one seed form a pair."""
     first_seed: Seed = 0
-    """The first of them, where it is not 0: seeds of their own to choose on, apart from those of a report."""
+    """The first seed: models are chosen on other seeds than they are reported on."""
     preset: str | None = None
     """Preset of `train` for every run."""
     options: File | None = None
@@ -282,7 +282,7 @@ def values_of(options):
 
 
 def with_values(options, values):
-    """Return a copy of options in which those of a flat dictionary are other ones."""
+    """Return a copy of options with the values of a flat dictionary."""
     changed = {}
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)

@@ -1,4 +1,4 @@
-"""What is known of a program before TensorFlow is loaded: its commands, their options, its presets."""
+"""A program before TensorFlow is loaded: its commands, their options, its presets."""
 
 import dataclasses
 import importlib
@@ -9,7 +9,7 @@ from applications.common.errors import InputError
 from applications.common.options import check, read_values, typed, values_of, with_values
 from applications.common.runs import CHECKPOINT, RunFolder
 
-# What a resumed run may change: it names no property of the model or its data.
+# Options that a resumed run may change: none concerns the model or its data.
 MAY_CHANGE = (
     "out",
     "export",
@@ -36,7 +36,7 @@ class Program:
             options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
             commands, such as "features", are the program's own: a method of that name of its `Application` gets the
             options, and where these have `run`, the folder of a trained run, that is checked.
-        may_change: Options of `train` that a resumed run may change, beside those of every program.
+        may_change: More options of `train` that a resumed run may change.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
             same.
     """
@@ -66,7 +66,7 @@ class Program:
         """Dictionary from the names of the presets to their files; "small" are the defaults, and has none."""
         package = importlib.util.find_spec(self.name)
         if package is None:
-            raise TypeError(f"Program({self.name!r}): the name must be that of the program's package.")
+            raise TypeError(f"Program({self.name!r}): the name must be the name of the program's package.")
         folder = pathlib.Path(next(iter(package.submodule_search_locations)))
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
@@ -91,7 +91,7 @@ class Program:
         return with_values(self.default, typed(place, folder.config, self.options))
 
     def check_train(self, options):
-        """Raise `InputError` for options of `train` that are wrong, or do not fit what is in the run's folder."""
+        """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
         if run.overwrite:
@@ -103,7 +103,7 @@ class Program:
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
             raise InputError(f"--epochs: the run has {done} epochs already. Received: {options.fit.epochs}")
-        # What a run started from may be gone once it has a state of its own.
+        # A run with a state of its own does not need its start any more.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
 
@@ -145,5 +145,5 @@ class Program:
 
 
 def config_of(options):
-    """Return what config.yaml has of the options of `train`: all but what concerns a single call."""
+    """Return the content of config.yaml: the options of `train` but those of a single call."""
     return {name: value for name, value in values_of(options).items() if name not in ("resume", "overwrite")}

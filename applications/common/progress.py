@@ -30,5 +30,5 @@ def progress(items, title, every_seconds=5.0):
             sys.stderr.flush()
             written = len(line)
     if on_terminal and written:
-        # What is written next begins on an empty line.
+        # The next output begins on an empty line.
         print(f"\r{'':{written}}\r", end="", file=sys.stderr, flush=True)

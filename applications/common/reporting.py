@@ -1,11 +1,11 @@
-"""What every run leaves to be read: its table, its curves, and what to do next."""
+"""The report of a run: its table, and the commands that come next."""
 
 import shlex
 
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 
-# A KL on validation below this is that of a latent which says next to nothing.
+# A latent variable with a smaller KL on validation is not used.
 UNUSED_NATS = 0.1
 
 
@@ -15,9 +15,9 @@ def write_report(application, folder, record, lines, example, exported):
     Args:
         application: `Application`.
         folder: `RunFolder`.
-        record: What metrics.json holds.
+        record: The content of metrics.json.
         lines: The program's own.
-        example: What a user may give `generate` first, empty for a call without an input, or `None` for none.
+        example: An input for `generate`, empty for a call without an input, or `None` for none.
         exported: Whether the folder has a SavedModel.
     """
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
@@ -40,7 +40,7 @@ def write_report(application, folder, record, lines, example, exported):
 
 
 def counts_of(name, report):
-    """Return a line that says how much a part of the data has, and what was left out of it."""
+    """Return a line with the numbers of examples of a part, and of skipped ones."""
     counts = [f"{value} {key.replace('num_', '').replace('_', ' ')}" for key, value in report.items() if value]
     return f"{name}: {', '.join(counts)}"
 
@@ -63,7 +63,7 @@ def unused_latents(row):
 
 
 def next_steps(application, folder, record, example, exported):
-    """Return the lines that say what to do with a trained run."""
+    """Return the commands that come next."""
     program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
     steps = []
     if example is not None:

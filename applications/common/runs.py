@@ -1,4 +1,4 @@
-"""Run folders: what a training run writes, so that it survives a crash and can be resumed and read."""
+"""Run folders: the files of a training run, which survive a crash and can be resumed and read."""
 
 import contextlib
 import csv
@@ -26,7 +26,7 @@ WEIGHTS = "weights.npz"
 CHECKPOINT = "checkpoints/checkpoint.npz"
 # One row an epoch.
 HISTORY = "history.csv"
-# What a codec of plain values is saved in.
+# The file of a codec of plain values.
 CODEC = "codec.json"
 
 
@@ -59,7 +59,7 @@ class RunFolder:
             resume: bool. Whether the folder must already hold this run.
             may_differ: names of options that a resumed run may change, for instance ("epochs",). The new
                 values are written.
-            defaults: dict, what a config.yaml stands for that was written before there were these options.
+            defaults: dict, the values of options that a config.yaml lacks.
 
         Returns:
             `RunFolder`.

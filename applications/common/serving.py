@@ -1,4 +1,4 @@
-"""What an exported module is made of: functions traced once, and a folder that holds nothing else."""
+"""Exported modules: functions traced once, and their folder."""
 
 import tensorflow as tf
 
@@ -12,7 +12,7 @@ def in_graph(*signature):
 
 
 class Untracked:
-    """Keeps an object out of the SavedModel: what it needs of Keras is the variables alone."""
+    """Keeps an object out of the SavedModel, which needs no more of Keras than the variables."""
 
     def __init__(self, value):
         self.value = value

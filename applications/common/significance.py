@@ -20,7 +20,7 @@ class Difference(typing.NamedTuple):
 
 
 def resample(score, num_rows):
-    """Return the score of all rows, and those of `NUM_RESAMPLES` draws of rows with replacement, an array.
+    """Return the score of all rows, and the scores of `NUM_RESAMPLES` draws of rows with replacement, an array.
 
     Args:
         score: Function of an array of the indices of rows.
@@ -64,12 +64,12 @@ def compare_translations(metric, hypotheses, others, references):
     Args:
         metric: A metric of sacrebleu.
         hypotheses: List of str.
-        others: List of str, as many: the scores of these are subtracted.
+        others: List of str, as many. Their scores are subtracted.
         references: List of str, as many.
     """
 
     def scorer(sentences):
-        # What the metric counts in each sentence; a corpus score is that of the sums. sacrebleu resamples the same way.
+        # Counts of each sentence; the score of a corpus is computed from their sums. sacrebleu resamples the same way.
         counts = np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
         return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 

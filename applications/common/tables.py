@@ -13,14 +13,14 @@ DETERMINISTIC = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A figure of a run's record, which is what metrics.json holds.
+    """A figure of a run's record, the content of metrics.json.
 
     Attributes:
         title: Head of the column, with the unit.
         of: Where the figure stands in the record, as in "report.likelihood.perplexity"; or a function of the record.
         digits: Digits after the point.
         scale: Factor on the figure: 100 for a share in per cent.
-        logarithm: Whether differences are those of logarithms, as for perplexities.
+        logarithm: Whether differences are taken of logarithms, as for perplexities.
         differs: Whether the table of differences has the column.
     """
 
@@ -71,7 +71,7 @@ def main_table(columns, found, first=("model",), first_of=lambda name: (name,)):
         columns: `Column`s; those that no model has are left out.
         found: Dictionary from the name of a model to the records of its seeds.
         first: Heads of the columns before them.
-        first_of: Function of the name of a model that returns what stands in these.
+        first_of: Function of the name of a model that returns the cells of these columns.
     """
     columns = [column for column in columns if any(column.value(of[0]) is not None for of in found.values())]
     lines = [
@@ -128,7 +128,7 @@ def interval_text(interval, digits=3):
 
 
 def title_from(name, title_of):
-    """Return the name of an entry of `compare` for a table: of its model, what it starts from, its own options.
+    """Return the title of an entry of `compare`: its model, its start, its own options.
 
     Args:
         name: MODEL[@START][:options].

@@ -1,4 +1,4 @@
-"""One training run, of whatever program: from options to a run folder with everything in it."""
+"""One training run of any program: from options to a run folder with everything in it."""
 
 import contextlib
 import functools
@@ -164,9 +164,9 @@ class TrainingRun(Run):
 
         Args:
             callbacks: Callbacks of the program, which may add to the rows of the history.
-            score: What the best weights and the schedule "plateau" look at: a function of a row of the history, the
-                smaller the better. Defaults to the loss on validation.
-            patience_score: What early stopping looks at. Defaults to `None`, for the score.
+            score: Function of a row of the history, the smaller the better, for the best weights and the schedule
+                "plateau". Defaults to the loss on validation.
+            patience_score: The same for early stopping. Defaults to `None`, for the score.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
         patience_score = patience_score or score
@@ -322,7 +322,7 @@ def start_from(run, path):
 
 
 def set_aside(path):
-    """Rename the folder of a run that is overwritten; what was there goes when the new one has finished."""
+    """Rename the folder of a run that is overwritten. It is deleted when the new run has finished."""
     path, aside = pathlib.Path(path), _aside(path)
     if path.exists():
         shutil.rmtree(aside, ignore_errors=True)

@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return what draws (M, N, C) of probabilities say of the right classes (N,), by the mean of the draws."""
+    """Return the quality of the mean of draws (M, N, C) of probabilities, given the right classes (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -22,7 +22,7 @@ def calibration(draws, labels):
 
 
 def means(draws):
-    """Return how uncertain draws (M, N, C) are, and what of it the model does not know, in nats."""
+    """Return the entropy of the mean of draws (M, N, C) and its part that draws disagree on, in nats."""
     return {
         "entropy": float(metrics.predictive_entropy(draws).mean()),
         "mutual_information": float(metrics.mutual_information(draws).mean()),
