@@ -74,10 +74,10 @@ def main(program, arguments=None):
         return _fail("interrupted. A run that was training goes on with train --resume", 130)
     except Exception as error:
         # One that was raised where TensorFlow reads data, whose error is not ours.
-        found = input_error_in(error)
-        if found is None:
+        expected = input_error_in(error)
+        if expected is None:
             raise
-        return _fail(found, 2)
+        return _fail(expected, 2)
     return 0
 
 
@@ -267,15 +267,15 @@ def _with_none(arguments, annotations):
         for name, annotation in annotations.items()
         if typing.get_origin(annotation) in (typing.Union, types.UnionType)
     }
-    found, previous = [], ""
+    words, previous = [], ""
     for argument in arguments:
         if argument == "none" and _spelt(previous) in optional:
             argument = "None"
         elif argument.endswith("=none") and _spelt(argument) in optional:
             argument = argument.removesuffix("none") + "None"
-        found.append(argument)
+        words.append(argument)
         previous = argument
-    return found
+    return words
 
 
 def _without_defaults(options_class):

@@ -64,10 +64,10 @@ class Comparison:
 
     def of_models(self, read, planned=None):
         """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
-        found = {}
+        results = {}
         for run in planned or self.planned:
-            found.setdefault(run.name, []).append(read(run))
-        return found
+            results.setdefault(run.name, []).append(read(run))
+        return results
 
     def evaluate(self, name, arguments_of):
         """Run `evaluate` for every run, and return the reports, as `of_models` does.

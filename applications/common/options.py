@@ -239,16 +239,16 @@ class CompareOptions:
 
 def fields_of(options_class):
     """Return a dictionary from the name of each option, in nested groups too, to its annotation."""
-    found = {}
+    annotations = {}
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):
         hint = hints[field.name]
         of_field = fields_of(hint) if dataclasses.is_dataclass(hint) else {field.name: hint}
-        twice = found.keys() & of_field.keys()
+        twice = annotations.keys() & of_field.keys()
         if twice:
             raise TypeError(f"{options_class.__name__} has two options of one name: {', '.join(twice)}")
-        found |= of_field
-    return found
+        annotations |= of_field
+    return annotations
 
 
 def texts_of(options_class):
@@ -259,10 +259,13 @@ def texts_of(options_class):
         for field, text in itertools.pairwise(tree.body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 texts[field.target.id] = " ".join(text.value.value.split())
-    found = {}
+    descriptions = {}
     for name, hint in typing.get_type_hints(options_class).items():
-        found |= texts_of(hint) if dataclasses.is_dataclass(hint) else {name: texts[name]} if name in texts else {}
-    return found
+        if dataclasses.is_dataclass(hint):
+            descriptions |= texts_of(hint)
+        elif name in texts:
+            descriptions[name] = texts[name]
+    return descriptions
 
 
 def is_file(annotation):
@@ -323,13 +326,13 @@ def read_values(place, path, options_class, extensible=True):
         raise InputError(f"{place}: {path} is empty; a pipe can be read only once.")
     if not isinstance(values, dict):
         raise InputError(f"{place}: {path} must hold one option per line, as in `units: 64`.")
-    base, found = values.pop("extends", None), {}
+    base, values_of_base = values.pop("extends", None), {}
     if base is not None:
         path_of_base = pathlib.Path(path).parent / str(base)
         if not extensible:
             raise InputError(f"{place}: {path} extends a file, and is extended by one; a file extends one without it.")
-        found = read_values(place, path_of_base, options_class, extensible=False)
-    return found | typed(f"{place}: {path}", values, options_class)
+        values_of_base = read_values(place, path_of_base, options_class, extensible=False)
+    return values_of_base | typed(f"{place}: {path}", values, options_class)
 
 
 def typed(place, values, options_class):

@@ -51,15 +51,15 @@ def unused_latents(row):
     Args:
         row: Row of the history.
     """
-    found = []
+    lines = []
     for name, value in row.items():
         if name.startswith("val_") and name.endswith("_kl"):
             # Some KLs cannot reach 0.
             above = " above the least it can be" if f"{name}_above_floor" in row else ""
             value = row.get(f"{name}_above_floor", value)
             if abs(value) < UNUSED_NATS:
-                found.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: the model does not use it")
-    return found
+                lines.append(f"{name[4:-3]}: KL {value:.3f} nats{above} on validation: the model does not use it")
+    return lines
 
 
 def next_steps(application, folder, record, example, exported):

@@ -33,13 +33,13 @@ class Column:
 
     def value(self, record):
         """Return the figure of a record, a number or a str; `None` where it has none."""
-        found = record
+        value = record
         if callable(self.of):
-            found = self.of(record)
+            value = self.of(record)
         else:
             for name in self.of.split("."):
-                found = found.get(name) if isinstance(found, dict) else None
-        return found * self.scale if isinstance(found, numbers.Real) and self.scale != 1.0 else found
+                value = value.get(name) if isinstance(value, dict) else None
+        return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
         """Return the mean of values with its interval; of words the first; a dash where one is missing."""
@@ -64,37 +64,37 @@ def figures_of(columns, record):
     return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
 
 
-def main_table(columns, found, first=("model",), first_of=lambda name: (name,)):
+def main_table(columns, records, first=("model",), first_of=lambda name: (name,)):
     """Return the table of models: means over seeds with 95% intervals.
 
     Args:
         columns: `Column`s; those that no model has are left out.
-        found: Dictionary from the name of a model to the records of its seeds.
+        records: Dictionary from the name of a model to the records of its seeds.
         first: Heads of the columns before them.
         first_of: Function of the name of a model that returns the cells of these columns.
     """
-    columns = [column for column in columns if any(column.value(of[0]) is not None for of in found.values())]
+    columns = [column for column in columns if any(column.value(of[0]) is not None for of in records.values())]
     lines = [
-        (*first_of(name), *(column.cell([column.value(record) for record in records]) for column in columns))
-        for name, records in found.items()
+        (*first_of(name), *(column.cell([column.value(record) for record in of_model]) for column in columns))
+        for name, of_model in records.items()
     ]
     return table((*first, *(column.title for column in columns)), lines)
 
 
-def difference_table(columns, found, baseline):
+def difference_table(columns, records, baseline):
     """Return the table of paired differences over seeds against one of the models."""
     columns = [
-        column for column in columns if column.differs and isinstance(column.value(found[baseline][0]), numbers.Real)
+        column for column in columns if column.differs and isinstance(column.value(records[baseline][0]), numbers.Real)
     ]
     lines = [
         (
             name,
             *(
-                column.difference(*([column.value(record) for record in of] for of in (records, found[baseline])))
+                column.difference(*([column.value(record) for record in of] for of in (of_model, records[baseline])))
                 for column in columns
             ),
         )
-        for name, records in found.items()
+        for name, of_model in records.items()
         if name != baseline
     ]
     heads = [f"{'log ' if column.logarithm else ''}{column.title}" for column in columns]

@@ -218,17 +218,17 @@ class TrainingRun(Run):
 
     def _callbacks(self, checkpoint, keep, history, own, score, patience_score):
         options = self.options.fit
-        found = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
+        callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
         if options.schedule == "plateau":
             scores = [score(row) for row in checkpoint.rows]
-            found.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))
+            callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))
         if options.early_stopping:
             waited = [patience_score(row) for row in checkpoint.rows]
-            found.append(StopEarly(options.early_stopping, waited, patience_score))
-        found += [keep, history, checkpoint]
+            callbacks.append(StopEarly(options.early_stopping, waited, patience_score))
+        callbacks += [keep, history, checkpoint]
         if options.tensorboard:
-            found.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
-        return found
+            callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
+        return callbacks
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves."""
@@ -311,13 +311,13 @@ def put_weights(model, path):
 def start_from(run, path):
     """Copy the weights that a finished run's model shares with this one; return how many."""
     names, weights, _ = read_weights(RunFolder.load(path).path / WEIGHTS)
-    found = dict(zip(names, weights, strict=True))
-    shared = [weight for weight in run.models.training.weights if weight.path in found]
-    differing = [weight.path for weight in shared if tuple(weight.shape) != found[weight.path].shape]
+    saved = dict(zip(names, weights, strict=True))
+    shared = [weight for weight in run.models.training.weights if weight.path in saved]
+    differing = [weight.path for weight in shared if tuple(weight.shape) != saved[weight.path].shape]
     if differing or not shared:
         raise InputError(f"--start-from: {path} is another model: {', '.join(differing) or 'no weight'} is shared.")
     for weight in shared:
-        weight.assign(found[weight.path])
+        weight.assign(saved[weight.path])
     return len(shared)
 
 

@@ -49,8 +49,8 @@ def gradient_norms(model, inputs, value_of=lambda outputs: outputs, drops=True):
         # A model that was read from a file has forgotten how far annealing had come.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
-    found = {}
+    norms = {}
     for name, value in (("likelihood", likelihood), ("kl", divergence)):
         gradients = tape.gradient(value, variables, unconnected_gradients="zero")
-        found[name] = float(tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]))
-    return found
+        norms[name] = float(tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients]))
+    return norms
