@@ -91,8 +91,8 @@ MODELS = {
         needs_posterior=True,
         num_samples=5,
     ),
-    "bam_weibull": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
-    "bam_lognormal": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
+    "wc": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
+    "lc": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
 }
 
 
@@ -271,7 +271,7 @@ class CompareNmt(CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/nmt_compare"
-    models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "bam_weibull")
+    models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan"], ...] = ()
     """Also the tables of Deng et al. 2018, of Fan et al. 2020."""

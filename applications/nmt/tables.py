@@ -7,8 +7,8 @@ from applications.nmt.evaluation import translation_metrics
 from applications.nmt.options import MODELS
 
 # The lines of Table 4 and of Table 8 of Fan et al. 2020.
-FAN_QUALITY = ("soft", "relaxed", "variational_enum", "variational_sample", "bam_weibull", "bam_lognormal")
-FAN_COST = ("variational_enum", "variational_sample", "bam_weibull", "bam_lognormal")
+FAN_QUALITY = ("soft", "relaxed", "variational_enum", "variational_sample", "wc", "lc")
+FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
 
 KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)

@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 from benchmarks.against import ROOT, environment_of
 
-PROGRAMS = ("ved ved_vattn_mean", "nmt soft B", "nmt bam_weibull B", "nmt variational_sample B")
+PROGRAMS = ("ved ved_vattn_mean", "nmt soft B", "nmt wc B", "nmt variational_sample B")
 SMALLEST = 1e-30
 STEPS = (1, 10, 20, 30, 40, 50, 60, 100, 200)
 # What is Keras's where an older library has not its own.

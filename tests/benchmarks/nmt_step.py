@@ -22,7 +22,7 @@ from applications.nmt.model import build
 from applications.nmt.options import PROGRAM
 from applications.text.text import PAD, START
 
-MODELS = ("soft", "bam_weibull", "variational_sample", "marginal", "variational_enum")
+MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
 # Products with the output matrix, forward and backward, of the models that read it for several candidates: that of the
 # baseline of `variational_sample` has no backward pass.
 CANDIDATES = {"marginal": (None, None), "variational_enum": (None, None), "variational_sample": (2, 1)}

@@ -11,7 +11,7 @@ from applications.nmt.ensemble import drawn_steps
 from applications.text.text import PAD, START
 
 SOURCE = tf.constant(arrays()["source"], tf.int32)
-MODELS = ["bam_weibull", "bam_lognormal", "relaxed"]
+MODELS = ["wc", "lc", "relaxed"]
 
 
 def log_likelihood_of_draws(run, sentence, ids, num_draws):
@@ -57,7 +57,7 @@ def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
 
 def test_draws_without_noise_are_the_search_at_the_mean():
     """Any number of draws gives what one state gives."""
-    soft, run = translator_of("bam_weibull", "soft")
+    soft, run = translator_of("wc", "soft")
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
     num_steps = run.options.text.max_length + 1
     soft._averaged_steps = lambda encoded, mask: drawn_steps(run.models, encoded, mask, 3, num_steps, 2, 0, True)
@@ -71,7 +71,7 @@ def test_draws_without_noise_are_the_search_at_the_mean():
 
 @pytest.mark.slow
 def test_in_graph_and_repeatable():
-    translator, _ = translator_of("bam_weibull", "sample:2")
+    translator, _ = translator_of("wc", "sample:2")
     first, again = translator.beam(SOURCE), translator.beam(SOURCE)
     np.testing.assert_array_equal(first["ids"], again["ids"])
     np.testing.assert_allclose(tf.reduce_sum(first["weights"][:, 0], axis=-1), 1.0, rtol=1e-5)

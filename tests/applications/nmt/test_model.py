@@ -48,7 +48,7 @@ def test_all_models_of_deng_have_the_same_generative_parameters():
     assert len({count["generative"] for count in counts.values()}) == 1
     for name, count in counts.items():
         assert (count["inference"] > 0) == MODELS[name].needs_posterior
-    bayesian, deterministic = made("bam_weibull").models.parameters, counts["soft"]
+    bayesian, deterministic = made("wc").models.parameters, counts["soft"]
     width, hidden = 2 * SMALL["encoder_units"], 5
     assert bayesian["generative"] - deterministic["generative"] == width * hidden + 2 * hidden
 
@@ -81,7 +81,7 @@ def test_initial_range_draws_the_biases_too(limit):
     assert abs(drawn.mean()) < 4 * error and abs(drawn.std() - limit / np.sqrt(3)) < 4 * error
 
 
-@pytest.mark.parametrize("model", slow_except(MODELS, "soft", "relaxed", "variational_sample", "bam_lognormal"))
+@pytest.mark.parametrize("model", slow_except(MODELS, "soft", "relaxed", "variational_sample", "lc"))
 def test_no_word_is_predicted_from_a_later_one(model, eagerly):
     translator, _ = translator_of(model)
     target = np.array([[5, 9, 7, 11, 6, 3]], "int32")
@@ -139,7 +139,7 @@ def test_the_k_curve(eagerly):
     np.testing.assert_allclose((joint - prior)[..., 1][counted], kmax.numpy()[counted], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", slow_after(["variational_enum", "soft", "relaxed", "bam_weibull"]))
+@pytest.mark.parametrize("model", slow_after(["variational_enum", "soft", "relaxed", "wc"]))
 def test_the_beam_scores_what_teacher_forcing_does(model):
     """The log-probability of a translation is that of a call with its words, and no special token is written."""
     translator, run = translator_of(model, MODELS[model].inference_without_draws)

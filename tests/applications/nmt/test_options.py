@@ -50,9 +50,7 @@ def test_a_relaxed_alignment_is_sampled_unless_it_is_exported(run_of):
     """Section 4, predictive inference; BAM is reported at the mean of its weights (Fan et al. 2020, section 3.2)."""
     inferences = {name: (model.inference, model.inference_without_draws) for name, model in MODELS.items()}
     assert inferences.pop("relaxed") == ("sample:10", "soft")
-    assert {x for name, x in inferences.items() if name in ("soft", "bam_weibull", "bam_lognormal")} == {
-        ("soft", "soft")
-    }
+    assert {x for name, x in inferences.items() if name in ("soft", "wc", "lc")} == {("soft", "soft")}
     assert inferences["marginal"] == ("exact", "exact")
     ExportNmt(str(run_of("relaxed"))).check_run(Options(model="relaxed"))
 
@@ -80,11 +78,11 @@ def run_of(tmp_path):
             ("evaluate", "--inference", "soft", "kmax:3"),
             "--inference: the alignments of this model",
         ),
-        ("bam_weibull", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
+        ("wc", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
         ("soft", ("evaluate", "--links", __file__), "--links: those of a run's own pairs are named when it is trained"),
         ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
-        ("bam_weibull", ("export", "--inference", "exact"), "--inference: the alignments of this model"),
+        ("wc", ("export", "--inference", "exact"), "--inference: the alignments of this model"),
     ],
 )
 def test_inferences_that_a_model_has_not(run_of, model, words, message):

@@ -38,7 +38,7 @@ FOUND = {
     "marginal": [record(6.0, 33.0), record(6.2, 32.5)],
     "variational_sample@soft": [record(6.5, 33.5, seconds=0.7), record(6.6, 33.1, seconds=0.9)],
     "variational_enum": [record(6.4, 33.0), record(6.4, 33.0)],
-    "bam_weibull": [record(6.9, 34.0, 1.5, "plug-in", name="mean"), record(6.9, 34.0, 1.5, "plug-in", name="mean")],
+    "wc": [record(6.9, 34.0, 1.5, "plug-in", name="mean"), record(6.9, 34.0, 1.5, "plug-in", name="mean")],
 }
 
 
@@ -70,7 +70,7 @@ def test_the_papers_layouts(tmp_path):
 
 def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
     """The entropy of Table 3 is that of a categorical distribution, and the papers' lines are models by name."""
-    records = {"bam_weibull:units=8": FOUND["bam_weibull"], "marginal": FOUND["marginal"]}
+    records = {"wc:units=8": FOUND["wc"], "marginal": FOUND["marginal"]}
     comparison = compared(tmp_path, records)
     found = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))
     assert [line["model"] for line in found["Table 1 of Deng et al. 2018"]] == [
@@ -88,7 +88,7 @@ def test_means_and_differences_over_seeds():
     by_model = {line["model"]: line for line in lines}
     assert by_model["soft"]["kind of PPL"] == "plug-in" and by_model["marginal"]["kind of PPL"] == "exact"
     assert by_model["marginal"]["exact match (%)"] == "25.0 [25.0, 25.0]"
-    assert by_model["bam_weibull"]["entropy (nats)"].startswith("1.500")
+    assert by_model["wc"]["entropy (nats)"].startswith("1.500")
     assert by_model["soft"]["parameters (M)"].startswith("2.000") and "PPL (ELBO)" not in by_model["soft"]
     (lines,) = tables_of("x\n\n" + difference_table(APPLICATION.columns, FOUND, "soft")).values()
     by_model = {line["model"]: line for line in lines}
@@ -118,12 +118,12 @@ def test_differences_over_sentences(tmp_path):
 
 def test_other_references_are_not_compared_sentence_by_sentence(tmp_path):
     """Seeds have their numbers, and an entry with other test sentences, or another case of them, has no pairs."""
-    others = {"bam_weibull:data_seed=1": 10, "marginal:lowercase=false": 20}
+    others = {"wc:data_seed=1": 10, "marginal:lowercase=false": 20}
     records = {name: FOUND["marginal"] for name in ("soft", "marginal", *others)}
     comparison = compared(tmp_path, records, first_seed=5)
     comparison.write("hypotheses.txt", {name: 2 * [sentences(3)[: others.get(name, 20)]] for name in records})
     of_names = {
-        "bam_weibull:data_seed=1": REFERENCES[:10],
+        "wc:data_seed=1": REFERENCES[:10],
         "marginal:lowercase=false": [x.title() for x in REFERENCES],
     }
     comparison.write("references.txt", {name: 2 * [of_names.get(name, REFERENCES)] for name in records})
@@ -178,7 +178,7 @@ def test_the_crossing(tmp_path, monkeypatch):
     reports = {
         "hard_enum": [crossed(2.0, 3.0, 4.0, curve)],
         "hard_sample": [crossed(2.5, 3.5, 4.5, curve)],
-        "bam_weibull": [crossed(None, None, 5.0)],
+        "wc": [crossed(None, None, 5.0)],
     }
     records = {name: [record(1.0, 1.0)] for name in reports}
     options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "split": "valid", "baseline": "soft"}
@@ -187,11 +187,11 @@ def test_the_crossing(tmp_path, monkeypatch):
     parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
     every = ["--split", "valid", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
     continuous = ["--split", "valid", "--inference", "soft", "--k-curve", "0"]
-    assert comparison.asked == {"hard_enum": every, "hard_sample": every, "bam_weibull": continuous}
+    assert comparison.asked == {"hard_enum": every, "hard_sample": every, "wc": continuous}
     lines = parsed["Crossing of training and inference"]
     assert [(line["model"], line["inference"]) for line in lines[-2:]] == [
         ("hard_sample", "soft"),
-        ("bam_weibull", "soft"),
+        ("wc", "soft"),
     ]
     assert len(lines) == 7 and lines[0]["PPL"] == "2.000" and lines[0]["BLEU"] == "20.00"
     left = parsed["Table 2 of Deng et al. 2018, left"]
@@ -210,14 +210,14 @@ def test_the_crossing(tmp_path, monkeypatch):
 
 def drawn(model):
     """What `report` keeps of a pair to be drawn."""
-    kinds = ("mean",) if model == "bam_weibull" else ("prior", "exact")
+    kinds = ("mean",) if model == "wc" else ("prior", "exact")
     weights = np.random.default_rng(len(model)).dirichlet(np.ones(2), size=3).tolist()
     return {"source": ["a", "b"], "target": ["c", "d", "<end>"], "weights": dict.fromkeys(kinds, weights)}
 
 
 def test_models_are_drawn_side_by_side(tmp_path):
     """A line for each pair; what a model has not is no panel."""
-    known = {name: [drawn(name), drawn(name)] for name in ("marginal", "bam_weibull")}
+    known = {name: [drawn(name), drawn(name)] for name in ("marginal", "wc")}
     figure = draw_alignments(known, ("prior", "mean", "posterior"), tmp_path / "x.png")
     titles = [axes.texts[-1].get_text() for axes in figure.axes if axes.get_images()]
-    assert titles == 2 * ["marginal: prior", "bam_weibull: mean"]
+    assert titles == 2 * ["marginal: prior", "wc: mean"]
