@@ -1,1 +1,1 @@
-"""What programs that read and write text share: files, tokens, batches, word vectors, metrics of sentences."""
+"""Parts of programs that read and write text: files, tokens, batches, word vectors, metrics of sentences."""

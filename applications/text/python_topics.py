@@ -6,7 +6,7 @@ import re
 # A sentence ends before a capital letter, a quotation or a bracket; "e.g." and "i.e." end none.
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
-# What prose has none of: grammar, prompts, assignments, tables.
+# Signs of grammar, prompts, assignments and tables, which are no prose.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
 # Names and operators in a sentence, which as tokens of their own are most of it.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
@@ -15,14 +15,13 @@ MIN_WORDS, MAX_WORDS = 4, 40
 
 
 def topics():
-    """Return the sentences of each topic, in their order: a dictionary of lists of str, without what an earlier topic
-    has said.
+    """Return a dictionary from each topic to its sentences, without sentences of earlier topics.
 
-    They are those of this version of Python, which a report names.
+    They depend on the version of Python, which a report names.
     """
     import pydoc_data.topics
 
-    seen, found = set(), {}
+    seen, sentences_of = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
         for sentence in (sentence for block in _paragraphs(text) for sentence in _END.split(block)):
@@ -38,12 +37,12 @@ def topics():
                 seen.add(key)
                 sentences.append(sentence)
         if sentences:
-            found[name] = sentences
-    return found
+            sentences_of[name] = sentences
+    return sentences_of
 
 
 def version():
-    """Return what the sentences are of."""
+    """Return the source of the sentences."""
     return f"pydoc_data of Python {platform.python_version()}"
 
 
@@ -55,7 +54,7 @@ def _paragraphs(text):
             block.append(line)
             continue
         if _HEADING.match(line):
-            # What it underlines.
+            # A heading underlines the line before it.
             block = block[:-1]
         if block and not any(_CODE.search(part) for part in block):
             yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))
