@@ -1,7 +1,5 @@
 """Neural machine translation with latent alignments as a program."""
 
-import numpy as np
-
 import keras_vattn
 from applications.common.application import Application
 from applications.common.runs import write_json
@@ -11,13 +9,13 @@ from applications.nmt.encoding import Codec, EncodedText
 from applications.nmt.evaluation import align, bound_of, evaluate, k_curve_report, translate
 from applications.nmt.generation import Translator
 from applications.nmt.options import MODELS, PROGRAM
-from applications.text.pairs import evenly, read_inputs, read_pairs, write_samples
+from applications.text.pairs import evenly, read_inputs, write_samples
 
 NUM_PICTURES = 3
 # Tokens and alignments of the pairs that are drawn.
 PICTURED = "alignments.json"
-# What a comparison draws of a model.
-PANELS = ("prior", "mean", "posterior")
+# Alignments in the order in which they are drawn; a comparison leaves out the last one.
+KINDS = ("prior", "mean", "posterior", "exact")
 
 
 class Nmt(Application):
@@ -41,14 +39,7 @@ class Nmt(Application):
         return model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
 
     def read_other(self, options, evaluation):
-        files = evaluation.source, evaluation.target, evaluation.table
-        pairs = read_pairs(options.text, *files, evaluation.skip_invalid)
-        if pairs is None:
-            return None
-        pairs = data.AlignedText.of(pairs)
-        if evaluation.links is not None:
-            pairs.links = data.gold_links(evaluation.links, pairs, evaluation.skip_invalid)
-        return pairs
+        return data.read_evaluated(options, evaluation)
 
     def evaluate(self, run, part, evaluation=None):
         if evaluation is None:
@@ -62,13 +53,11 @@ class Nmt(Application):
         report = reports[names[0]] | {"inferences": reports}
         if evaluation.k_curve:
             report["k_curve"] = k_curve_report(Translator(run), run, part, evaluation.k_curve)
-        found = outputs[names[0]]
-        others = {name: outputs[name]["hypotheses"] for name in names[1:]}
-        return report, found | {"others": others}
+        others = {f"hypotheses_{name.replace(':', '_')}": outputs[name]["hypotheses"] for name in names[1:]}
+        return report, outputs[names[0]] | {"others": others}
 
     def files(self, outputs):
-        others = {f"hypotheses_{name.replace(':', '_')}": lines for name, lines in outputs.get("others", {}).items()}
-        return {"hypotheses": outputs["hypotheses"], "references": outputs["references"], **others}
+        return {name: outputs[name] for name in ("hypotheses", "references")} | outputs.get("others", {})
 
     def heading(self, record):
         translation = record["report"]["translation"]
@@ -81,19 +70,19 @@ class Nmt(Application):
         return part.pairs.sources[0]
 
     def report(self, run, part, record, outputs):
-        found, drawn = pictured(run, part)
+        drawn = pictured(run, part)
         write_json(run.folder.file(PICTURED), {"model": run.options.model, "pairs": drawn})
-        draw_alignments({run.options.model: drawn}, tuple(found), run.folder.file("alignments.png"))
-        columns = ("sources", "references", "hypotheses")
+        draw_alignments({run.options.model: drawn}, KINDS, run.folder.file("alignments.png"))
+        columns = [outputs[name] for name in ("sources", "references", "hypotheses")]
         labels = ("source", "reference", "translation")
-        rows = zip(*(outputs[column] for column in columns), strict=True)
-        samples = write_samples(run.folder.file("samples.txt"), [list(zip(labels, row, strict=True)) for row in rows])
+        rows = [list(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)]
+        samples = write_samples(run.folder.file("samples.txt"), rows)
         return [*alignment_lines(record["report"]["alignment"]), "", *samples]
 
     def generate(self, run, options):
         ids = read_inputs(options, run.codec.source, run.options.text.max_length)
         translator = Translator(run, options.inference, options.num_beams)
-        yield from translate(translator, run.codec, [np.asarray(row) for row in ids])
+        yield from translate(translator, run.codec, ids)
 
     def endpoints(self, run, options=None):
         inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
@@ -102,27 +91,15 @@ class Nmt(Application):
     def compared(self, comparison):
         options = comparison.options
         known = {run.name: comparison.read(run, PICTURED)["pairs"] for run in comparison.of_first_seed}
-        draw_alignments(known, PANELS, comparison.folder / "alignments.png")
+        draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
         parts = [tables.over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
-        if not options.inference:
-            return parts
-
-        def inference_of(name):
-            kind = MODELS[comparison.models[name]]
-            names = [
-                each
-                for each in options.inference
-                if not kind.is_continuous or each.partition(":")[0] in ("soft", "sample")
-            ]
-            return names or [kind.inference]
-
-        return parts + tables.crossing(comparison, inference_of)
+        return parts + (tables.crossing(comparison) if options.inference else [])
 
 
 def alignment_lines(report):
-    """Return a line on each alignment that is reported on: its entropy and, with gold links, its quality."""
+    """Return a line on each alignment of a report: its entropy and, with gold links, its quality."""
     lines = []
-    for name in ("prior", "mean", "posterior", "exact"):
+    for name in KINDS:
         if f"{name}_entropy" in report:
             line = f"alignment, {name}: entropy {report[f'{name}_entropy']:.3f} nats"
             for measure in ("f1", "aer") if name in report else ():
@@ -132,36 +109,33 @@ def alignment_lines(report):
     return lines
 
 
-def pictured(run, part, translator=None):
-    """Return the alignments of some pairs of a part (Figures 3 and 4: prior, posteriors), and what is drawn of them."""
+def pictured(run, part):
+    """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors), to be drawn."""
     chosen = evenly(len(part.pairs), NUM_PICTURES)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
-    found = align(translator or Translator(run), sources, targets)
-    drawn = [
+    weights = align(Translator(run), sources, targets)
+    return [
         {
-            "source": run.codec.source.pieces(np.asarray(source)) or [""],
-            "target": [*run.codec.target.pieces(np.asarray(target)), "<end>"],
-            "weights": {name: weights[index].tolist() for name, weights in found.items()},
+            "source": run.codec.source.pieces(source) or [""],
+            "target": [*run.codec.target.pieces(target), "<end>"],
+            "weights": {name: matrices[index].tolist() for name, matrices in weights.items()},
         }
         for index, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
-    return found, drawn
 
 
 def draw_alignments(known, kinds, path):
-    """Draw alignments of the same pairs side by side.
+    """Draw alignments of the same pairs side by side, and return the figure.
 
     Args:
-        known: Dictionary from the name of a model to the pairs of `pictured`.
-        kinds: Names of the alignments that are drawn.
-        path: The PNG, or `None`.
-
-    Returns:
-        The `matplotlib` figure.
+        known: Dictionary from the name of a model to its result of `pictured`.
+        kinds: Names of the alignments to draw, where a model has them.
+        path: The PNG.
     """
+    first = next(iter(known.values()))
     panels = [
         (f"{name}: {kind}", pairs[index], kind)
-        for index in range(len(next(iter(known.values()))))
+        for index in range(len(first))
         for name, pairs in known.items()
         for kind in kinds
         if kind in pairs[index]["weights"]
@@ -171,7 +145,7 @@ def draw_alignments(known, kinds, path):
         [pair["source"] for _, pair, _ in panels],
         [pair["target"] for _, pair, _ in panels],
         [title for title, _, _ in panels],
-        panels_per_row=len(panels) // len(next(iter(known.values()))),
+        panels_per_row=len(panels) // len(first),
         path=path,
     )
 

@@ -11,11 +11,11 @@ from applications.common.errors import InputError
 from applications.nmt.alignments import Links, check_links, links_of_line, read_pharaoh
 from applications.nmt.subwords import words_of
 from applications.text.options import PARTS
-from applications.text.pairs import read_part
+from applications.text.pairs import read_other, read_part
 from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
-# What published data sets call their parts.
+# Names of the parts in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 
 
@@ -28,12 +28,10 @@ class AlignedPair(typing.NamedTuple):
 
 
 def embedded_pairs():
-    """Return the German and English pairs that ship with the program, written by tools/make_nmt_pairs.py.
+    """Return the German and English pairs that tools/make_nmt_pairs.py wrote, a list of `AlignedPair`.
 
-    Sure links join what is a translation of each other; possible ones are for words without a counterpart of their own.
-
-    Returns:
-        A list of 8,000 `AlignedPair`, 4 to 16 words on either side, in a random order. No two have the same source.
+    There are 8,000, of 4 to 16 words on either side, in a random order, all with different sources. Sure links join
+    translations of each other; possible ones are for words without a counterpart of their own.
     """
     rows = [line.split("\t") for line in read_lines(EMBEDDED)[1:]]
     return [
@@ -44,70 +42,40 @@ def embedded_pairs():
 
 @dataclasses.dataclass
 class AlignedText(ParallelText):
-    """A `ParallelText` of which alignments may be known.
-
-    Args:
-        links: Gold alignments, one `applications.nmt.alignments.Links` a pair, or `None`.
-    """
+    """A `ParallelText` with its gold alignments, a list of `Links`, or `None`."""
 
     links: list | None = None
-
-    @classmethod
-    def of(cls, text):
-        """Return the same pairs, no alignment known."""
-        return cls(text.sources, text.targets, text.groups, text.skipped)
-
-    def rows(self, rows):
-        """Return the rows of some indices."""
-        columns = {name: getattr(self, name) for name in ("sources", "targets", "groups", "links")}
-        picked = {name: [column[row] for row in rows] for name, column in columns.items() if column is not None}
-        return dataclasses.replace(self, **picked)
 
 
 def load(options):
     """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
     80/10/10 by source."""
     text = options.text
-    if not text.has_training_pairs:
-        found = _embedded(text.data_seed)
-    else:
-        found = {part: _read(text, part) for part in PARTS}
-        if found["train"] is None:
-            raise InputError(f"--data: {text.data} has no file train.{text.data_source}, plain or .gz.")
-        if found["valid"] is None:
-            if text.valid_links is not None:
-                raise InputError("--valid-links is given without valid files.")
-            found["train"], found["valid"] = hold_out(found["train"], text.valid_fraction, text.data_seed)
-        found = {part: AlignedText.of(pairs) for part, pairs in found.items() if pairs is not None}
-    _read_links(text, found)
-    found["valid"] = found["valid"].rows(range(len(found["valid"]))[: text.max_valid_pairs])
-    if text.max_train_pairs is not None and text.max_train_pairs < len(found["train"]):
-        order = np.random.default_rng(text.data_seed + 2).permutation(len(found["train"]))
-        found["train"] = found["train"].rows(sorted(order[: text.max_train_pairs]))
-    return found
-
-
-def _embedded(seed):
-    pairs = embedded_pairs()
-    order = np.random.default_rng(seed).permutation(len(pairs))
-    held = len(pairs) // 10
-    found = {}
-    for part, rows in (("train", order[2 * held :]), ("valid", order[held : 2 * held]), ("test", order[:held])):
-        chosen = [pairs[index] for index in sorted(rows)]
-        columns = [[getattr(pair, name) for pair in chosen] for name in ("source", "target", "links")]
-        found[part] = AlignedText(columns[0], columns[1], links=columns[2])
-    return found
-
-
-def _read_links(options, found):
-    """Read the gold alignments of the parts that have a file of them."""
+    parts = _read(text) if text.has_training_pairs else _embedded(text.data_seed)
     for part in ("valid", "test"):
-        path = getattr(options, f"{part}_links")
-        if path is None:
-            continue
-        if part not in found or not options.has_training_pairs:
-            raise InputError(f"--{part}-links is given without {part} files.")
-        found[part].links = gold_links(path, found[part], options.skip_invalid)
+        path = getattr(text, f"{part}_links")
+        if path is not None:
+            if part not in parts or not text.has_training_pairs:
+                raise InputError(f"--{part}-links is given without {part} files.")
+            parts[part].links = gold_links(path, parts[part], text.skip_invalid)
+    if "valid" not in parts:
+        parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, text.data_seed)
+    parts["valid"] = parts["valid"].rows(range(len(parts["valid"]))[: text.max_valid_pairs])
+    if text.max_train_pairs is not None:
+        order = np.random.default_rng(text.data_seed + 2).permutation(len(parts["train"]))
+        parts["train"] = parts["train"].rows(sorted(order[: text.max_train_pairs]))
+    return {part: parts[part] for part in PARTS if part in parts}
+
+
+def read_evaluated(options, evaluation):
+    """Return the `AlignedText` that `EvaluateNmt` names, with its gold alignments where it names some, or `None`."""
+    pairs = read_other(options.text, evaluation)
+    if pairs is None:
+        return None
+    pairs = AlignedText(**vars(pairs))
+    if evaluation.links is not None:
+        pairs.links = gold_links(evaluation.links, pairs, evaluation.skip_invalid)
+    return pairs
 
 
 def gold_links(path, pairs, skip_invalid=False):
@@ -125,27 +93,40 @@ def gold_links(path, pairs, skip_invalid=False):
     return links
 
 
-def _read(options, part):
-    # Files that are named stand before those of the folder.
-    pairs = read_part(options, part)
-    if pairs is None and options.data is not None:
-        source, target = _files_of(options, part)
-        pairs = None if source is None else read_parallel(source, target, options.skip_invalid)
-    return pairs
+def _embedded(seed):
+    pairs = embedded_pairs()
+    order, held = np.random.default_rng(seed).permutation(len(pairs)), len(pairs) // 10
+    sources, targets, links = map(list, zip(*pairs, strict=True))
+    whole = AlignedText(sources, targets, links=links)
+    rows = {"train": order[2 * held :], "valid": order[held : 2 * held], "test": order[:held]}
+    return {part: whole.rows(sorted(chosen)) for part, chosen in rows.items()}
+
+
+def _read(options):
+    """Return the parts that have files; files that options name stand before the files in `data`."""
+    parts = {}
+    for part in PARTS:
+        pairs, files = read_part(options, part), None
+        if pairs is None and options.data is not None:
+            files = _files_of(options, part)
+            if files is None and part == "train":
+                raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
+        if files is not None:
+            pairs = read_parallel(*files, options.skip_invalid)
+        if pairs is not None:
+            parts[part] = AlignedText(**vars(pairs))
+    return parts
 
 
 def _files_of(options, part):
-    """Return the paths of a part's two files in `data`, or `None` twice where it has neither."""
-    folder = pathlib.Path(options.data)
+    """Return the paths of a part's two files in `data`, or `None` where it has neither."""
+    folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
-        found = [_existing(folder / f"{name}.{ending}") for ending in (options.data_source, options.data_target)]
-        if all(found):
-            return found
-        if any(found):
-            missing = options.data_target if found[0] else options.data_source
+        paths = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]
+        source, target = (next((path for path in side if path.is_file()), None) for side in paths)
+        if source and target:
+            return source, target
+        if source or target:
+            missing = endings[1] if source else endings[0]
             raise InputError(f"--data: {folder} has one side of {name} alone; {name}.{missing} is missing.")
-    return None, None
-
-
-def _existing(path):
-    return next((x for x in (path, path.with_name(f"{path.name}.gz")) if x.is_file()), None)
+    return None

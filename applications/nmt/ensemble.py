@@ -10,12 +10,12 @@ def drawn_steps(models, encoded, source_mask, num_beams, num_steps, num_draws, s
     """Return the state before the first step, of (B, n, ...) tensors, and the step, for `decoding.beam_search`.
 
     Its log p(y) is the predictive one, the logarithm of the mean of p(y | draw). A draw is the noise of a whole
-    sentence, the same for all its beams, with a decoder state of its own. Where the decoder is fed what was drawn, the
-    next word has the mean over draws weighed by what each gave the words before; where it is not, the draws of words
-    are independent, and have equal weight at each.
+    sentence, the same for all its beams, with a decoder state of its own. Where the decoder is fed the drawn context, a
+    draw weighs as much as the probability that it gave the words before; otherwise the draws of words are independent,
+    and have equal weights.
 
-    The noise of a sentence depends on its place in the batch. B times beams times n copies of the memory (S, D) are
-    held.
+    The noise of a sentence depends on its place in the batch. B times beams times n copies of the memory (S, D) are in
+    memory at once.
 
     Args:
         models: `Models` of a model whose attention draws.
@@ -25,7 +25,7 @@ def drawn_steps(models, encoded, source_mask, num_beams, num_steps, num_draws, s
         num_steps: Longest sentence in words.
         num_draws: n.
         seed: Integer.
-        of_sentences: Whether the decoder is fed what was drawn.
+        of_sentences: Whether the decoder is fed the drawn context.
     """
     decoder, emission, draws = models.decoder, models.emission, num_draws
     batch_size = tf.shape(encoded)[0]
@@ -47,7 +47,7 @@ def drawn_steps(models, encoded, source_mask, num_beams, num_steps, num_draws, s
     def step(ids, state, position):
         log_weights = state["log_weights"]
         if of_sentences:
-            # What every draw gave the word that was chosen: before the first word, all the same.
+            # The log-probability that every draw gave the chosen word; before the first word, all the same.
             hidden = tf.cast(state["hidden"], decoder.compute_dtype)
             log_weights += emission.words(hidden[:, None], ids[:, None])[:, 0]
         log_weights = tf.nn.log_softmax(log_weights)

@@ -5,31 +5,31 @@ import sacrebleu.metrics
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.bounds import bound_report, perplexity
+from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.nmt import alignments
 from applications.nmt.generation import Translator
 from applications.nmt.options import MODELS
 from applications.nmt.subwords import CONTINUES
-from applications.text.pairs import padded
-from applications.text.text import END, PAD, START
+from applications.text.batching import padded, teacher_forced
+from applications.text.perplexity import likelihood_report
+from applications.text.text import PAD
 
 BATCH = 32
 
 
 def evaluate(run, part, inference=None, bound=None):
-    """Return everything reported about a part under one inference, and the sentences it was computed from.
+    """Return the report on an `EncodedText` under one inference, and the sentences it was computed from.
 
     Args:
-        run: `Run`.
-        part: `EncodedText`.
+        run, part: The run and the part.
         inference: Name of the inference, or `None` for the model's own.
         bound: Result of `bound_of`, which is the same under every inference; `None` to have it computed.
     """
     translator = Translator(run, inference)
     pairs = part.pairs
     report = {"num_sentences": len(pairs), "inference": translator.inference.value.name}
-    report["likelihood"] = likelihood_report(translator, run, part) | (bound_of(run, part) if bound is None else bound)
+    report["likelihood"] = likelihood_of(translator, run, part) | (bound_of(run, part) if bound is None else bound)
     report["alignment"] = alignment_report(translator, run.codec, part)
     hypotheses = translate(translator, run.codec, part.sources)
     references = normalized(run.codec, pairs.targets)
@@ -54,41 +54,38 @@ def translate(translator, codec, sources, title="translating"):
 def normalized(codec, sentences):
     """Return sentences as the model would write them: lower case where it lowers, its Unicode form, segments joined.
 
-    Unknown words stay as they are: a reference is not made easier by what the model cannot write.
+    Unknown words stay as they are: a word that the model cannot write does not make a reference easier.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
     return [" ".join(text.decode().split()).replace(f"{CONTINUES} ", "") for text in texts]
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU and chrF with sacrebleu's signatures, and how many sentences are the reference exactly."""
+    """Return BLEU and chrF with sacrebleu's signatures, and the share of sentences that equal their reference."""
     report = {}
     for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
         report[f"{name}_signature"] = str(metric.get_signature())
-    exact = [one == other for one, other in zip(hypotheses, references, strict=True)]
-    report["exact_match"] = float(np.mean(exact))
+    report["exact_match"] = float(np.mean([one == other for one, other in zip(hypotheses, references, strict=True)]))
     return report
 
 
 def translation_metrics(lowercase):
-    """Return the metrics of sacrebleu that translations are reported with; their signatures say whether the model
-    writes lower case."""
+    """Return sacrebleu's metrics of translations; their signatures say whether the model writes lower case."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
     }
 
 
-def likelihood_report(translator, run, part):
-    """Return the perplexity of the references, its kind named.
+def likelihood_of(translator, run, part):
+    """Return the perplexity of the references, with its kind.
 
-    Tokens count the end of the sentence. A continuous alignment that is drawn has the predictive log p: the logarithm
-    of the mean over draws of p(y | draws), of the whole sentence where the decoder is fed what was drawn, of each word
-    where it is not, and the draws of words are independent.
+    A continuous alignment that is drawn has the predictive log p: the logarithm of the mean over draws of p(y | draws),
+    of the whole sentence where the decoder is fed the drawn context, of each word where the draws of words are
+    independent.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
-    draws = inference.count if inference.kind == "sample" and kind.is_continuous else None
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(source, target_input, target, seed):
@@ -96,28 +93,19 @@ def likelihood_report(translator, run, part):
             value = translator.log_likelihood.python_function(source, target_input, target)
             return tf.reduce_sum(value, axis=1) if kind.feeding == "sampled" else value
 
-    total, tokens, rows = 0.0, 0, 0
-    batches = part.training_batches(run.options)
-    for index, (inputs, target) in enumerate(progress(batches, "likelihood")):
+    def log_likelihood(inputs, target, number):
         arguments = inputs["source"], inputs["target_input"], target
-        if draws is None:
-            total += float(tf.reduce_sum(translator.log_likelihood(*arguments)))
-        else:
-            values = [drawn(*arguments, tf.constant([index, draw])) for draw in range(draws)]
-            total += float(tf.reduce_sum(tf.reduce_logsumexp(tf.stack(values), axis=0) - np.log(draws)))
-        tokens += int(tf.math.count_nonzero(target))
-        rows += int(target.shape[0])
-    return {
-        "kind": inference.perplexity,
-        "perplexity": perplexity(-total / tokens),
-        "nats": -total / rows,
-        "num_tokens": tokens,
-    }
+        if inference.kind != "sample" or not kind.is_continuous:
+            return translator.log_likelihood(*arguments)
+        values = [drawn(*arguments, tf.constant([number, draw])) for draw in range(inference.count)]
+        return tf.reduce_logsumexp(tf.stack(values), axis=0) - np.log(inference.count)
+
+    return {"kind": inference.perplexity} | likelihood_report(log_likelihood, part.training_batches(run.options))
 
 
 def bound_of(run, part):
     """Return the `bound_report` of a model with an inference network, whatever the inference; empty for others."""
-    # Of the model relaxed the value at the mean of q is no bound; that of wake-sleep is the exact one already.
+    # For the model relaxed the value at the mean of q is no bound; wake-sleep has the exact value already.
     kind, model = MODELS[run.options.model], run.models.training
     if not kind.needs_posterior or not (kind.objective or "").startswith("elbo"):
         return {}
@@ -140,18 +128,18 @@ def alignment_report(translator, codec, part):
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:
-        words = list(
-            zip(codec.source.words_of_pieces(pairs.sources), codec.target.words_of_pieces(pairs.targets), strict=True)
-        )
+        words = codec.source.words_of_pieces(pairs.sources), codec.target.words_of_pieces(pairs.targets)
     for rows in progress([range(i, min(i + BATCH, len(pairs))) for i in range(0, len(pairs), BATCH)], "alignments"):
         sources, targets = ([side[row] for row in rows] for side in (part.sources, part.targets))
-        found = align(translator, sources, targets)
-        for name, weights in found.items():
+        for name, weights in align(translator, sources, targets).items():
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    lengths = len(part.sources[row]), len(part.targets[row])
-                    merged = word_alignment(matrix, *(x[:n] for x, n in zip(words[row], lengths, strict=True)))
+                    # Without the end of the sentence, and as many pieces as were not cut.
+                    num_pieces = len(part.sources[row]), len(part.targets[row])
+                    of_source, of_target = (side[row][:n] for side, n in zip(words, num_pieces, strict=True))
+                    pieces = matrix[: len(of_target), : len(of_source)]
+                    merged = alignments.merge_to_words(pieces, of_source, of_target)
                     predicted.setdefault(name, []).append(alignments.links_of(merged))
     report = {f"{name}_entropy": float(np.concatenate(rows).mean()) for name, rows in entropies.items()}
     for name, rows in predicted.items():
@@ -163,42 +151,24 @@ def alignment_report(translator, codec, part):
 
 def align(translator, sources, targets):
     """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end."""
-    source, target_input, target = teacher_forced(sources, targets)
-    found = translator.alignments(tf.constant(source), tf.constant(target_input), tf.constant(target))
+    weights = translator.alignments(*map(tf.constant, teacher_forced(sources, targets)))
+    shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
-        name: [
-            weights[index, : len(targets[index]) + 1, : max(len(sources[index]), 1)] for index in range(len(sources))
-        ]
-        for name, weights in ((name, x.numpy()) for name, x in found.items())
+        name: [matrix[:rows, :columns] for matrix, (rows, columns) in zip(x.numpy(), shapes, strict=True)]
+        for name, x in weights.items()
     }
-
-
-def teacher_forced(sources, targets):
-    """Return source, target_input and target (B, ...) of lists of ids."""
-    target_input = padded([[START, *row] for row in targets])
-    return padded(sources), target_input, padded([[*row, END] for row in targets])
-
-
-def word_alignment(weights, source_words, target_words):
-    """Return the (T_words, S_words) alignment of a (T, S) one of pieces; the end of the sentence is left out."""
-    pieces = weights[: len(target_words), : len(source_words)]
-    return alignments.merge_to_words(pieces, source_words, target_words)
 
 
 def k_curve_report(translator, run, part, maximum):
     """Return log p per word in nats for K = 1 ... maximum, renormalised as K-max does, and not."""
-    renormalised, plain, tokens = np.zeros(maximum), np.zeros(maximum), 0
+    sums, tokens = {"renormalised": 0.0, "plain": 0.0}, 0
     for inputs, target in progress(part.training_batches(run.options), "K curve"):
         joint, prior = translator.k_curve(inputs["source"], inputs["target_input"], target)
         counted = target.numpy() != PAD
         joint, prior = joint.numpy()[counted], prior.numpy()[counted]
         tokens += len(joint)
-        for index in range(maximum):
-            at = min(index, joint.shape[1] - 1)
-            plain[index] += joint[:, at].sum()
-            renormalised[index] += (joint[:, at] - prior[:, at]).sum()
-    return {
-        "k": list(range(1, maximum + 1)),
-        "renormalised": list(renormalised / tokens),
-        "plain": list(plain / tokens),
-    }
+        # A short source has no more than its own alignments.
+        columns = np.minimum(np.arange(maximum), joint.shape[1] - 1)
+        sums["renormalised"] += (joint - prior)[:, columns].sum(axis=0, dtype="float64")
+        sums["plain"] += joint[:, columns].sum(axis=0, dtype="float64")
+    return {"k": list(range(1, maximum + 1))} | {name: list(x / tokens) for name, x in sums.items()}

@@ -17,7 +17,7 @@ _TEXTS = tf.TensorSpec([None], tf.string)
 
 
 class WordModel:
-    """What a word's probability is read off: the candidates of its alignment, and what each of them weighs.
+    """The probability of a word, from the candidates of its alignment and their weights.
 
     Args:
         models: `Models`.
@@ -32,23 +32,22 @@ class WordModel:
             self.latent = keras_vattn.CategoricalAttention(objective=inference.objective(), seed=seed)
 
     def prepare(self, memory):
-        """Return what the candidates are made of, (N, S, units), once for all steps; `None` where that is drawn."""
+        """Return the projected memory (N, S, units), once for all steps; `None` where the decoder draws the context."""
         return None if self.latent is None else self.models.emission.value_projection(memory)
 
     def candidates(self, decoded, values, source_mask):
         """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K).
 
         Args:
-            decoded: What the decoder gives for T steps, with `return_logits=True`.
-            values: Result of `prepare`.
-            source_mask: Boolean (N, S).
+            decoded: Result of the decoder for T steps, with `return_logits=True`.
+            values, source_mask: Result of `prepare`, and the mask (N, S) of the memory.
         """
         emission, query = self.models.emission, decoded["query"]
         if self.latent is None:
             context = emission.value_projection(decoded["context"])[:, :, None]
             return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
-        found = self.latent(query, values, value_mask=source_mask, logits=decoded["logits"])
-        return emission.hidden(query, found["candidates"]), found["log_weights"]
+        drawn = self.latent(query, values, value_mask=source_mask, logits=decoded["logits"])
+        return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
 
     def log_words(self, decoded, values, source_mask):
         """Return log p of every word, (N, T, V), the alignment marginalised out."""
@@ -68,7 +67,7 @@ class WordModel:
 class Translator(tf.Module):
     """Everything that is exported: the segmentation, the model's variables, and the beam search.
 
-    `generate`, `n_best` and `score` take strings; the functions on ids beneath them are what `evaluate` calls.
+    `generate`, `n_best` and `score` take strings; `evaluate` calls the functions on ids beneath them.
 
     Args:
         run: `Run`.
@@ -86,7 +85,6 @@ class Translator(tf.Module):
         self._models = Untracked(run.models)
         self._options = Untracked(run.options)
         self._num_beams = num_beams or run.options.search.num_beams
-        self._is_bayesian = kind.is_bayesian
         self._draws_weights = self.inference.value.kind == "sample" and kind.is_continuous
         self._words = Untracked(WordModel(run.models, self.inference.value, seed=run.options.run.seed))
 
@@ -98,9 +96,9 @@ class Translator(tf.Module):
     @in_graph(_TEXTS)
     def n_best(self, texts):
         """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
-        found = self._search(self._encode(texts), self._num_beams)
+        sentences = self._search(self._encode(texts), self._num_beams)
         names = ("scores", "log_probabilities")
-        return {"texts": self.target_encoder.decode(found["ids"]), **{name: found[name] for name in names}}
+        return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
 
     @in_graph(_TEXTS, _TEXTS)
     def score(self, texts, targets):
@@ -124,29 +122,29 @@ class Translator(tf.Module):
 
     @in_graph(_IDS, _IDS, _IDS)
     def alignments(self, source, target_input, target):
-        """Return what is believed of each word's alignment, (B, T, S) each.
+        """Return distributions of each word's alignment, (B, T, S) each.
 
-        `"prior"`: p(z | x, y_<t); for BAM, whose prior is another, `"mean"`: that of the weights. `"posterior"`:
-        q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the emission and the
-        prior imply, where the alignment is categorical.
+        `"prior"`: p(z | x, y_<t); for BAM, whose prior is another one, `"mean"`: the mean of the weights.
+        `"posterior"`: q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the
+        emission and the prior imply, where the alignment is categorical.
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
-        mask = source_mask[:, None]
-        log_prior = ops.log_softmax(ops.where(mask, decoded["logits"], -1e9), axis=-1)
-        found = {"mean" if self._is_bayesian else "prior": ops.exp(log_prior)}
+        masked = lambda x: ops.where(source_mask[:, None], ops.cast(x, "float32"), -1e9)  # noqa: E731
+        log_prior = ops.log_softmax(masked(decoded["logits"]), axis=-1)
+        is_bayesian = MODELS[self._options.value.model].is_bayesian
+        alignments = {"mean" if is_bayesian else "prior": ops.exp(log_prior)}
         if models.posterior is not None:
-            logits = models.posterior({"source": source, "target": target})
-            found["posterior"] = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)
+            alignments["posterior"] = ops.softmax(masked(models.posterior({"source": source, "target": target})))
         if models.latent is not None:
             joint = log_prior + self._enumerated(memory, source_mask, decoded, target)
-            found["exact"] = ops.softmax(ops.where(mask, joint, -1e9), axis=-1)
-        return found
+            alignments["exact"] = ops.softmax(masked(joint))
+        return alignments
 
     @in_graph(_IDS, _IDS, _IDS)
     def k_curve(self, source, target_input, target):
-        """Return log sum over the K most probable alignments of p(z) p(y_t | z), for every K, (B, T, S) nats: without
-        the renormalisation of K-max, which the logarithms of the sums of p, the second result, give."""
+        """Return the logarithms of two sums over the K most probable alignments, for every K, (B, T, S) nats each: of
+        p(z) p(y_t | z), and of p(z), by which K-max divides."""
         memory, source_mask, decoded = self._read(source, target_input, target)
         log_prior = ops.log_softmax(ops.where(source_mask[:, None], decoded["logits"], -1e9), axis=-1)
         log_likelihood = self._enumerated(memory, source_mask, decoded, target)
@@ -160,7 +158,7 @@ class Translator(tf.Module):
         return self.source_encoder.encode(texts, self._options.value.text.max_length)
 
     def _read(self, source, target_input, target):
-        """Return memory (B, S, D), the source's mask, and what the decoder gives for every step of the target."""
+        """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
         memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
         decoded = models.decoder(
@@ -192,7 +190,7 @@ class Translator(tf.Module):
             self._num_beams,
             num_results=num_results,
             length_penalty=search.length_penalty,
-            # A sentence of words is asked for: not padding, not a second start, not the token for unknown words.
+            # A sentence is words: not padding, not a second start, not the token for unknown words.
             forbidden_ids=(PAD, START, UNKNOWN),
         )
 

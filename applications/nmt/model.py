@@ -1,4 +1,14 @@
-"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every model from one builder."""
+"""Neural machine translation with a latent alignment (Deng et al. 2018, section 5), every model from one builder.
+
+With the alignment z_t of word y_t, its prior p and, where a model has one, its inference network q, training maximises
+
+    sum_t log p(y_t | E_p[z_t])                                                  soft
+    sum_t log E_p[p(y_t | z_t)]                                                  marginal
+    sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
+    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, wc, lc
+
+The model variational_wake_sleep maximises log p(y) by importance sampling from q; the q of wc and lc does not see y.
+"""
 
 import dataclasses
 
@@ -8,6 +18,34 @@ from keras import ops
 import keras_vattn
 from applications.nmt.options import MODELS
 from applications.text.text import PAD
+
+
+class Emission:
+    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
+
+    W [h; x] is split, so that the source is projected once and not once a candidate; all candidates of a word share its
+    dropout mask.
+    """
+
+    def __init__(self, options, vocabulary_size):
+        units, drawn = options.network.units, _initializers(options, "kernel", "bias")
+        self.query_projection = keras.layers.Dense(units, name="query_projection", **drawn)
+        self.value_projection = keras.layers.Dense(
+            units, use_bias=False, name="value_projection", **_initializers(options, "kernel")
+        )
+        self.dropout = keras_vattn.fast.Dropout(
+            options.network.dropout,
+            noise_shape=(None, None, 1, None),
+            seed=options.run.layer_seed(5),
+            name="emission_dropout",
+        )
+        self.words = keras_vattn.TokenLogLikelihood(
+            vocabulary_size, ignore_class=PAD, name="words", **_initializers(options, "kernel", "bias")
+        )
+
+    def hidden(self, query, candidates):
+        """Return the input of `words`, (B, T, K, units), from h (B, T, units) and projected candidates of its shape."""
+        return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 
 @dataclasses.dataclass
@@ -31,133 +69,99 @@ class Models:
     latent: keras_vattn.CategoricalAttention | None
     posterior: keras.Model | None
     target_embedding: keras.layers.Embedding
-    emission: object
+    emission: Emission
 
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; shared ones are generative."""
-        own = set() if self.posterior is None else {weight.path for weight in self._inference_weights()}
-        weights = self.training.trainable_weights
-        inference = sum(weight.value.shape.num_elements() for weight in weights if weight.path in own)
-        total = sum(weight.value.shape.num_elements() for weight in weights)
-        return {"generative": total - inference, "inference": inference}
-
-    def _inference_weights(self):
+        count = lambda weights: sum(weight.value.shape.num_elements() for weight in weights)  # noqa: E731
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
-        return [weight for weight in self.posterior.trainable_weights if weight.path not in shared]
-
-
-class Emission:
-    """p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)), one for every model and every candidate.
-
-    W [h; x] is split, so that the source is projected once and not once a candidate; the dropout mask is that of a
-    word, shared by its candidates.
-    """
-
-    def __init__(self, options, vocabulary_size):
-        units = options.network.units
-        self.query_projection = keras.layers.Dense(units, name="query_projection", **_drawn(options, "kernel", "bias"))
-        self.value_projection = keras.layers.Dense(
-            units, use_bias=False, name="value_projection", **_drawn(options, "kernel")
-        )
-        self.dropout = keras_vattn.fast.Dropout(
-            options.network.dropout,
-            noise_shape=(None, None, 1, None),
-            seed=options.run.layer_seed(5),
-            name="emission_dropout",
-        )
-        self.words = keras_vattn.TokenLogLikelihood(
-            vocabulary_size, ignore_class=PAD, name="words", **_drawn(options, "kernel", "bias")
-        )
-
-    def hidden(self, query, candidates):
-        """Return what the words are read off, (B, T, K, units).
-
-        Args:
-            query: (B, T, units), h of the decoder.
-            candidates: (B, T, K, units), projected already.
-        """
-        return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
+        own = [] if self.posterior is None else self.posterior.trainable_weights
+        inference = count(weight for weight in own if weight.path not in shared)
+        return {"generative": count(self.training.trainable_weights) - inference, "inference": inference}
 
 
 def build(options, source_vocabulary_size, target_vocabulary_size):
-    """Build the models.
+    """Return the `Models`.
 
-    Args:
-        options: `Options`.
-        source_vocabulary_size: Number of source ids.
-        target_vocabulary_size: Number of target ids.
-
-    Returns:
-        `Models`.
+    Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
+    the seeds of its initializers when it is made, and a cell when it is built. The training model is made of layers
+    alone: when Keras loads a file, two models inside of one no longer share their layers.
     """
-    kind = MODELS[options.model]
-    source = keras.Input((None,), dtype="int32", name="source")
-    target_input = keras.Input((None,), dtype="int32", name="target_input")
-    target = keras.Input((None,), dtype="int32", name="target")
-    inputs = {"source": source, "target_input": target_input, "target": target}
+    kind, network, alignment = MODELS[options.model], options.network, options.alignment
+    layer_seed = options.run.layer_seed
+    source, target_input, target = (
+        keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")
+    )
     source_mask, target_mask = ops.not_equal(source, PAD), ops.not_equal(target, PAD)
 
-    source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
-    target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
+    # Encoder: layers.
+    source_embedding, target_embedding = (
+        keras.layers.Embedding(size, network.embedding_width, name=name, **_initializers(options, "embeddings"))
+        for size, name in (
+            (source_vocabulary_size, "source_embedding"),
+            (target_vocabulary_size, "target_embedding"),
+        )
+    )
     source_dropout, target_dropout = (
-        keras_vattn.fast.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
+        keras_vattn.fast.Dropout(network.dropout, seed=layer_seed(index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
+    # Encoder: graph.
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
-    # The training model is made of layers alone: Keras loses what two models inside of one share when it loads a file.
     encoder = keras.Model(source, memory, name="encoder")
 
+    # Inference network: layers and graph.
     posterior, posterior_logits = None, None
     if kind.needs_posterior:
-        of_source = _recurrent_stack(
-            options, "inference_source", source_dropout(source_embedding(source)), source_mask, 9
-        )
+        words = source_dropout(source_embedding(source))
+        of_source = _recurrent_stack(options, "inference_source", words, source_mask, 9)
         # The target as it is, end included and not shifted: row j belongs to word j, which p has yet to predict.
-        of_target = _recurrent_stack(
-            options, "inference_target", target_dropout(target_embedding(target)), target_mask, 11
-        )
-        bilinear = keras_vattn.Bilinear(name="posterior_score", **_drawn(options, "kernel"))
+        words = target_dropout(target_embedding(target))
+        of_target = _recurrent_stack(options, "inference_target", words, target_mask, 11)
+        bilinear = keras_vattn.Bilinear(name="posterior_score", **_initializers(options, "kernel"))
         posterior_logits = bilinear(of_target, of_source)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
+    # Decoder: layers.
     decoder = keras_vattn.AttentionDecoder(
-        options.network.units,
+        network.units,
         _attention(options, kind),
-        num_layers=options.network.num_layers,
+        num_layers=network.num_layers,
         query="current",
         feeding=kind.feeding,
-        dropout=options.network.dropout,
-        seed=options.run.layer_seed(3),
+        dropout=network.dropout,
+        seed=layer_seed(3),
         name="decoder",
-        **_drawn(options, "kernel", "recurrent", "bias"),
+        **_initializers(options, "kernel", "recurrent", "bias"),
     )
-    in_decoder = posterior_logits if kind.alignment is not None else None
+    # Decoder: graph.
     decoded = decoder(
         target_dropout(target_embedding(target_input)),
         memory,
         inputs_mask=target_mask,
         memory_mask=source_mask,
-        posterior_logits=in_decoder,
+        posterior_logits=None if kind.alignment is None else posterior_logits,
         return_logits=True,
     )
-    emission = Emission(options, target_vocabulary_size)
-    latent = None
-    if kind.objective is None:
+
+    # Objective: layers.
+    emission, latent = Emission(options, target_vocabulary_size), None
+    if kind.objective is not None:
+        baseline = None if alignment.baseline == "none" else alignment.baseline
+        objective = keras_vattn.LatentObjective(
+            kind.objective, num_samples=kind.num_samples, baseline=baseline, tau=alignment.tau
+        )
+        latent = keras_vattn.CategoricalAttention(
+            objective=objective, kl_annealing=_annealing(options, kind), seed=layer_seed(4), name="latent"
+        )
+        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
+    # Objective: graph.
+    if latent is None:
         candidates = emission.value_projection(decoded["context"])[:, :, None]
         bound = emission.words(emission.hidden(decoded["query"], candidates), target)[..., 0]
     else:
-        baseline = None if options.alignment.baseline == "none" else options.alignment.baseline
-        objective = keras_vattn.LatentObjective(
-            kind.objective, num_samples=kind.num_samples, baseline=baseline, tau=options.alignment.tau
-        )
-        latent = keras_vattn.CategoricalAttention(
-            objective=objective,
-            kl_annealing=_annealing(options, kind),
-            seed=options.run.layer_seed(4),
-            name="latent",
-        )
-        found = latent(
+        drawn = latent(
             decoded["query"],
             emission.value_projection(memory),
             query_mask=target_mask,
@@ -166,20 +170,20 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
             logits=decoded["logits"],
         )
         log_likelihood = emission.words(
-            emission.hidden(decoded["query"], found["candidates"]),
+            emission.hidden(decoded["query"], drawn["candidates"]),
             target,
             candidates_mask=source_mask[:, None] if objective.in_training.estimator == "enumerate" else None,
         )
-        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
-        bound = value(log_likelihood, found["log_prior"], found["log_posterior"])
+        bound = value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
+    inputs = {"source": source, "target_input": target_input, "target": target}
     training = keras.Model(inputs, bound, name=options.model)
     return Models(training, encoder, decoder, latent, posterior, target_embedding, emission)
 
 
 def _attention(options, kind):
-    """Return the decoder's attention: it scores, and its weights are the distribution of a model that has one."""
+    """Return the decoder's attention: it scores, and in a model whose weights are drawn it draws them."""
     score = keras_vattn.Additive(
-        options.network.attention_units, use_bias=False, name="score", **_drawn(options, "kernel")
+        options.network.attention_units, use_bias=False, name="score", **_initializers(options, "kernel")
     )
     if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
@@ -204,14 +208,8 @@ def _annealing(options, kind):
     return keras_vattn.LinearAnnealing(steps) if kind.needs_posterior and steps else None
 
 
-def _embedding(options, vocabulary_size, name):
-    width = options.network.embedding_width
-    return keras.layers.Embedding(vocabulary_size, width, name=name, **_drawn(options, "embeddings"))
-
-
-def _recurrent_stack(options, name, embedded, mask, index):
+def _recurrent_stack(options, name, outputs, mask, index):
     """Return the outputs (B, L, 2 * encoder_units) of stacked bidirectional LSTMs, with dropout between them."""
-    outputs = embedded
     for number in range(options.network.num_layers):
         if number:
             seed = options.run.layer_seed(32 * number + index)
@@ -221,14 +219,13 @@ def _recurrent_stack(options, name, embedded, mask, index):
             options.network.encoder_units,
             return_sequences=True,
             name=f"{name}_{number}",
-            **_drawn(options, "kernel", "recurrent", "bias"),
+            **_initializers(options, "kernel", "recurrent", "bias"),
         )
         outputs = keras.layers.Bidirectional(recurrent, name=f"{name}_bidirectional_{number}")(outputs, mask=mask)
     return outputs
 
 
-def _drawn(options, *names):
-    """Return the arguments `NAME_initializer` of a layer: U[-r, r], each with draws of its own, or none for r = 0, so
-    that the layer's own hold."""
+def _initializers(options, *names):
+    """Return the arguments `NAME_initializer` of a layer: U[-r, r], each with draws of its own; none for r = 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

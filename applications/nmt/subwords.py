@@ -1,4 +1,4 @@
-"""Text as pieces: those of a joint SentencePiece model, or words, which may be segmented with "@@ " already.
+"""Text as pieces: of a joint SentencePiece model, or words, which may be segmented with "@@ " already.
 
 Each encoder is a `TextEncoder` that names its pieces and knows which word each piece belongs to, so that the weights on
 pieces can be summed to weights on words.
@@ -6,7 +6,6 @@ pieces can be summed to weights on words.
 Shapes: B sentences, T pieces of the longest of them.
 """
 
-import collections
 import io
 import re
 
@@ -33,65 +32,40 @@ CONTINUES = "@@"
 SPACE_MARK = "▁"
 
 
-class WordTokenizer(Tokenizer):
-    """Normalises sentences and splits them at white space.
+class PieceTokenizer(Tokenizer):
+    """Normalises sentences and splits them at white space, or into the pieces of a SentencePiece model.
 
-    Bytes that are not UTF-8 become U+FFFD, every run of white space or control characters becomes one space, and no
-    space is left at either end. Nothing else is changed: unlike `Tokenizer`, this one keeps the treebank's escapes.
+    Bytes that are not UTF-8 become U+FFFD, text is brought to NFKC, every run of white space or control characters
+    becomes one space, and no space is left at either end. Unlike `Tokenizer`, it keeps the treebank's escapes.
 
     Args:
-        lowercase: bool, default True.
-        normalization: "NFC" (default), "NFKC" or None, the Unicode normal form.
+        lowercase: Whether text is lower-cased.
+        model: SentencePiece model, bytes, or `None`. "▁" begins the first piece of a word; neighbouring characters that
+            the model does not know are one piece.
     """
 
-    _space = r"[\s\p{Z}\p{Cc}]+"
-
-    def __init__(self, lowercase=True, normalization="NFC"):
+    def __init__(self, lowercase=True, model=None):
         super().__init__(lowercase=lowercase, split_punctuation=False)
-        self.normalization = normalization
+        self.model = model
+        # Text cannot hold the mark of a space and a space: it reads as one, as in SentencePiece itself.
+        self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
-        """Normalised strings: (B,) strings to (B,) strings. Doing it twice changes nothing more."""
+        """Return normalised strings (B,). Doing it twice changes nothing more."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
         # At once, because lower-casing cuts a string at a NUL; and at the end, because NFKC brings new spaces.
-        strings = self._normal_form(tf.strings.regex_replace(strings, self._space, " "))
+        strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
             # NFKC brings new capitals, of a trademark sign for one; lower-casing can leave a letter decomposed.
-            strings = self._normal_form(tf.strings.lower(strings, encoding="utf-8"))
+            strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 
     def tokenize(self, strings):
-        """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
-        return tf.strings.split(self.normalize(strings))
+        normalized = self.normalize(strings)
+        return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
-    def _normal_form(self, strings):
-        return strings if self.normalization is None else tensorflow_text.normalize_utf8(strings, self.normalization)
-
-
-class SubwordTokenizer(WordTokenizer):
-    """Splits sentences into the pieces of a SentencePiece model; "▁" begins the first piece of a word.
-
-    Characters that the model does not know stay as they are, neighbouring ones in one piece.
-
-    Args:
-        model: bytes, a SentencePiece model.
-        lowercase: bool, default True.
-        normalization: "NFKC" (default), "NFC" or None.
-    """
-
-    # Text cannot hold the mark of a space and a space: it reads as one, as in SentencePiece itself.
-    _space = rf"[\s\p{{Z}}\p{{Cc}}{SPACE_MARK}]+"
-
-    def __init__(self, model, lowercase=True, normalization="NFKC"):
-        super().__init__(lowercase, normalization)
-        self.model = model
-
-    def tokenize(self, strings):
-        """Pieces of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
-        return self._pieces(self.normalize(strings))
-
-    # The model is loaded by an operation of this function, not once when the object is made: what an operation outside
-    # of functions has loaded is lost when a program sets TensorFlow's seed. A function is one copy in a SavedModel.
+    # An operation of this function loads the model: one that is loaded outside of functions is lost when a program sets
+    # TensorFlow's seed. A function is one copy in a SavedModel.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):
@@ -105,25 +79,24 @@ class PieceEncoder(TextEncoder):
     """
 
     def encode_ragged(self, strings):
-        """Ids of all pieces: (B,) strings to an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
         ids = super().encode_ragged(strings)
         return ids.with_flat_values(tf.where(ids.flat_values < len(SPECIAL_TOKENS), UNKNOWN, ids.flat_values))
 
     def decode(self, ids):
-        """Sentences without special tokens and marks: int ids (..., T) to strings (...); `<unk>` is written."""
+        """Return the sentences (...) of int ids (..., T), without special tokens and marks; `<unk>` is written."""
         return tf.strings.strip(self._without_marks(super().decode(ids)))
 
     def pieces(self, ids):
-        """Pieces of int ids (T,), a list of str. Eager only."""
+        """Return the pieces of int ids (T,), a list of str."""
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Index of the word that each piece of a sentence is of: list of str to a list of int arrays. Eager only.
+        """Return the index of the word of each piece, an int array a sentence. Eager only.
 
         The words are those that `words_of` finds in the sentence as it stands. Normalisation can cut one in two, or
         leave nothing of it, and a piece that is read can be unknown.
         """
-        found = []
+        words_of_all = []
         for chunk in chunks(sentences):
             segments = [sentence.split() for sentence in chunk]
             normalized = self.tokenizer.normalize(tf.constant([x for row in segments for x in row], tf.string))
@@ -134,19 +107,14 @@ class PieceEncoder(TextEncoder):
                 for segment in row:
                     words += [word] * len(next(normalized).split())
                     word += not segment.endswith(CONTINUES)
-                found.append(np.array([words[index] for index in self._segment_of_piece(pieces)], int))
-        return found
+                words_of_all.append(np.array([words[index] for index in self._segment_of_piece(pieces)], int))
+        return words_of_all
 
 
 class SubwordEncoder(PieceEncoder):
     """Strings to the ids of a SentencePiece model, and back.
 
     `decode` gives text with its spaces back. In a report, a run of unknown characters is one unknown token.
-
-    Args:
-        model: bytes, a SentencePiece model as `fit` trains it.
-        lowercase: bool, default True.
-        normalization: "NFKC" (default), "NFC" or None, the Unicode normal form.
 
     Example:
 
@@ -157,18 +125,18 @@ class SubwordEncoder(PieceEncoder):
     array([b'the cat'], dtype=object)
     """
 
-    def __init__(self, model, lowercase=True, normalization="NFKC"):
+    def __init__(self, model, lowercase=True):
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         pieces = [processor.id_to_piece(index) for index in range(len(SPECIAL_TOKENS), len(processor))]
-        super().__init__(SubwordTokenizer(model, lowercase, normalization), Vocabulary(pieces))
+        super().__init__(PieceTokenizer(lowercase, model), Vocabulary(pieces))
 
     @classmethod
-    def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFKC"):
-        """Trains byte-pair encoding on a list of *training* sentences; in the same order they give the same model.
+    def fit(cls, sentences, vocabulary_size, lowercase=True):
+        """Train byte-pair encoding on a list of *training* sentences; in the same order they give the same model.
 
         `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
         """
-        tokenizer = WordTokenizer(lowercase, normalization)
+        tokenizer = PieceTokenizer(lowercase)
         texts = (text.decode() for chunk in chunks(sentences) for text in tokenizer.normalize(chunk).numpy())
         texts = (" ".join(text.replace(SPACE_MARK, " ").split()) for text in texts)
         specials = {}
@@ -194,37 +162,40 @@ class SubwordEncoder(PieceEncoder):
         except RuntimeError as error:
             message = f"--vocabulary-size {vocabulary_size}: SentencePiece cannot be trained: {error}"
             raise InputError(message) from error
-        return cls(model.getvalue(), lowercase, normalization)
+        return cls(model.getvalue(), lowercase)
 
     def save(self, path):
-        """Writes the SentencePiece model; the normalisation is not in it."""
+        """Write the SentencePiece model."""
         with replacing(path) as temporary:
             temporary.write_bytes(self.tokenizer.model)
 
     @classmethod
-    def load(cls, path, **options):
-        """Reads what `save` wrote; the options are those of training."""
-        return cls(path.read_bytes(), **options)
+    def load(cls, path, lowercase=True):
+        """Read a file of `save`."""
+        try:
+            return cls(path.read_bytes(), lowercase)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{path}: no SentencePiece model ({error})") from error
 
     @staticmethod
     def _without_marks(strings):
-        """Sentences from pieces that are joined by spaces: only "▁" is a space."""
+        """Return sentences of pieces joined by spaces: only "▁" is a space."""
         return tf.strings.regex_replace(tf.strings.regex_replace(strings, " ", ""), f"{SPACE_MARK}+", " ")
 
     @staticmethod
     def _segment_of_piece(pieces):
-        """Index of the segment between spaces of each piece, a list of int.
+        """Return the index of each piece's segment between spaces, a list of int.
 
         Pieces of "▁" alone belong to the segment that follows, or at the end to the last one.
         """
-        found, segment, filled = [], 0, False
+        segments, segment, filled = [], 0, False
         for piece in pieces:
             if piece.startswith(SPACE_MARK) and filled:
                 segment, filled = segment + 1, False
-            found.append(segment)
+            segments.append(segment)
             filled = filled or piece.strip(SPACE_MARK) != ""
         # A space at the end has no segment of its own.
-        return found if filled else [max(min(index, segment - 1), 0) for index in found]
+        return segments if filled else [max(min(index, segment - 1), 0) for index in segments]
 
 
 class WordEncoder(PieceEncoder):
@@ -232,11 +203,6 @@ class WordEncoder(PieceEncoder):
 
     A token that ends in "@@" goes on in the next one: "un@@ likely" is one word of two tokens. Where no token does,
     every token is a word.
-
-    Args:
-        vocabulary: a `Vocabulary` of tokens.
-        lowercase: bool, default True.
-        normalization: "NFC" (default), "NFKC" or None, the Unicode normal form.
 
     Example:
 
@@ -247,32 +213,22 @@ class WordEncoder(PieceEncoder):
     [array([0, 0, 0, 1])]
     """
 
-    def __init__(self, vocabulary, lowercase=True, normalization="NFC"):
-        super().__init__(WordTokenizer(lowercase, normalization), vocabulary)
+    def __init__(self, vocabulary, lowercase=True):
+        super().__init__(PieceTokenizer(lowercase), vocabulary)
 
     @classmethod
-    def fit(cls, sentences, vocabulary_size, lowercase=True, normalization="NFC"):
-        """Takes the most frequent tokens of a list of *training* sentences; none at all is an `InputError`.
-
-        `vocabulary_size` is the most ids, the four special ones included.
-        """
-        tokenizer, counts = WordTokenizer(lowercase, normalization), collections.Counter()
-        for chunk in chunks(sentences):
-            for tokens in tokenizer.token_lists(chunk):
-                counts.update(tokens)
-        vocabulary = Vocabulary.fit(counts, vocabulary_size)
-        if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError("sentences: there is no token in them.")
-        return cls(vocabulary, lowercase, normalization)
+    def fit(cls, sentences, vocabulary_size, lowercase=True):
+        """Take the most frequent tokens of a list of *training* sentences, up to `vocabulary_size` ids."""
+        return cls(Vocabulary.fit(PieceTokenizer(lowercase).token_lists(sentences), vocabulary_size), lowercase)
 
     def save(self, path):
-        """Writes the tokens, as `Vocabulary.save` does; the normalisation is not in the file."""
+        """Write the tokens."""
         self.vocabulary.save(path)
 
     @classmethod
-    def load(cls, path, **options):
-        """Reads what `save` wrote; the options are those of fitting."""
-        return cls(Vocabulary.load(path), **options)
+    def load(cls, path, lowercase=True):
+        """Read a file of `save`."""
+        return cls(Vocabulary.load(path), lowercase)
 
     @staticmethod
     def _without_marks(strings):
@@ -284,5 +240,5 @@ class WordEncoder(PieceEncoder):
 
 
 def words_of(sentence):
-    """Words of a sentence that may be segmented with "@@ ": str to a list of str."""
+    """Return the words of a sentence that may be segmented with "@@ "."""
     return re.sub(rf"{CONTINUES}\s+", "", sentence).split()

@@ -1,14 +1,14 @@
-"""Tables of a comparison: the papers' layouts, what resampling the sentences says, crossing of inferences."""
+"""Tables of a comparison: the papers' layouts, differences over resampled sentences, crossing of inferences."""
 
 from applications.common.bounds import perplexity
 from applications.common.significance import NUM_RESAMPLES, compare_translations
-from applications.common.tables import Column, main_table, table, titled
+from applications.common.tables import Column, interval_text, main_table, table, title_from, titled
 from applications.nmt.evaluation import translation_metrics
 from applications.nmt.options import MODELS
 
-# The lines of Table 4 and of Table 8 of Fan et al. 2020.
-FAN_QUALITY = ("soft", "relaxed", "variational_enum", "variational_sample", "wc", "lc")
+# The lines of Table 8 and of Table 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
+FAN_QUALITY = ("soft", "relaxed", *FAN_COST)
 
 KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
@@ -16,23 +16,14 @@ BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
 
 
-def _of_alignment(p, mean):
-    """Return the function of a record that finds what it has of p, or of the mean of BAM's weights."""
-
-    def found(record):
-        alignment = record["report"]["alignment"]
-        return alignment.get(p, alignment.get(mean))
-
-    return found
+def _alignment_before_the_word(record):
+    """Return the figures of p, or of the mean of BAM's weights: of the alignment that has not seen the word."""
+    report = record["report"]["alignment"]
+    name = "prior" if "prior_entropy" in report else "mean"
+    return {"entropy": report.get(f"{name}_entropy"), "f1": report.get(name, {}).get("f1")}
 
 
-def _f1(record):
-    scores = _of_alignment("prior", "mean")(record)
-    return None if scores is None else scores["f1"]
-
-
-# Of the alignment that has not seen the word: p, or the mean of BAM.
-ENTROPY = Column("entropy (nats)", _of_alignment("prior_entropy", "mean_entropy"))
+ENTROPY = Column("entropy (nats)", lambda record: _alignment_before_the_word(record)["entropy"])
 COLUMNS = (
     KIND,
     PERPLEXITY,
@@ -42,7 +33,7 @@ COLUMNS = (
     Column("exact match (%)", "report.translation.exact_match", 1, 100),
     ENTROPY,
     Column("entropy of q (nats)", "report.alignment.posterior_entropy"),
-    Column("F1 (%)", _f1, 1, 100),
+    Column("F1 (%)", lambda record: _alignment_before_the_word(record)["f1"], 1, 100),
     STEP,
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
@@ -50,8 +41,10 @@ COLUMNS = (
 
 
 def over_sentences(comparison):
-    """Return the table of paired differences of each seed when the sentences are drawn again; a sentence names models
-    with other references than the baseline's, for which there are no pairs."""
+    """Return the table of paired differences of each seed when the sentences are drawn again.
+
+    A model with other references than the baseline's has no pairs; a sentence names such models.
+    """
     baseline, lines, apart = comparison.options.baseline, [], []
     hypotheses, references = (
         comparison.of_models(lambda run, name=name: comparison.lines(run, name))
@@ -65,10 +58,10 @@ def over_sentences(comparison):
             cells = []
             # The files have the case in which sentences are compared.
             for metric in translation_metrics(lowercase=False).values():
-                found = compare_translations(
+                value, low, high, p = compare_translations(
                     metric, sentences, hypotheses[baseline][index], references[baseline][index]
                 )
-                cells += [f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]", f"{found.p:.3f}"]
+                cells += [interval_text((value, low, high), 2), f"{p:.3f}"]
             lines.append((name, comparison.options.first_seed + index, *cells))
     title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
     parts = [titled(title, table(("model", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines))] if lines else []
@@ -87,7 +80,7 @@ def deng(comparison):
         lambda name: (_title(name, short=True), kinds[name].value, kinds[name].expectation),
     )
     parts = [titled("Table 1 of Deng et al. 2018", table_1)]
-    # The distribution of BAM is not a categorical one, whose entropy this is.
+    # The entropy is of a categorical distribution, which BAM has not.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
@@ -97,16 +90,13 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 4 and 8 of Fan et al. 2020, as far as their lines are there."""
+    """Return Tables 4 and 8 of Fan et al. 2020, with the lines that the comparison has."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
+    cost = "Table 8 of Fan et al. 2020; seconds as they were in training, beside whatever else ran"
     for title, lines, columns in (
         ("Table 4 of Fan et al. 2020", FAN_QUALITY, (BLEU,)),
-        (
-            "Table 8 of Fan et al. 2020; seconds as they were in training, beside whatever else ran",
-            FAN_COST,
-            (STEP, parameters),
-        ),
+        (cost, FAN_COST, (STEP, parameters)),
     ):
         chosen = {name: records for name, records in comparison.records.items() if comparison.models[name] in lines}
         if chosen:
@@ -114,31 +104,29 @@ def fan(comparison):
     return parts
 
 
-def crossing(comparison, inference_of):
-    """Evaluate every run under every inference that it has; return PPL and BLEU, and Table 2 of Deng et al. 2018.
-
-    Args:
-        comparison: `Comparison`.
-        inference_of: Function of the name of a model that returns the names of its inferences.
-    """
+def crossing(comparison):
+    """Evaluate every run on test under every inference it has; return PPL and BLEU, and Table 2 of Deng et al. 2018."""
     options = comparison.options
 
     def arguments_of(run):
-        k_curve = 0 if MODELS[run.options.model].is_continuous else options.k_curve
-        return ["--split", options.split, "--inference", *inference_of(run.name), "--k-curve", str(k_curve)]
+        kind, names = MODELS[run.options.model], options.inference
+        if kind.is_continuous:
+            names = [name for name in names if name.partition(":")[0] in ("soft", "sample")] or [kind.inference]
+        k_curve = 0 if kind.is_continuous else options.k_curve
+        return ["--split", "test", "--inference", *names, "--k-curve", str(k_curve)]
 
-    found = comparison.evaluate(f"crossing_{options.split}", arguments_of)
-    lines, compared = [], {}
-    for name, reports in found.items():
+    reports_of = comparison.evaluate("crossing_test", arguments_of)
+    lines, cells_of = [], {}
+    for name, reports in reports_of.items():
         for inference, of_first in reports[0]["report"]["inferences"].items():
             same = [{"report": report["report"]["inferences"][inference]} for report in reports]
             cells = [column.cell([column.value(record) for record in same]) for column in (PERPLEXITY, BLEU)]
             lines.append((name, inference, of_first["likelihood"]["kind"], *cells))
-            compared.setdefault(name, {})[inference] = cells
+            cells_of.setdefault(name, {})[inference] = cells
     heads = ("model", "inference", "kind of PPL", "PPL", "BLEU")
     parts = [titled("Crossing of training and inference", table(heads, lines))]
-    kmax = next((name for cells in compared.values() for name in cells if name.startswith("kmax:")), None)
-    both = {name: cells for name, cells in compared.items() if {"exact", kmax} <= set(cells)}
+    kmax = next((name for name in options.inference if name.startswith("kmax:")), None)
+    both = {name: cells for name, cells in cells_of.items() if {"exact", kmax} <= set(cells)}
     if both:
         heads = [f"{figure}, {kind}" for figure in ("PPL", "BLEU") for kind in ("exact", f"K-max {kmax[5:]}")]
         lines = [
@@ -146,31 +134,25 @@ def crossing(comparison, inference_of):
             for name, cells in both.items()
         ]
         parts.append(titled("Table 2 of Deng et al. 2018, left", table(("model", *heads), lines)))
-    curves = {name: [report["report"].get("k_curve") for report in reports] for name, reports in found.items()}
-    curves = {name: of_seeds for name, of_seeds in curves.items() if of_seeds[0] is not None}
-    if curves:
-        ks = next(iter(curves.values()))[0]["k"]
-        lines = [
-            (
-                _title(name),
-                kind,
-                *(PERPLEXITY.cell([perplexity(-curve[kind][index]) for curve in of_seeds]) for index in range(len(ks))),
-            )
-            for name, of_seeds in curves.items()
-            for kind in ("renormalised", "plain")
-        ]
+    lines = []
+    for name, reports in reports_of.items():
+        curves = [report["report"].get("k_curve") for report in reports]
+        for kind in ("renormalised", "plain") if None not in curves else ():
+            by_k = zip(*(curve[kind] for curve in curves), strict=True)
+            lines.append((_title(name), kind, *(PERPLEXITY.cell([perplexity(-x) for x in nats]) for nats in by_k)))
+    if lines:
         title = "Table 2 of Deng et al. 2018, right: perplexity of the K most probable alignments"
-        parts.append(titled(title, table(("model", "sum", *(f"K {k}" for k in ks)), lines)))
+        heads = ("model", "sum", *(f"K {k}" for k in range(1, len(lines[0]) - 1)))
+        parts.append(titled(title, table(heads, lines)))
     return parts
 
 
 def _title(name, short=False):
-    """Return the paper's name of a model; unless it is to be short, with how the expectation is taken."""
-    model, at, rest = name.partition("@")
-    start, colon, options = (rest if at else model).partition(":")
-    found = MODELS[model.partition(":")[0]]
-    title = found.title
-    if not short and [model.title for model in MODELS.values()].count(title) > 1:
-        title = f"{title} + {found.expectation}"
-    title += f", from {_title(start)}" if at else ""
-    return title + (f" ({options})" if colon else "")
+    """Return the paper's title of an entry of `compare`; unless `short`, with how the expectation is taken."""
+
+    def title_of(model):
+        title, expectation = MODELS[model].title, MODELS[model].expectation
+        is_shared = [each.title for each in MODELS.values()].count(title) > 1
+        return f"{title} + {expectation}" if is_shared and not short else title
+
+    return title_from(name, title_of)

@@ -1,16 +1,14 @@
 """Training of a translation model."""
 
-import io
 import math
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_vattn
 from applications.common.bounds import perplexity
 from applications.common.training import TrainingRun
-from applications.nmt.application import APPLICATION, draw_alignments, pictured
+from applications.nmt.application import APPLICATION
 from applications.nmt.encoding import Codec
 from applications.nmt.evaluation import normalized, quality, translate
 from applications.nmt.generation import Translator
@@ -36,13 +34,12 @@ def train(options):
 
 
 def score(row):
-    """Return what the best weights have least of: epochs of a warm start are none."""
+    """Return the loss on validation, by which the best weights are chosen; no epoch of a warm start is the best."""
     return math.inf if row.get("warm_start") else row["val_loss"]
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Adds the perplexity of validation that the loss amounts to to the log, and the BLEU of its first sentences,
-    translated greedily; and a picture of alignments to TensorBoard."""
+    """Adds the perplexity of the validation loss, and the BLEU of greedy translations of the first sentences."""
 
     def __init__(self, run):
         super().__init__()
@@ -53,23 +50,12 @@ class TranslateValidation(keras.callbacks.Callback):
         self.sources = part.sources[:count]
         self.references = normalized(run.codec, part.pairs.targets[:count])
         self.translator = Translator(run, MODELS[run.options.model].inference_without_draws, num_beams=1)
-        self.writer = None
-        if run.options.fit.tensorboard:
-            self.writer = tf.summary.create_file_writer(str(run.folder.file("logs/alignments")))
 
     def on_epoch_end(self, epoch, logs=None):
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
         attention = self.run.models.decoder.attention
         if attention.warm_start_steps and int(attention.training_calls) <= attention.warm_start_steps:
             logs["warm_start"] = 1.0
-        if not self.run.options.reports.decodes_after(epoch):
-            return
-        hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
-        logs["val_bleu"] = quality(hypotheses, self.references, self.run.options.text.lowercase)["bleu"]
-        if self.writer is None:
-            return
-        found, drawn = pictured(self.run, self.run.data["valid"], self.translator)
-        png = io.BytesIO()
-        draw_alignments({self.run.options.model: drawn}, tuple(found), None).savefig(png, format="png")
-        with self.writer.as_default(step=epoch):
-            tf.summary.image("alignments", tf.image.decode_png(png.getvalue())[None])
+        if self.run.options.reports.decodes_after(epoch):
+            hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
+            logs["val_bleu"] = quality(hypotheses, self.references, self.run.options.text.lowercase)["bleu"]

@@ -7,15 +7,18 @@ import numpy as np
 
 from applications.common.runs import write_text_atomically
 from applications.text.batching import bucketed_dataset, num_batches
+from applications.text.options import SIDES
 from applications.text.readers import ParallelText, read_input, read_parallel, read_table
-from applications.text.text import PAD
 
 
 def read_part(options, part):
-    """Return the pairs of a part that `PairOptions` name, a `ParallelText`; `None` where they name none."""
-    return read_pairs(
-        options, *(getattr(options, f"{part}_{name}") for name in ("source", "target", "table")), options.skip_invalid
-    )
+    """Return the `ParallelText` of a part that `PairOptions` name, or `None`."""
+    return read_pairs(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
+
+
+def read_other(options, evaluation):
+    """Return the `ParallelText` that `EvaluatePairsOptions` name, or `None`."""
+    return read_pairs(options, *(getattr(evaluation, side) for side in SIDES), evaluation.skip_invalid)
 
 
 def read_pairs(options, source, target, table, skip_invalid):
@@ -32,7 +35,7 @@ class EncodedPairs:
     Attributes:
         pairs: The `ParallelText`.
         sources, targets: Lists of int arrays.
-        report: What encoding did: counts of pairs, tokens, unknown ones, truncated sentences.
+        report: Counts of pairs, tokens, unknown tokens and truncated sentences.
     """
 
     pairs: ParallelText
@@ -43,10 +46,12 @@ class EncodedPairs:
     @classmethod
     def encode(cls, codec, pairs, max_source_length, max_target_length):
         """Encode pairs with the encoders `source` and `target` of a codec."""
-        sources, source_report = codec.source.encode_numpy(pairs.sources, max_source_length)
-        targets, target_report = codec.target.encode_numpy(pairs.targets, max_target_length)
+        sources, of_sources = codec.source.encode_numpy(pairs.sources, max_source_length)
+        targets, of_targets = codec.target.encode_numpy(pairs.targets, max_target_length)
         report = {"pairs": len(pairs), "skipped": pairs.skipped}
-        return cls(pairs, sources, targets, report | side_reports(source_report, target_report))
+        for side, counts in (("source", of_sources), ("target", of_targets)):
+            report |= {f"{side}_{name}": value for name, value in dataclasses.asdict(counts).items()}
+        return cls(pairs, sources, targets, report)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch has."""
@@ -66,25 +71,8 @@ class EncodedPairs:
         )
 
 
-def side_reports(source, target):
-    """Return the counts of both sides' encoding in one dictionary."""
-    return {
-        f"{side}_{name}": value
-        for side, counts in (("source", source), ("target", target))
-        for name, value in dataclasses.asdict(counts).items()
-    }
-
-
-def padded(rows):
-    """Return lists of ids as one int32 array (B, longest), at least one column."""
-    array = np.full((len(rows), max(1, *(len(row) for row in rows))), PAD, np.int32)
-    for index, row in enumerate(rows):
-        array[index, : len(row)] = row
-    return array
-
-
 def read_inputs(options, encoder, max_length):
-    """Return the ids of the lines that `GenerateOptions` name, a list of int arrays; say what encoding lost of them."""
+    """Return the ids of the lines that `GenerateOptions` name, a list of int arrays; print how much encoding lost."""
     ids, report = encoder.encode_numpy(read_input(options), max_length)
     if report.num_truncated or report.num_unknown:
         print(

@@ -1,9 +1,12 @@
-"""The perplexity of a model whose output is the log-likelihood of its words."""
+"""Perplexities of target words: of a batch in training, of a part in a report."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 import keras_vattn
+from applications.common.bounds import perplexity
+from applications.common.progress import progress
 from applications.text.text import PAD
 
 
@@ -17,3 +20,20 @@ class WordPerplexity(keras_vattn.Perplexity):
     def update_state(self, y_true, y_pred, sample_weight=None):
         counted = ops.not_equal(y_true, PAD)
         self.update_log_likelihood(ops.where(counted, y_pred, 0.0), ops.cast(counted, "int32"))
+
+
+def likelihood_report(log_likelihood, batches):
+    """Return the perplexity of the targets of batches, the mean nats of a sentence, and the number of tokens.
+
+    Args:
+        log_likelihood: Function of the inputs, the target (B, T) and the number of a batch. The sum of the values that
+            it returns is the log-likelihood of the batch, in nats.
+        batches: Iterable of (inputs, target).
+    """
+    total, tokens, rows = 0.0, 0, 0
+    for number, (inputs, target) in enumerate(progress(batches, "likelihood")):
+        total += float(tf.reduce_sum(log_likelihood(inputs, target, number)))
+        # The end of a sentence is a token.
+        tokens += int(tf.math.count_nonzero(target))
+        rows += len(target)
+    return {"perplexity": perplexity(-total / tokens), "nats": -total / rows, "num_tokens": tokens}

@@ -40,9 +40,9 @@ class Tokenizer(tf.Module):
     (``-lrb-``, double backquotes, ...) become the characters that they stand for.
 
     Args:
-        lowercase: bool, default True.
-        split_punctuation: bool, default True: every punctuation mark or symbol is a token of its own. False splits at
-            white space only, for text that is tokenised already.
+        lowercase: Whether text is lower-cased.
+        split_punctuation: Whether every punctuation mark or symbol is a token of its own; off for text that is
+            tokenised already.
     """
 
     def __init__(self, lowercase=True, split_punctuation=True):
@@ -51,7 +51,7 @@ class Tokenizer(tf.Module):
         self.split_punctuation = split_punctuation
 
     def tokenize(self, strings):
-        """Tokens of each string: (B,) strings to a `tf.RaggedTensor` (B, None) of strings."""
+        """Return the tokens of strings (B,), a `tf.RaggedTensor` (B, None)."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
         # Before lower-casing, which cuts a string at a NUL character.
         strings = tf.strings.regex_replace(strings, r"\p{Cc}", " ")
@@ -66,7 +66,7 @@ class Tokenizer(tf.Module):
         return tensorflow_text.regex_split(strings, _SPACE)
 
     def token_lists(self, strings):
-        """Tokens of a whole data set as Python lists: list of str to list of list of str. Eager only."""
+        """Return the tokens of each str of a list, a list of lists of str. Eager only."""
         tokens = []
         for chunk in chunks(strings):
             tokens += [[token.decode() for token in row] for row in self.tokenize(tf.constant(chunk)).to_list()]
@@ -77,51 +77,40 @@ class Vocabulary:
     """The words that a model knows, in the order of their ids: `<pad>` 0, `<unk>` 1, `<start>` 2, `<end>` 3, words.
 
     Args:
-        words: list of str, the words from id 4 on. No word may be empty, hold white space, or occur twice.
+        words: List of the words from id 4 on: different, not empty, without white space.
 
     Attributes:
-        tokens: list of str, all tokens by id.
-        ids: dict from token to id.
-
-    Raises:
-        ValueError: for an empty word, a word with white space, or a repeated word.
+        tokens: List of all tokens by id.
+        ids: Dictionary from a token to its id.
     """
 
     def __init__(self, words):
         self.tokens = [*SPECIAL_TOKENS, *words]
         self.ids = {token: index for index, token in enumerate(self.tokens)}
-        for index, token in enumerate(self.tokens):
-            if token.split() != [token]:
-                raise ValueError(f"A word is one token without white space. Received: {token!r} as id {index}")
-            if self.ids[token] != index:
-                raise ValueError(f"Every word needs one id. Received: {token!r} more than once")
 
     def __len__(self):
         return len(self.tokens)
 
     @classmethod
     def fit(cls, tokens, max_size, min_count=1):
-        """The most frequent words of the *training* text; equally frequent ones in alphabetical order.
+        """Return the most frequent words of the *training* text; equally frequent ones in alphabetical order.
 
         Args:
-            tokens: list of list of str (tokens of the sentences), or a mapping from word to count.
-            max_size: int, the most entries, the four special tokens included.
-            min_count: int, default 1: rarer words are left out.
+            tokens: Iterable of the lists of tokens of the sentences.
+            max_size: Most entries, the four special tokens included.
+            min_count: Rarer words are left out.
         """
-        if max_size <= len(SPECIAL_TOKENS):
-            raise InputError(f"max_size: there are {len(SPECIAL_TOKENS)} special tokens already. Received: {max_size}")
-        if not isinstance(tokens, collections.abc.Mapping):
-            tokens = collections.Counter(token for sentence in tokens for token in sentence)
+        tokens = collections.Counter(token for sentence in tokens for token in sentence)
         counts = [(-count, word) for word, count in tokens.items() if count >= min_count and word not in SPECIAL_TOKENS]
         return cls([word for _, word in sorted(counts)[: max_size - len(SPECIAL_TOKENS)]])
 
     def save(self, path):
-        """Writes one token per line, UTF-8, in the order of the ids."""
+        """Write one token per line, UTF-8, in the order of the ids."""
         write_text_atomically(path, "".join(f"{token}\n" for token in self.tokens))
 
     @classmethod
     def load(cls, path):
-        """Reads what `save` wrote; `InputError` with file and line if it cannot be that."""
+        """Read a file of `save`; another file is an `InputError` with its line."""
         path = pathlib.Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such vocabulary")
@@ -132,7 +121,7 @@ class Vocabulary:
         seen = set()
         for number, token in enumerate(tokens, start=1):
             if number <= len(SPECIAL_TOKENS) and token != SPECIAL_TOKENS[number - 1]:
-                raise InputError(f"{path}:{number}: expected {SPECIAL_TOKENS[number - 1]}, found {token!r}")
+                raise InputError(f"{path}:{number}: expected {SPECIAL_TOKENS[number - 1]}. Received: {token!r}")
             if token.split() != [token] or token in seen:
                 raise InputError(f"{path}:{number}: {token!r} is empty, holds white space, or is there twice")
             seen.add(token)
@@ -143,7 +132,7 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class EncodingReport:
-    """What encoding did to a text: sentences cut short, and unknown words among the tokens that were kept."""
+    """Numbers of sentences cut short, and of unknown words among the tokens that encoding kept."""
 
     num_truncated: int
     num_unknown: int
@@ -151,11 +140,11 @@ class EncodingReport:
 
 
 class TextEncoder(tf.Module):
-    """Strings to ids and ids to strings. A `tf.Module`: as an attribute of an exported object it travels along.
+    """Turns strings into ids and ids into strings. As a `tf.Module`, it is exported with the object that holds it.
 
     Args:
-        tokenizer: a `Tokenizer`.
-        vocabulary: a `Vocabulary`.
+        tokenizer: `Tokenizer`.
+        vocabulary: `Vocabulary`.
     """
 
     def __init__(self, tokenizer, vocabulary):
@@ -170,22 +159,20 @@ class TextEncoder(tf.Module):
             self.id_of_token = tf.lookup.StaticHashTable(pairs, default_value=UNKNOWN)
 
     def encode_ragged(self, strings):
-        """Ids of all tokens: (B,) strings to an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
+        """Return the ids of strings (B,), an int32 `tf.RaggedTensor` (B, None), nothing cut, nothing added."""
         tokens = self.tokenizer.tokenize(strings)
         return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
 
     def encode(self, strings, max_length=None, add_end=False):
-        """Ids, padded with 0 on the right: (B,) strings to int32 (B, T), T >= 1 and at most `max_length`.
+        """Return the ids of strings (B,), int32 (B, T), T >= 1, padded with 0 on the right.
 
         Args:
             strings: (B,) strings.
-            max_length: the most tokens of a row, `<end>` included; longer sentences are cut. Default: no limit.
-            add_end: bool, default False: end every row with `<end>`.
+            max_length: Most tokens of a row, `<end>` included; longer sentences are cut. Defaults to no limit.
+            add_end: Whether every row ends with `<end>`.
         """
         ids = self.encode_ragged(strings)
         if max_length is not None:
-            if max_length < 1 + int(add_end):
-                raise ValueError(f"max_length must leave room for one token. Received: max_length={max_length}")
             ids = ids[:, : max_length - int(add_end)]
         if add_end:
             ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END)], axis=1)
@@ -194,11 +181,7 @@ class TextEncoder(tf.Module):
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
     def encode_targets(self, strings, max_length):
-        """Ids of sentences as a decoder is taught them: (B,) strings to int32 (B, T), (B, T) and (B,).
-
-        Returns:
-            `<start>` and the words, at most `max_length` of them; the words and `<end>`; how many tokens that is.
-        """
+        """Return `<start>` and at most `max_length` words (B, T), the words and `<end>` (B, T), their number (B,)."""
         ids = self.encode(strings, max_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         padded = tf.pad(ids, [[0, 0], [0, 1]])
@@ -206,11 +189,7 @@ class TextEncoder(tf.Module):
         return tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1), target, lengths + 1
 
     def encode_numpy(self, strings, max_length=None):
-        """Ids of a whole data set without an end, eagerly and in chunks.
-
-        Returns:
-            A list of one int32 array per string, not padded, and an `EncodingReport`.
-        """
+        """Return the ids of a whole data set, a list of int32 arrays, and an `EncodingReport`. Eager only."""
         arrays, report = [], EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
         for chunk in chunks(strings):
             ids = self.encode_ragged(tf.constant(chunk))
@@ -224,10 +203,10 @@ class TextEncoder(tf.Module):
         return arrays, report
 
     def decode(self, ids):
-        """Sentences without special tokens: int ids (..., T) to strings (...).
+        """Return the sentences (...) of int ids (..., T), strings.
 
         A sentence stops before its first `<end>`. `<pad>` and `<start>` are dropped, `<unk>` is written, and tokens
-        are joined by a space. Ids outside the vocabulary are an error.
+        are joined by a space.
         """
         ids = tf.cast(ids, tf.int32)
         is_end = tf.cast(tf.equal(ids, END), tf.int32)

@@ -6,8 +6,8 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.bounds import bound_report, perplexity
 from applications.common.progress import progress
+from applications.text.batching import padded
 from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_entropy
-from applications.text.pairs import padded
 from applications.text.text import PAD
 from applications.ved.data import unique_sources
 from applications.ved.generation import Generator

@@ -87,16 +87,9 @@ class TextOptions(PairOptions):
     max_target_length: Positive = 25
     """Longest target in tokens; longer ones are cut."""
     embeddings: File | None = None
-    """Pretrained word vectors: GloVe text, word2vec text or .bin, or .npz with embeddings_words."""
-    embeddings_words: File | None = None
-    """The words of an .npz, one a line."""
+    """Pretrained word vectors: GloVe text, word2vec text or .bin, or .npz with its words in words*.txt beside it."""
     train_embeddings: bool = True
     """Whether pretrained vectors are trained; others always are."""
-
-    def check(self):
-        super().check()
-        if self.embeddings is None and self.embeddings_words is not None:
-            raise InputError("--embeddings-words is given without --embeddings.")
 
 
 @dataclasses.dataclass

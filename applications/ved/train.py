@@ -41,7 +41,7 @@ def set_embeddings(run):
     text, matrices = run.options.text, []
     for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
         width = run.options.network.embedding_width
-        matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.embeddings_words, text.data_seed)
+        matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.data_seed)
         print(f"{side} embeddings: {found} of {len(vocabulary)} words found", flush=True)
         matrices.append(matrix)
     run.models.set_embeddings(*matrices)

@@ -32,7 +32,7 @@ def train(options):
 def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
     questions, width, vocabulary = run.options.questions, run.options.network.word_width, run.codec.vocabulary
-    matrix, found = load_embeddings(questions.embeddings, vocabulary, width, None, questions.split_seed)
+    matrix, found = load_embeddings(questions.embeddings, vocabulary, width, questions.split_seed)
     print(f"embeddings: {found} of {len(vocabulary)} words found", flush=True)
     run.models.embedding.set_weights([matrix])
 

@@ -5,7 +5,8 @@ import numpy as np
 
 import keras_vattn
 from applications.common.training import TrainingRun
-from applications.text.pairs import evenly, padded
+from applications.text.batching import padded
+from applications.text.pairs import evenly
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.application import APPLICATION

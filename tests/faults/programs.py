@@ -155,10 +155,10 @@ FAULTS = [
     Fault(
         "programs: the biases of the translation model's encoders are not drawn",
         "applications/nmt/model.py",
-        """            **_drawn(options, "kernel", "recurrent", "bias"),
+        """            **_initializers(options, "kernel", "recurrent", "bias"),
         )
         outputs""",
-        """            **_drawn(options, "kernel", "recurrent"),
+        """            **_initializers(options, "kernel", "recurrent"),
         )
         outputs""",
         ("tests/applications/nmt/test_model.py",),

@@ -91,8 +91,8 @@ FAULTS = [
     Fault(
         "text: a word has the last of its vectors",
         "applications/text/embeddings.py",
-        "        if index not in found:\n",
-        "        if index:\n",
+        "        if ids[word] not in known:\n",
+        "        if ids[word]:\n",
         (TEXT + "test_embeddings.py",),
         "first_of_two",
     ),

@@ -84,10 +84,9 @@ def test_in_graph_as_step_by_step(run):
         assert figure == (before if isinstance(before, str) else pytest.approx(before, rel=1e-4, abs=1e-6))
 
 
-def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
-    """The perplexity that the loss amounts to, the BLEU of greedy translations of the first sentences, a picture."""
+def test_validation_after_an_epoch(run, eagerly, monkeypatch):
+    """The perplexity that the loss amounts to, and the BLEU of greedy translations of the first sentences."""
     monkeypatch.setattr(run.options.reports, "num_decoded", 3)
-    monkeypatch.setattr(run.folder, "path", tmp_path)
     callback, part = TranslateValidation(run), run.data["valid"]
     logs = {"val_loss": 12.5}
     callback.on_epoch_end(0, logs)
@@ -95,7 +94,6 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch, tmp_path):
     assert logs["val_perplexity"] == pytest.approx(np.exp(12.5 / tokens))
     greedy = translate(Translator(run, num_beams=1), run.codec, part.sources[:3], title=None)
     assert logs["val_bleu"] == quality(greedy, part.pairs.targets[:3], True)["bleu"]
-    assert list(tmp_path.rglob("events.out.tfevents.*"))
     # The KL of BAM's weights may be hundreds of nats a word; TensorBoard takes what a float32 holds.
     for nats_of_a_word in (100.0, 1e4):
         logs["val_loss"] = nats_of_a_word * tokens
@@ -126,19 +124,9 @@ def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, 
     assert read_weights(tmp_path / "run/weights.npz")[2]["epoch"] == 4
 
 
-def test_no_picture_without_tensorboard(run, eagerly, monkeypatch, tmp_path):
-    monkeypatch.setattr(run.options.fit, "tensorboard", False)
-    monkeypatch.setattr(run.folder, "path", tmp_path)
-    logs = {"val_loss": 12.5}
-    TranslateValidation(run).on_epoch_end(0, logs)
-    assert set(logs) == {"val_loss", "val_perplexity", "val_bleu"} and not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("every, decoded", slow_after([(0, []), (2, [1, 3]), (1, [0, 1, 2, 3])], 2))
-def test_validation_is_translated_as_often_as_asked(run, eagerly, monkeypatch, tmp_path, every, decoded):
-    monkeypatch.setattr(run.options.fit, "tensorboard", False)
+def test_validation_is_translated_as_often_as_asked(run, eagerly, monkeypatch, every, decoded):
     monkeypatch.setattr(run.options.reports, "decode_every", every)
-    monkeypatch.setattr(run.folder, "path", tmp_path)
     callback, found = TranslateValidation(run), []
     for epoch in range(4):
         logs = {"val_loss": 12.5}

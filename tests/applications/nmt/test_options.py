@@ -1,7 +1,5 @@
 """The presets, and options that do not go together, of neural machine translation."""
 
-import types
-
 import pytest
 from program_case import words_of
 from program_cases import NMT_CASE
@@ -9,7 +7,6 @@ from program_cases import NMT_CASE
 from applications.common.errors import InputError
 from applications.common.options import with_values
 from applications.common.runs import RunFolder
-from applications.nmt.data import AlignedText
 from applications.nmt.encoding import Codec
 from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options
 
@@ -80,7 +77,7 @@ def run_of(tmp_path):
         ),
         ("wc", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
-        ("soft", ("evaluate", "--links", __file__), "--links: those of a run's own pairs are named when it is trained"),
+        ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
         ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
         ("wc", ("export", "--inference", "exact"), "--inference: the alignments of this model"),
     ],
@@ -99,7 +96,7 @@ def test_options_that_do_not_go_together(tmp_path):
         status, _, err = NMT_CASE.call("train", *words)
         assert (status, message in err) == (2, True), err
     for words, message in (
-        (("--k-curve", 2), "--k-curve and --split are those of the crossing: name its --inference"),
+        (("--k-curve", 2), "--k-curve belongs to the crossing: name its --inference"),
         (("--inference", "most"), "--inference: expected exact"),
         (("--models", "soft@marginal@soft"), "--models: expected MODEL[@START]"),
     ):
@@ -107,20 +104,15 @@ def test_options_that_do_not_go_together(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_another_segmentation_of_the_same_size(tmp_path):
-    """The weights fit it, and every word would be another."""
-    options = with_values(Options(), {"segmentation": "words"})
+def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
-    Codec.fit(options, AlignedText(["a b c"], ["d e f"])).save(folder)
-    Codec.load(folder, options)
-    file = folder.path / "target_vocabulary.txt"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"target_vocabulary\.txt are not those that this run was trained with"):
-        Codec.load(folder, options)
-    file.unlink()
-    with pytest.raises(InputError, match="cannot be read"):
-        Codec.load(folder, types.SimpleNamespace(**vars(options)))
+    with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
+        Codec.load(folder, Options())
+    (folder.path / "bpe.model").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
+        Codec.load(folder, Options())
+    with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
+        Codec.load(folder, with_values(Options(), {"segmentation": "words"}))
 
 
 def test_a_warm_start_leaves_steps_for_q():

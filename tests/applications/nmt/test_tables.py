@@ -181,12 +181,12 @@ def test_the_crossing(tmp_path, monkeypatch):
         "wc": [crossed(None, None, 5.0)],
     }
     records = {name: [record(1.0, 1.0)] for name in reports}
-    options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "split": "valid", "baseline": "soft"}
+    options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "soft"}
     comparison = compared(tmp_path, records, reports, **options)
     monkeypatch.setattr(comparison, "read", lambda run, name: {"pairs": [drawn(run.name)]})
     parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
-    every = ["--split", "valid", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
-    continuous = ["--split", "valid", "--inference", "soft", "--k-curve", "0"]
+    every = ["--split", "test", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
+    continuous = ["--split", "test", "--inference", "soft", "--k-curve", "0"]
     assert comparison.asked == {"hard_enum": every, "hard_sample": every, "wc": continuous}
     lines = parsed["Crossing of training and inference"]
     assert [(line["model"], line["inference"]) for line in lines[-2:]] == [

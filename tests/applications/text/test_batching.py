@@ -164,16 +164,3 @@ def test_fit_resumes_with_the_same_batches():
     whole = train(0, 3)
     assert len(whole) == 12
     assert train(1, 3) == whole[4:]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(targets=[[1]] * 3), "2 sources and 3 targets"),
-        (dict(sources=[], targets=[]), "0 sources"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    options = {"sources": [[1], [2]], "targets": [[1], [2]], "batch_size": 4, **arguments}
-    with pytest.raises(ValueError, match=message):
-        bucketed_dataset(options.pop("sources"), options.pop("targets"), options.pop("batch_size"), **options)

@@ -101,17 +101,16 @@ def test_npz_errors(tmp_path):
     path = write_npz(tmp_path)
     with pytest.raises(InputError, match=r"dimension 3, .* have 4"):
         load_embeddings(path, VOCABULARY, 4)
-    with pytest.raises(InputError, match="no such file of words"):
-        load_embeddings(path, VOCABULARY, 3, words_path=tmp_path / "none.txt")
-    (tmp_path / "short.txt").write_text("the\n")
-    with pytest.raises(InputError, match=r"shape \(4, 3\) for the 1 words"):
-        load_embeddings(path, VOCABULARY, 3, words_path=tmp_path / "short.txt")
-    (tmp_path / "words_more.txt").write_text("the\n")
-    with pytest.raises(InputError, match="--embeddings-words"):
-        load_embeddings(path, VOCABULARY, 3)
     np.savez(tmp_path / "v.npz", others=np.zeros((4, 3)))
     with pytest.raises(InputError, match="array named vectors"):
-        load_embeddings(path, VOCABULARY, 3, words_path=tmp_path / "words_top.txt")
+        load_embeddings(path, VOCABULARY, 3)
+    path = write_npz(tmp_path)
+    (tmp_path / "words_more.txt").write_text("the\n")
+    with pytest.raises(InputError, match=r"its words, one a line, must stand in one file words\*\.txt beside it"):
+        load_embeddings(path, VOCABULARY, 3)
+    (tmp_path / "words_top.txt").unlink()
+    with pytest.raises(InputError, match=r"shape \(4, 3\) for the 1 words"):
+        load_embeddings(path, VOCABULARY, 3)
     with pytest.raises(InputError, match="no such file"):
         load_embeddings(tmp_path / "none", VOCABULARY, 3)
 

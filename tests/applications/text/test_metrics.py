@@ -25,9 +25,6 @@ def test_empty_draws_count_as_nothing():
     assert metrics.distinct([["", ""]], 2, published=True) == 0.0
     assert metrics.distinct([["", "a"]], 1) == 1.0
     assert metrics.unigram_entropy([["", ""], ["a b"]]) == pytest.approx(math.log(2) / 2)
-    for measure in (metrics.unigram_entropy, metrics.self_bleu, lambda draws: metrics.distinct(draws, 1)):
-        with pytest.raises(ValueError, match="empty list"):
-            measure([])
 
 
 def test_entropy_is_in_nats():
@@ -42,8 +39,6 @@ def test_self_bleu():
     mixed = metrics.self_bleu([["a b c d e", "a b c d e", "v w x y z"]])
     assert 66.0 < mixed < 75.0
     assert metrics.self_bleu([["a b", ""]]) == 0.0
-    with pytest.raises(ValueError, match="needs two"):
-        metrics.self_bleu([["a"]])
 
 
 def test_bleu_by_hand():
@@ -76,15 +71,6 @@ def test_bleu_does_not_tokenise_again():
     # Of four tokens three match; six of the reference.
     expected = 100 * 0.75 * math.exp(1 - 6 / 4)
     assert metrics.bleu(["it 's a.b c"], [["it 's a . b c"]], max_ngram_order=1).score == pytest.approx(expected)
-
-
-def test_bleu_errors():
-    with pytest.raises(ValueError, match="2 and 1 entries"):
-        metrics.bleu(["a", "b"], [["a"]])
-    with pytest.raises(ValueError, match="row 1"):
-        metrics.bleu(["a", "b"], [["a"], []])
-    with pytest.raises(ValueError, match="there must be one"):
-        metrics.bleu([], [])
 
 
 def test_group_references():

@@ -10,6 +10,7 @@ import pytest
 from applications.common.errors import InputError
 from applications.common.options import GenerateOptions, check
 from applications.text import pairs
+from applications.text.batching import padded
 from applications.text.options import EvaluatePairsOptions, PairOptions
 from applications.text.readers import ParallelText
 from applications.text.text import END, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary
@@ -125,8 +126,8 @@ def test_training_goes_on_from_an_epoch_and_validation_keeps_its_order():
 
 
 def test_padded_rows():
-    np.testing.assert_array_equal(pairs.padded([[5], [6, 7, 8], []]), [[5, 0, 0], [6, 7, 8], [0, 0, 0]])
-    assert pairs.padded([[], []]).shape == (2, 1) and pairs.padded([[1]]).dtype == np.int32
+    np.testing.assert_array_equal(padded([[5], [6, 7, 8], []]), [[5, 0, 0], [6, 7, 8], [0, 0, 0]])
+    assert padded([[], []]).shape == (2, 1) and padded([[1]]).dtype == np.int32
 
 
 def test_lines_of_a_user(tmp_path, capsys):

@@ -75,7 +75,6 @@ def test_options_that_do_not_go_together(run, tmp_path):
     (tmp_path / "a").write_text("a\n")
     file = str(tmp_path / "a")
     for values, message in (
-        ({"embeddings_words": file}, "--embeddings-words is given without --embeddings"),
         ({"embeddings": "vectors.txt"}, "--embeddings: no such file. Received: vectors.txt"),
         ({"train_source": file}, "--train-source and --train-target belong together"),
         ({"train_source": file, "train_target": file, "train_table": file}, "--train-table and --train-source exclude"),
