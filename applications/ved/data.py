@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 
 from applications.common.errors import InputError
-from applications.text.metrics import group_references
+from applications.text.options import PARTS
 from applications.text.pairs import read_part
 from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
@@ -25,26 +25,24 @@ def embedded_pairs():
 def load(options):
     """Return the pairs that the options describe, a dictionary of `ParallelText`s: files, or the embedded set cut
     80/10/10 by statement."""
-    text = options.text
-    read = "targets" if MODELS[options.model].autoencoder else "sources"
-    found = {name: read_part(text, name) for name in ("train", "valid", "test")}
-    if found["train"] is None:
-        rest, found["test"] = hold_out(embedded_pairs(), 0.1, text.data_seed + 3, read=read)
-        found["train"], found["valid"] = hold_out(
-            rest, text.valid_fraction, text.data_seed + 1, text.max_valid_pairs, read
-        )
-    elif found["valid"] is None:
-        found["train"], found["valid"] = hold_out(
-            found["train"], text.valid_fraction, text.data_seed, text.max_valid_pairs, read
-        )
-    train = found["train"]
-    if text.max_train_pairs is not None and len(train) > text.max_train_pairs:
-        _, chosen = split_by_group(train, text.max_train_pairs / len(train), seed=text.data_seed + 2)
-        found["train"] = dataclasses.replace(chosen, skipped=train.skipped)
-    found = {name: pairs for name, pairs in found.items() if pairs is not None}
-    if MODELS[options.model].autoencoder:
-        found = {name: dataclasses.replace(pairs, sources=list(pairs.targets)) for name, pairs in found.items()}
-    return found
+    text, autoencoder = options.text, MODELS[options.model].autoencoder
+    read = "targets" if autoencoder else "sources"
+    parts = {name: read_part(text, name) for name in PARTS}
+    seed = text.data_seed
+    if parts["train"] is None:
+        parts["train"], parts["test"] = hold_out(embedded_pairs(), 0.1, seed + 3, read=read)
+        seed += 1
+    if parts["valid"] is None:
+        cut = hold_out(parts["train"], text.valid_fraction, seed, text.max_valid_pairs, read)
+        parts["train"], parts["valid"] = cut
+    if text.max_train_pairs is not None and len(parts["train"]) > text.max_train_pairs:
+        share = text.max_train_pairs / len(parts["train"])
+        rest, chosen = split_by_group(parts["train"], share, text.data_seed + 2)
+        parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
+    parts = {name: pairs for name, pairs in parts.items() if pairs is not None}
+    if autoencoder:
+        parts = {name: dataclasses.replace(pairs, sources=list(pairs.targets)) for name, pairs in parts.items()}
+    return parts
 
 
 @dataclasses.dataclass
@@ -81,17 +79,6 @@ class Codec:
         for name, encoder in zip(_FILES, (self.source, self.target), strict=True):
             encoder.vocabulary.save(folder.file(name))
 
-    def tokenized(self, sentences):
-        """Return sentences as the metrics want them: tokens joined by spaces."""
-        return [" ".join(tokens) for tokens in self.target.tokenizer.token_lists(sentences)]
-
 
 def _tokenizer(options):
     return Tokenizer(lowercase=options.text.lowercase, split_punctuation=options.text.split_punctuation)
-
-
-def unique_sources(codec, pairs, maximum=None):
-    """Return the different sources of a split, the first `maximum` of them, and the tokenised references of each."""
-    groups = group_references(pairs.sources, codec.tokenized(pairs.targets))
-    sources = list(groups)[:maximum]
-    return sources, [groups[source] for source in sources]

@@ -4,12 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
-from applications.common.bounds import bound_report, perplexity
+from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.text.batching import padded
-from applications.text.metrics import bleu_table, distinct, self_bleu, unigram_entropy
+from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
+from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
-from applications.ved.data import unique_sources
 from applications.ved.generation import Generator
 from applications.ved.options import MODELS
 from keras_vattn.losses import sequence_log_likelihood
@@ -18,32 +18,25 @@ BATCH = 64
 
 
 def decode_all(decode, encoder, ids, title=None):
-    """Apply a function of padded source ids (B, S) and the batch's number that returns target ids (B, ..., L).
+    """Return the sentence, or the list of sentences, of each source.
 
     Args:
-        decode: The function.
+        decode: Function of padded source ids (B, S) and the batch's number that returns target ids (B, ..., L).
         encoder: `TextEncoder` of the target side.
         ids: List of int arrays.
         title: Name of the progress line, or `None`.
-
-    Returns:
-        A list with the sentence, or the list of sentences, of each source.
     """
     sentences = []
     starts = range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
-        batch = tf.constant(padded(ids[start : start + BATCH]))
-        sentences += [_text(row) for row in encoder.decode(decode(batch, number)).numpy()]
+        decoded = encoder.decode(decode(tf.constant(padded(ids[start : start + BATCH])), number))
+        sentences += np.char.decode(decoded.numpy().astype(bytes), "utf-8").tolist()
     return sentences
 
 
 def seed_of_batch(seed, number):
     """Return an int32 seed for each batch: one seed for all of them would give every batch the same noise."""
     return int(np.int64(seed + 1_000_003 * number).astype(np.int32))
-
-
-def _text(row):
-    return row.decode() if isinstance(row, bytes) else [sentence.decode() for sentence in row]
 
 
 def quality(hypotheses, references, lowercase):
@@ -68,26 +61,23 @@ def diversity(draws, references, lowercase):
     return report
 
 
-def sample_report(run, ids, references, temperature=1.0, word_temperature=None, title=None, generator=None):
-    """Return the `diversity` of `num_draws` draws per source, and the draws."""
-    generator = generator or Generator(run)
-    draw, factor = generator.draw, temperature
-    if word_temperature is not None:
-        draw, factor = generator.draw_words, word_temperature
-    count = run.options.reports.num_draws
-    draws = decode_all(
-        lambda batch, number: draw(batch, count, seed_of_batch(1, number), factor), run.codec.target, ids, title
-    )
+def sample_report(run, generator, ids, references, kind="latent", temperature=1.0, title=None):
+    """Return the `diversity` of `num_draws` draws per source, of latents or of words, and the draws."""
+    draw = {"latent": generator.draw, "word": generator.draw_words}[kind]
+    decode = lambda batch, number: draw(batch, run.options.reports.num_draws, seed_of_batch(1, number), temperature)  # noqa: E731
+    draws = decode_all(decode, run.codec.target, ids, title)
     return diversity(draws, references, run.options.text.lowercase), draws
 
 
-def evaluate(run, part, maximum=None):
+def evaluate(run, part, maximum=None, temperatures=None):
     """Return everything reported about a part, and the sentences it was computed from.
 
     Args:
         run: `Run`.
         part: `EncodedPairs`.
-        maximum: Decode that many different sources, or all.
+        maximum: Number of different sources that are decoded, the first ones, or `None` for all.
+        temperatures: Dictionary from "latent" and "word" to the temperatures at which quality is traced against
+            diversity, or `None`.
     """
     generator = Generator(run)
     ids, sources, references = decoded_sources(run, part, maximum)
@@ -96,36 +86,42 @@ def evaluate(run, part, maximum=None):
     draws = None
     if MODELS[run.options.model].stochastic:
         title = f"{run.options.reports.num_draws} draws"
-        report["sampling"], draws = sample_report(run, ids, references, title=title, generator=generator)
-    report["likelihood"] = likelihood_report(run, part, generator)
+        report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
+    report["likelihood"] = likelihood_of(run, part, generator)
+    if temperatures is not None:
+        report["curves"] = {kind: [] for kind, values in temperatures.items() if values}
+        for kind, curve in report["curves"].items():
+            for temperature in temperatures[kind]:
+                title = f"{kind} temperature {temperature:g}"
+                point, _ = sample_report(run, generator, ids, references, kind, temperature, title)
+                curve.append({"temperature": temperature, **point})
     return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
 
 
 def decoded_sources(run, part, maximum=None):
-    """Return the ids of the different sources of a part, their text, and the references of each."""
-    sources, references = unique_sources(run.codec, part.pairs, maximum)
-    ids, _ = run.codec.source.encode_numpy(sources, run.options.text.max_source_length)
-    return ids, sources, references
+    """Return the ids of the different sources of a part, their text, and the tokenised references of each."""
+    codec, pairs = run.codec, part.pairs
+    targets = [" ".join(tokens) for tokens in codec.target.tokenizer.token_lists(pairs.targets)]
+    references = group_references(pairs.sources, targets)
+    sources = list(references)[:maximum]
+    ids, _ = codec.source.encode_numpy(sources, run.options.text.max_source_length)
+    return ids, sources, [references[source] for source in sources]
 
 
-def likelihood_report(run, part, generator):
+def likelihood_of(run, part, generator):
     """Return the plug-in perplexity and, for a model that draws, the ELBO in nats per sentence with its parts.
 
-    The ELBO is estimated with one posterior draw per pair. Tokens count the end of the sentence.
+    The ELBO is estimated with one posterior draw per pair.
     """
-    model, batches = run.models.training, part.batches(run.options.fit.batch_size, run.options.run.seed)
-    total, tokens, rows, means = 0.0, 0, 0, []
-    for inputs, target in progress(batches, "likelihood"):
-        value = generator.log_likelihood(inputs["source"], inputs["target_input"], target)
-        total += float(tf.reduce_sum(value))
-        tokens += int(tf.math.count_nonzero(target))
-        rows += int(target.shape[0])
-        if MODELS[run.options.model].latent:
-            means.append(run.models.encoder(inputs["source"])["z"].numpy())
-    report = {"num_tokens": tokens, "perplexity": perplexity(-total / tokens), "nats": -total / rows}
-    if means:
-        report["active_units"] = active_units(np.concatenate(means))
-    if not MODELS[run.options.model].stochastic:
+    kind, model = MODELS[run.options.model], run.models.training
+    batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
+    report = likelihood_report(
+        lambda inputs, target, _: generator.log_likelihood(inputs["source"], inputs["target_input"], target), batches
+    )
+    if kind.latent:
+        means = [run.models.encoder(inputs["source"])["z"] for inputs, _ in batches]
+        report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
+    if not kind.stochastic:
         return report
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -136,29 +132,3 @@ def likelihood_report(run, part, generator):
         return value, tf.math.count_nonzero(target), keras_vattn.divergences(model)
 
     return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
-
-
-def active_units(means):
-    """Return how many units of z vary with the source: those of a variance of the posterior mean over 0.01 (Burda et
-    al. 2016).
-
-    Args:
-        means: (N, Z), posterior means.
-    """
-    return int((means.astype("float64").var(axis=0) > 0.01).sum())
-
-
-def quality_diversity(run, part, options):
-    """Return a dictionary from "latent" and "word" to the diversity reports at each temperature."""
-    ids, _, references = decoded_sources(run, part, options.max_sources)
-    # One for all temperatures, which are tensors: another one would be traced again.
-    generator, curves = Generator(run), {}
-    for kind, temperatures in (("latent", options.latent_temperatures), ("word", options.word_temperatures)):
-        if kind == "latent" and not MODELS[run.options.model].stochastic:
-            continue
-        for temperature in temperatures:
-            arguments = {"temperature" if kind == "latent" else "word_temperature": temperature}
-            title = f"{kind} temperature {temperature:g}"
-            report, _ = sample_report(run, ids, references, title=title, generator=generator, **arguments)
-            curves.setdefault(kind, []).append({"temperature": temperature, **report})
-    return curves

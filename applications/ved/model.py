@@ -1,4 +1,9 @@
-"""The variational encoder-decoder of Bahuleyan et al. 2018, all models from one builder, by the functional API."""
+"""The variational encoder-decoder of Bahuleyan et al. 2018, all models from one builder, by the functional API.
+
+Training minimises, with words y_j, attended vectors a_j and gamma_a of eq. 8,
+
+    -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
+"""
 
 import dataclasses
 
@@ -10,22 +15,41 @@ from applications.text.text import PAD, START, UNKNOWN
 from applications.ved.options import MODELS
 
 
+class Output:
+    """logits = W_out W_att [h; a]; in the printed form W_out h."""
+
+    def __init__(self, options, vocabulary_size, has_attention):
+        self.out = keras.layers.Dense(vocabulary_size, name="out")
+        names = () if options.network.decoder_form == "printed" else ("hidden", "context")[: 1 + has_attention]
+        size = options.network.attention_size
+        # W_att is split, a part for h and one for a.
+        self.projections = {name: keras.layers.Dense(size, use_bias=False, name=f"{name}_projection") for name in names}
+
+    def __call__(self, decoded):
+        if not self.projections:
+            return self.out(decoded["hidden"])
+        hidden, *context = (project(decoded[name]) for name, project in self.projections.items())
+        return self.out(sum(context, hidden))
+
+
 @dataclasses.dataclass
 class Models:
     """The training model and the pieces of it that decoding uses; all share their layers.
 
     Attributes:
         training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V).
-        encoder: source (B, S) -> dictionary with memory (B, S, D), and where the row has them z (B, Z) and the initial
-            state's h, c.
+        encoder: source (B, S) -> dictionary with memory (B, S, D), and where the model has them z (B, Z) and the h and
+            c of the initial state.
         decoder: The `AttentionDecoder`.
+        target_embedding: The words' embeddings.
+        logits: The `Output`.
     """
 
     training: keras.Model
     encoder: keras.Model
     decoder: keras_vattn.AttentionDecoder
     target_embedding: keras.layers.Embedding
-    logits: object
+    logits: Output
 
     def set_embeddings(self, source_matrix, target_matrix):
         """Put pretrained vectors, (V, D) each, in the place of the initial ones."""
@@ -33,15 +57,14 @@ class Models:
         self.target_embedding.embeddings.assign(target_matrix)
 
     def prepare(self, source, encoded):
-        """Return the decoder's memory for encoded sources: what every step needs of them."""
+        """Return the decoder's memory for encoded sources, which every step reads."""
         if self.decoder.attention is None:
             return self.decoder.prepare_memory()
         return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
 
     def start(self, source, encoded, memory):
         """Return the decoder's first state."""
-        initial_state = [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
-        return self.decoder.start(ops.shape(source)[0], memory, initial_state)
+        return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def step_inputs(self, ids, encoded):
         """Return the decoder's input (B, D) of one step: the embedded word, and z."""
@@ -49,79 +72,83 @@ class Models:
         return ops.concatenate([embedded, encoded["z"]], axis=-1) if "z" in encoded else embedded
 
 
+def initial_state_of(encoded):
+    """Return the h and c of each layer of the decoder, or `None` for zeros."""
+    return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
+
+
 def build(options, source_vocabulary_size, target_vocabulary_size):
-    """Build the models.
+    """Return the `Models`; q(z | x) sees the source alone.
 
-    Args:
-        options: `Options`.
-        source_vocabulary_size: Number of source ids.
-        target_vocabulary_size: Number of target ids.
-
-    Returns:
-        `Models`. q(z | x) sees the source alone.
+    Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
+    the seeds of its initializers when it is made, and a cell when it is built.
     """
-    parts = MODELS[options.model]
-    attention = _attention(options, parts)
+    parts, network, layer_seed = MODELS[options.model], options.network, options.run.layer_seed
     source = keras.Input((None,), dtype="int32", name="source")
-    encoder = keras.Model(source, _encode(options, parts, source, source_vocabulary_size), name="encoder")
-
     target_input = keras.Input((None,), dtype="int32", name="target_input")
-    words = keras_vattn.WordDropout(
-        options.network.word_dropout,
-        UNKNOWN,
-        protected_ids=(PAD, START),
-        seed=options.run.layer_seed(1),
-        name="word_dropout",
-    )(target_input)
+    source_mask = ops.not_equal(source, PAD)
+
+    # Encoder: layers.
+    attention = _attention(options, parts)
+    source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
+    encoder_dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
+    recurrent = keras_vattn.fast.LSTM(
+        network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
+    )
+    bidirectional = keras.layers.Bidirectional(recurrent, name="bidirectional")
+    latent = keras_vattn.GaussianLatent(
+        network.latent_units,
+        free_bits=options.variational.free_bits,
+        kl_annealing=_annealing(options),
+        seed=layer_seed(3),
+        name="latent",
+    )
+    initial_states = [
+        keras.layers.Dense(network.units, activation="tanh", name=f"state_{index}_{state}")
+        for index in range(parts.num_layers if parts.initial_state else 0)
+        for state in ("0_hidden", "1_cell")
+    ]
+    # Encoder: graph.
+    memory, *states = bidirectional(encoder_dropout(source_embedding(source)), mask=source_mask)
+    hidden, cell = (ops.concatenate(directions, axis=-1) for directions in (states[::2], states[1::2]))
+    encoded = {"memory": memory}
+    if parts.latent:
+        encoded["z"] = latent(hidden)
+    for dense in initial_states:
+        encoded[dense.name] = dense(cell if dense.name.endswith("cell") else hidden)
+    encoder = keras.Model(source, encoded, name="encoder")
+
+    # Decoder: layers.
+    word_dropout = keras_vattn.WordDropout(
+        network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=layer_seed(1), name="word_dropout"
+    )
     target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
-    encoded = encoder(source)
-    inputs = target_embedding(words)
+    decoder = keras_vattn.AttentionDecoder(
+        network.units,
+        attention,
+        num_layers=parts.num_layers,
+        residual=parts.residual_stack,
+        query="previous" if parts.residual_stack or network.decoder_form == "printed" else "current",
+        feeding="sampled",
+        name="decoder",
+    )
+    # Decoder: graph.
+    encoded, inputs = encoder(source), target_embedding(word_dropout(target_input))
     if parts.latent:
         # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
         # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
         repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(inputs[..., :1])
         inputs = ops.concatenate([inputs, repeated], axis=-1)
-    decoder = _decoder(options, parts, attention)
     decoded = decoder(
         inputs,
-        encoded["memory"] if attention is not None else None,
-        initial_state=[encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None,
+        None if attention is None else encoded["memory"],
+        initial_state=initial_state_of(encoded),
         inputs_mask=ops.not_equal(target_input, PAD),
-        memory_mask=ops.not_equal(source, PAD) if attention is not None else None,
+        memory_mask=None if attention is None else source_mask,
     )
-    logits = _output(options, attention, target_vocabulary_size)
-    model = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
-    return Models(model, encoder, decoder, target_embedding, logits)
-
-
-def _encode(options, parts, source, vocabulary_size):
-    embedded = _embedding(options, vocabulary_size, "source_embedding")(source)
-    if options.network.encoder_dropout:
-        embedded = keras_vattn.fast.Dropout(
-            options.network.encoder_dropout, seed=options.run.layer_seed(2), name="encoder_dropout"
-        )(embedded)
-    recurrent = keras_vattn.fast.LSTM(
-        options.network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
-    )
-    outputs = keras.layers.Bidirectional(recurrent, name="bidirectional")(embedded, mask=ops.not_equal(source, PAD))
-    memory, forward_hidden, forward_cell, backward_hidden, backward_cell = outputs
-    hidden = ops.concatenate([forward_hidden, backward_hidden], axis=-1)
-    cell = ops.concatenate([forward_cell, backward_cell], axis=-1)
-    encoded = {"memory": memory}
-    if parts.latent:
-        encoded["z"] = keras_vattn.GaussianLatent(
-            options.network.latent_units,
-            free_bits=options.variational.free_bits,
-            kl_annealing=_annealing(options),
-            seed=options.run.layer_seed(3),
-            name="latent",
-        )(hidden)
-    if parts.initial_state:
-        for index in range(3 if parts.residual_stack else 1):
-            names = (f"state_{index}_0_hidden", f"state_{index}_1_cell")
-            for name, final in zip(names, (hidden, cell), strict=True):
-                encoded[name] = keras.layers.Dense(options.network.units, activation="tanh", name=name)(final)
-    return encoded
+    logits = Output(options, target_vocabulary_size, attention is not None)
+    training = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
+    return Models(training, encoder, decoder, target_embedding, logits)
 
 
 def _embedding(options, vocabulary_size, name):
@@ -131,19 +158,16 @@ def _embedding(options, vocabulary_size, name):
 
 
 def _annealing(options):
+    variational = options.variational
     return keras_vattn.LogisticAnnealing(
-        options.variational.annealing_center,
-        options.variational.annealing_slope,
-        final_value=options.variational.annealing_end,
+        variational.annealing_center, variational.annealing_slope, final_value=variational.annealing_end
     )
 
 
 def _attention(options, parts):
-    if parts.attention is None:
-        return None
     score = "additive" if parts.residual_stack else "bilinear"
-    if parts.attention == "deterministic":
-        return keras_vattn.DeterministicAttention(score, name="attention")
+    if parts.attention != "gaussian":
+        return None if parts.attention is None else keras_vattn.DeterministicAttention(score, name="attention")
     return keras_vattn.GaussianAttention(
         score,
         context_prior=parts.prior,
@@ -152,33 +176,3 @@ def _attention(options, parts):
         seed=options.run.layer_seed(4),
         name="attention",
     )
-
-
-def _decoder(options, parts, attention):
-    previous = parts.residual_stack or options.network.decoder_form == "printed"
-    return keras_vattn.AttentionDecoder(
-        options.network.units,
-        attention,
-        num_layers=3 if parts.residual_stack else 1,
-        residual=parts.residual_stack,
-        query="previous" if previous else "current",
-        feeding="sampled",
-        name="decoder",
-    )
-
-
-def _output(options, attention, vocabulary_size):
-    """Return the function from the decoder's result to logits: W_out W_att [h; a], or W_out h for the printed form."""
-    out = keras.layers.Dense(vocabulary_size, name="out")
-    if options.network.decoder_form == "printed":
-        return lambda decoded: out(decoded["hidden"])
-    hidden_projection = keras.layers.Dense(options.network.attention_size, use_bias=False, name="hidden_projection")
-    context_projection = keras.layers.Dense(options.network.attention_size, use_bias=False, name="context_projection")
-
-    def logits(decoded):
-        joined = hidden_projection(decoded["hidden"])
-        if attention is not None:
-            joined = joined + context_projection(decoded["context"])
-        return out(joined)
-
-    return logits

@@ -1,35 +1,17 @@
 """Options of the variational encoder-decoder, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Literal
 
+from applications.common import options as common
 from applications.common.errors import InputError
-from applications.common.options import (
-    Bound,
-    CompareOptions,
-    Dropout,
-    ExportOptions,
-    File,
-    FitOptions,
-    GenerateOptions,
-    NotNegative,
-    NotNegativeFloat,
-    Positive,
-    PositiveFloat,
-    RunOptions,
-    Seed32,
-    Share,
-    group,
-)
 from applications.common.program import Program
-from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions
-
-VocabularySize = Annotated[int, Bound("must be more than the 4 special tokens", lambda x: x > 4)]
+from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions, VocabularySize
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of the paper's tables: which parts a model has.
+    """One line of the paper's tables: the parts of a model.
 
     Attributes:
         latent: Whether there is a z.
@@ -51,6 +33,10 @@ class Model:
     def stochastic(self):
         return self.latent or self.attention == "gaussian"
 
+    @property
+    def num_layers(self):
+        return 3 if self.residual_stack else 1
+
 
 # Deterministic models start from the encoder's state, variational ones from zeros, as in the published code.
 MODELS = {
@@ -70,9 +56,9 @@ MODELS = {
 class TextOptions(PairOptions):
     """Pairs of sentences; without them, facts of the Unicode CLDR and questions about them"""
 
-    max_valid_pairs: Positive | None = 2000
+    max_valid_pairs: common.Positive | None = 2000
     """Use that many validation pairs at most, where they are cut from train."""
-    max_test_sources: Positive | None = None
+    max_test_sources: common.Positive | None = None
     """Report on that many different test sources, the first ones."""
     split_punctuation: bool = True
     """Every punctuation mark a token of its own; off for text that is tokenised already."""
@@ -80,13 +66,13 @@ class TextOptions(PairOptions):
     """Most words of the source side."""
     target_vocabulary_size: VocabularySize = 8000
     """Most words of the target side."""
-    min_count: Positive = 1
+    min_count: common.Positive = 1
     """A rarer word of the training pairs is an unknown one."""
-    max_source_length: Positive = 40
+    max_source_length: common.Positive = 40
     """Longest source in tokens; longer ones are cut."""
-    max_target_length: Positive = 25
+    max_target_length: common.Positive = 25
     """Longest target in tokens; longer ones are cut."""
-    embeddings: File | None = None
+    embeddings: common.File | None = None
     """Pretrained word vectors: GloVe text, word2vec text or .bin, or .npz with its words in words*.txt beside it."""
     train_embeddings: bool = True
     """Whether pretrained vectors are trained; others always are."""
@@ -96,37 +82,37 @@ class TextOptions(PairOptions):
 class NetworkOptions:
     """Network"""
 
-    embedding_width: Positive = 64
+    embedding_width: common.Positive = 64
     """Width of the word vectors."""
-    encoder_units: Positive = 64
+    encoder_units: common.Positive = 64
     """Width of the encoder LSTM in each direction."""
-    units: Positive = 96
+    units: common.Positive = 96
     """Width of the decoder."""
-    latent_units: Positive = 32
+    latent_units: common.Positive = 32
     """Width of z."""
-    attention_size: Positive = 96
+    attention_size: common.Positive = 96
     """Width of W_att, which joins the decoder's output and the context."""
     decoder_form: Literal["code", "printed"] = "code"
     """code: query h_j, logits W_out W_att [h_j; a_j], a_j fed at j + 1. printed: query h_(j-1), a_j fed at j."""
-    word_dropout: Dropout = 0.25
+    word_dropout: common.Dropout = 0.25
     """Share of the target words that the decoder reads as unknown."""
-    encoder_dropout: Dropout = 0.0
-    """Of the source's word vectors."""
+    encoder_dropout: common.Dropout = 0.0
+    """Dropout of the source's word vectors."""
 
 
 @dataclasses.dataclass
 class VariationalOptions:
     """Random variables"""
 
-    gamma_a: NotNegativeFloat = 0.1
+    gamma_a: common.NotNegativeFloat = 0.1
     """Factor on the KL of the attention (eq. 8)."""
-    free_bits: NotNegativeFloat = 0.1
+    free_bits: common.NotNegativeFloat = 0.1
     """Nats per dimension of z that the KL leaves alone; with 0 the default model ends with 0.05 nats in z, unused."""
     annealing_center: float = 300.0
     """Step at which lambda_KL is one half."""
-    annealing_slope: PositiveFloat = 0.02
+    annealing_slope: common.PositiveFloat = 0.02
     """How fast it grows."""
-    annealing_end: Share = 0.3
+    annealing_end: common.Share = 0.3
     """Largest lambda_KL."""
 
 
@@ -134,7 +120,7 @@ class VariationalOptions:
 class ReportOptions(DecodeOptions):
     """Reports"""
 
-    num_draws: Positive = 10
+    num_draws: common.Positive = 10
     """Draws per input in the diversity metrics."""
 
 
@@ -146,12 +132,12 @@ class Options:
 
     model: Literal[tuple(MODELS)] = "ved_vattn_mean"
     """One of the paper's tables, rnnsearch, or vae and vae_hidden_init of the pilot study."""
-    run: RunOptions = group(RunOptions, out="runs/ved")
-    text: TextOptions = group(TextOptions)
-    network: NetworkOptions = group(NetworkOptions)
-    variational: VariationalOptions = group(VariationalOptions)
-    fit: FitOptions = group(
-        FitOptions,
+    run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
+    text: TextOptions = common.group(TextOptions)
+    network: NetworkOptions = common.group(NetworkOptions)
+    variational: VariationalOptions = common.group(VariationalOptions)
+    fit: common.FitOptions = common.group(
+        common.FitOptions,
         batch_size=64,
         epochs=8,
         learning_rate=0.005,
@@ -159,58 +145,41 @@ class Options:
         learning_rate_decay=0.75,
         keep="last",
     )
-    reports: ReportOptions = group(ReportOptions)
+    reports: ReportOptions = common.group(ReportOptions)
 
 
 @dataclasses.dataclass
 class EvaluateVed(EvaluatePairsOptions):
     """Report on a part of the data of a run, or on other pairs, and trace quality against diversity."""
 
-    max_sources: Positive | None = None
+    max_sources: common.Positive | None = None
     """Decode that many different sources, the first ones."""
-    latent_temperatures: tuple[NotNegativeFloat, ...] = ()
+    latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
     """Also sample at these factors on sigma, for instance 0 0.5 1 1.5."""
-    word_temperatures: tuple[PositiveFloat, ...] = ()
+    word_temperatures: tuple[common.PositiveFloat, ...] = ()
     """Also draw words at these temperatures, the latents at their means."""
-    curves_only: bool = False
-    """Leave out everything but the curves."""
-
-    def check(self):
-        super().check()
-        if self.curves_only and not (self.latent_temperatures or self.word_temperatures):
-            raise InputError("--curves-only: name --latent-temperatures or --word-temperatures.")
 
     def check_run(self, options):
-        """Check what depends on the model of the run."""
         if self.latent_temperatures and not MODELS[options.model].stochastic:
             raise InputError(f"--latent-temperatures: the model {options.model} draws nothing.")
 
 
 @dataclasses.dataclass
-class GenerateVed(GenerateOptions):
+class GenerateVed(common.GenerateOptions):
     """Turn lines of text into generated lines, from a file or standard input."""
 
-    num_samples: NotNegative = 0
+    num_samples: common.NotNegative = 0
     """0 for one sentence at the posterior means; otherwise that many draws per line, separated by tabs."""
-    num_beams: Positive = 1
-    """Beams of the one sentence; 1 is greedy."""
-    length_penalty: NotNegativeFloat = 0.0
-    """Of the beam search (Wu et al. 2016)."""
-    seed: Seed32 = 0
-    """Of the draws."""
-
-    def check(self):
-        if self.num_beams > 1 and self.num_samples:
-            raise InputError("--num-beams: draws are decoded greedily; leave out one of --num-beams and --num-samples.")
+    seed: common.Seed32 = 0
+    """Seed of the draws."""
 
     def check_run(self, options):
-        """Check what depends on the model of the run."""
         if self.num_samples and not MODELS[options.model].stochastic:
             raise InputError(f"--num-samples: the model {options.model} draws nothing.")
 
 
 @dataclasses.dataclass
-class CompareVed(CompareOptions):
+class CompareVed(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/ved_compare"
@@ -218,12 +187,10 @@ class CompareVed(CompareOptions):
     baseline: str = "ved_dattn"
     layout: tuple[Literal["table_2", "table_4"], ...] = ()
     """Also the paper's tables."""
-    latent_temperatures: tuple[NotNegativeFloat, ...] = ()
+    latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
     """Also trace quality against diversity at these factors on sigma, for every model that draws."""
-    word_temperatures: tuple[PositiveFloat, ...] = ()
+    word_temperatures: tuple[common.PositiveFloat, ...] = ()
     """The same, drawing words instead of latents: the control."""
-    curve_sources: Positive = 300
-    """Different sources that the curves decode."""
 
 
 PROGRAM = Program(
@@ -233,7 +200,7 @@ PROGRAM = Program(
         "evaluate": EvaluateVed,
         "generate": GenerateVed,
         "compare": CompareVed,
-        "export": ExportOptions,
+        "export": common.ExportOptions,
     },
     codec_options=("lowercase", "split_punctuation"),
 )

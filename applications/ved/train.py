@@ -38,11 +38,10 @@ def train(options):
 
 def set_embeddings(run):
     """Put pretrained vectors of words in the place of the initial ones."""
-    text, matrices = run.options.text, []
+    text, width, matrices = run.options.text, run.options.network.embedding_width, []
     for side, vocabulary in (("source", run.codec.source.vocabulary), ("target", run.codec.target.vocabulary)):
-        width = run.options.network.embedding_width
-        matrix, found = load_embeddings(text.embeddings, vocabulary, width, text.data_seed)
-        print(f"{side} embeddings: {found} of {len(vocabulary)} words found", flush=True)
+        matrix, num_known = load_embeddings(text.embeddings, vocabulary, width, text.data_seed)
+        print(f"{side} embeddings: {num_known} of {len(vocabulary)} words found", flush=True)
         matrices.append(matrix)
     run.models.set_embeddings(*matrices)
 
@@ -61,11 +60,12 @@ class DecodeValidation(keras.callbacks.Callback):
         self.generator = Generator(run)
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.run.options.reports.decodes_after(epoch):
+        run = self.run
+        if not run.options.reports.decodes_after(epoch):
             return
-        greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], self.run.codec.target, self.ids)
-        report = quality(greedy, self.references, self.run.options.text.lowercase)
+        greedy = decode_all(lambda batch, _: self.generator.greedy(batch)["ids"], run.codec.target, self.ids)
+        report = quality(greedy, self.references, run.options.text.lowercase)
         logs |= {"val_map_bleu_2": report["bleu_2"], "val_map_bleu_4": report["bleu_4"]}
-        if MODELS[self.run.options.model].stochastic:
-            report, _ = sample_report(self.run, self.ids, self.references, generator=self.generator)
+        if MODELS[run.options.model].stochastic:
+            report, _ = sample_report(run, self.generator, self.ids, self.references)
             logs |= {f"val_{name}": report[name] for name in ("bleu_2", "bleu_4", "entropy", "dist_1")}

@@ -35,8 +35,8 @@ FAULTS = [
     Fault(
         "ved: the printed form for that of the code",
         "applications/ved/model.py",
-        '    previous = parts.residual_stack or options.network.decoder_form == "printed"\n',
-        "    previous = True\n",
+        'query="previous" if parts.residual_stack or network.decoder_form == "printed" else "current",',
+        'query="previous",',
         (VED + "test_model.py",),
         "form_of_the_code",
     ),
@@ -51,7 +51,7 @@ FAULTS = [
     Fault(
         "ved: an autoencoder is tested on sentences that it was trained on",
         "applications/ved/data.py",
-        '    read = "targets" if MODELS[options.model].autoencoder else "sources"\n',
+        '    read = "targets" if autoencoder else "sources"\n',
         '    read = "sources"\n',
         (VED + "test_data.py",),
         "autoencoder",

@@ -5,10 +5,12 @@ import pytest
 from application_cases import changed
 from ved_cases import PAIRS, PLACES, small_options, write_table
 
+from applications.common.application import Run
 from applications.common.errors import InputError
 from applications.text.text import UNKNOWN
 from applications.ved.application import APPLICATION
-from applications.ved.data import Codec, load, unique_sources
+from applications.ved.data import Codec, load
+from applications.ved.evaluation import decoded_sources
 from applications.ved.options import Options
 
 
@@ -159,7 +161,9 @@ def test_references_of_a_source_are_gathered(tmp_path):
     options = small_options(tmp_path)
     parts = load(options)
     codec = Codec.fit(options, parts["train"])
-    sources, references = unique_sources(codec, parts["train"], 3)
+    part = APPLICATION.encode(options, codec, parts["train"])
+    ids, sources, references = decoded_sources(Run(None, options, {}, codec, None), part, 3)
+    assert [len(row) for row in ids] == [len(source.split()) for source in sources]
     assert len(sources) == len(references) == 3 == len(set(sources))
     for source, answers in zip(sources, references):
         assert answers == [target for other, target in PAIRS if other == source]

@@ -7,7 +7,7 @@ from applications.common.training import load_run
 from applications.text.metrics import distinct, unigram_entropy
 from applications.text.text import PAD
 from applications.ved.application import APPLICATION
-from applications.ved.evaluation import active_units, decode_all, diversity, likelihood_report, quality
+from applications.ved.evaluation import decode_all, diversity, likelihood_of, quality
 from applications.ved.generation import Generator
 from applications.ved.options import EvaluateVed
 from applications.ved.train import DecodeValidation
@@ -66,7 +66,7 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     for inputs, target in part.batches(loaded.options.fit.batch_size, loaded.options.run.seed):
         total += float(tf.reduce_sum(sequence_log_likelihood(target, models.training(inputs), ignore_class=PAD)))
         tokens += int(np.count_nonzero(target))
-    report = likelihood_report(loaded, part, Generator(loaded))
+    report = likelihood_of(loaded, part, Generator(loaded))
     assert report["num_tokens"] == tokens == sum(len(row) + 1 for row in part.targets)
     assert report["nats"] == pytest.approx(-total / len(part.targets), rel=1e-5)
     assert report["perplexity"] == pytest.approx(np.exp(-total / tokens), rel=1e-5)
@@ -90,24 +90,17 @@ def test_the_next_step_is_one_that_the_run_has(loaded):
     assert line.split()[-2:] == ["--split", "valid"] and set(loaded.data) == {"train", "valid"}
 
 
-def test_active_units_by_hand():
-    """Units whose posterior mean has a variance over 0.01: a standard deviation of 0.1."""
-    sources = np.random.default_rng(0).normal(size=(5000, 4)).astype("float32")
-    assert active_units(5.0 + sources * [0.0, 0.09, 0.11, 2.0]) == 2
-    assert active_units(np.ones((3, 2), "float32")) == 0
-
-
 def test_active_units_are_counted_over_the_whole_part(loaded, eagerly):
     """A latent that says which source it has seen has every unit active; its bound is beyond any perplexity."""
     latent = loaded.models.encoder.get_layer("latent")
     weights = latent.get_weights()
     try:
         latent.set_weights([100.0 * weight for weight in weights])
-        report = likelihood_report(loaded, loaded.data["valid"], Generator(loaded))
+        report = likelihood_of(loaded, loaded.data["valid"], Generator(loaded))
         assert report["active_units"] == loaded.options.network.latent_units
         assert report["elbo_perplexity"] == np.inf and -np.inf < report["elbo_nats"] < -5e3
         latent.set_weights([0.0 * weight for weight in weights])
-        assert likelihood_report(loaded, loaded.data["valid"], Generator(loaded))["active_units"] == 0
+        assert likelihood_of(loaded, loaded.data["valid"], Generator(loaded))["active_units"] == 0
     finally:
         latent.set_weights(weights)
 
@@ -130,10 +123,7 @@ def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
         assert second[f"val_{name}"] == pytest.approx(found)
 
 
-def test_quality_against_diversity(loaded, eagerly, monkeypatch):
-    generators = []
-    made = lambda run: generators.append(Generator(run)) or generators[-1]  # noqa: E731
-    monkeypatch.setattr("applications.ved.evaluation.Generator", made)
+def test_quality_against_diversity(loaded, eagerly):
     options = EvaluateVed("", latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), max_sources=3)
     report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
     assert report["num_sources"] == 3 == len(outputs["greedy"])
@@ -145,9 +135,3 @@ def test_quality_against_diversity(loaded, eagerly, monkeypatch):
     assert drawn["entropy"] == pytest.approx(report["sampling"]["entropy"])
     assert drawn["entropy"] > mean["entropy"]
     assert [point["temperature"] for point in report["curves"]["word"]] == [0.5]
-    # One of the report, one of the curves: each is traced anew.
-    assert len(generators) == 2
-    options.curves_only = True
-    curves, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
-    assert outputs is None and APPLICATION.files(outputs) == {}
-    assert curves == {"curves": report["curves"]}

@@ -82,7 +82,6 @@ def test_options_that_do_not_go_together(run, tmp_path):
     ):
         VED_CASE.fails(message, "train", *words_of({"out": tmp_path / "new", **values}))
     for words, message in (
-        (("generate", "--num-beams", 3, "--num-samples", 2), "--num-beams: draws are decoded greedily"),
         (("evaluate", "--latent-temperatures", 1, "nan"), "--latent-temperatures: must be finite. Received: nan"),
         (("evaluate", "--word-temperatures", 0), "--word-temperatures: must be positive. Received: 0.0"),
         (("evaluate", "--source", file), "--source and --target belong together"),

@@ -4,6 +4,7 @@ import pytest
 from application_cases import Compared, tables_of
 
 from applications.common.tables import difference_table, figures_of, main_table
+from applications.ved import tables
 from applications.ved.application import APPLICATION
 from applications.ved.options import CompareVed
 
@@ -82,9 +83,9 @@ def test_quality_against_diversity(tmp_path):
             for x, y in ((2.0, 10.0), (3.0, 11.0))
         ],
     }
-    comparison = compared(tmp_path, reports, latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), curve_sources=7)
+    comparison = compared(tmp_path, reports, latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,))
     (text,) = APPLICATION.compared(comparison)
-    asked = "--split valid --max-sources 7 --curves-only --latent-temperatures 0 1 --word-temperatures 0.5"
+    asked = "--split valid --max-sources 300 --latent-temperatures 0 1 --word-temperatures 0.5"
     assert comparison.asked == {"ded_dattn": None, "ved_dattn@ved": asked.split()}
     ((title, lines),) = tables_of(text).items()
     assert title == "Quality against diversity, validation, means over seeds"
@@ -96,3 +97,14 @@ def test_quality_against_diversity(tmp_path):
     assert (comparison.folder / "quality_diversity.png").read_bytes().startswith(b"\x89PNG")
     plain = compared(tmp_path / "plain")
     assert APPLICATION.compared(plain) == [] and plain.asked == {}
+
+
+def test_curves_are_drawn_with_their_temperatures(tmp_path):
+    curves = {"ved, latent": [(0.2, 3.1, 0.5), (0.4, 2.8, 1.0)], "ved, word": [(0.1, 3.3, 2.0)]}
+    figure = tables.draw_curves(curves, tmp_path / "curves.png")
+    (axes,) = figure.axes
+    assert axes.get_lines()[0].get_xydata().tolist() == [[0.2, 3.1], [0.4, 2.8]]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("entropy (nats)", "BLEU-4")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(curves)
+    assert [text.get_text() for text in axes.texts] == ["0.5", "1", "2"]
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
