@@ -8,12 +8,10 @@ from applications.common.inference import Inference
 from applications.common.serving import Untracked, in_graph
 from applications.nmt.ensemble import drawn_steps
 from applications.nmt.options import MODELS
-from applications.text.text import END, PAD, START, UNKNOWN
+from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
+from applications.text.text import END, PAD, START
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
-
-_IDS = tf.TensorSpec([None, None], tf.int32)
-_TEXTS = tf.TensorSpec([None], tf.string)
 
 
 class WordModel:
@@ -64,10 +62,8 @@ class WordModel:
         return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
 
-class Translator(tf.Module):
-    """Everything that is exported: the segmentation, the model's variables, and the beam search.
-
-    `generate`, `n_best` and `score` take strings; `evaluate` calls the functions on ids beneath them.
+class Translator(PairModule):
+    """The `PairModule` with beam search, and with the alignments of a pair.
 
     Args:
         run: `Run`.
@@ -76,51 +72,38 @@ class Translator(tf.Module):
     """
 
     def __init__(self, run, inference=None, num_beams=None):
-        super().__init__(name="translator")
-        self.variables_of_model = [variable.value for variable in run.models.training.variables]
-        self.source_encoder = run.codec.source
-        self.target_encoder = run.codec.target
+        super().__init__(run, run.options.text.max_length, run.options.text.max_length)
         kind = MODELS[run.options.model]
         self.inference = Untracked(Inference.parse(inference or kind.inference, kind.is_continuous))
-        self._models = Untracked(run.models)
-        self._options = Untracked(run.options)
         self._num_beams = num_beams or run.options.search.num_beams
         self._draws_weights = self.inference.value.kind == "sample" and kind.is_continuous
         self._words = Untracked(WordModel(run.models, self.inference.value, seed=run.options.run.seed))
 
-    @in_graph(_TEXTS)
+    @in_graph(TEXTS)
     def generate(self, texts):
         """Return the best translation (B,) of each text (B,)."""
         return self.target_encoder.decode(self._search(self._encode(texts), 1)["ids"][:, 0])
 
-    @in_graph(_TEXTS)
+    @in_graph(TEXTS)
     def n_best(self, texts):
         """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
         sentences = self._search(self._encode(texts), self._num_beams)
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
 
-    @in_graph(_TEXTS, _TEXTS)
-    def score(self, texts, targets):
-        """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
-        maximum = self._options.value.text.max_length
-        target_input, target, num_tokens = self.target_encoder.encode_targets(targets, maximum)
-        log_likelihood = tf.reduce_sum(self.log_likelihood(self._encode(texts), target_input, target), axis=1)
-        return {"log_likelihood": log_likelihood, "num_tokens": num_tokens}
-
-    @in_graph(_IDS)
+    @in_graph(IDS)
     def beam(self, source):
         """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
-    @in_graph(_IDS, _IDS, _IDS)
+    @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
         """Return log p of every word of `target` given those before it, (B, T) nats."""
         memory, source_mask, decoded = self._read(source, target_input, target)
         words = self._words.value
         return words.log_likelihood(decoded, words.prepare(memory), source_mask, target)
 
-    @in_graph(_IDS, _IDS, _IDS)
+    @in_graph(IDS, IDS, IDS)
     def alignments(self, source, target_input, target):
         """Return distributions of each word's alignment, (B, T, S) each.
 
@@ -141,7 +124,7 @@ class Translator(tf.Module):
             alignments["exact"] = ops.softmax(masked(joint))
         return alignments
 
-    @in_graph(_IDS, _IDS, _IDS)
+    @in_graph(IDS, IDS, IDS)
     def k_curve(self, source, target_input, target):
         """Return the logarithms of two sums over the K most probable alignments, for every K, (B, T, S) nats each: of
         p(z) p(y_t | z), and of p(z), by which K-max divides."""
@@ -153,9 +136,6 @@ class Translator(tf.Module):
         joint = log_prior + tf.gather(log_likelihood, order, batch_dims=2)
         cumulative = lambda x: tf.math.cumulative_logsumexp(tf.maximum(x, -1e9), axis=-1)  # noqa: E731
         return cumulative(joint), cumulative(log_prior)
-
-    def _encode(self, texts):
-        return self.source_encoder.encode(texts, self._options.value.text.max_length)
 
     def _read(self, source, target_input, target):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
@@ -177,7 +157,6 @@ class Translator(tf.Module):
         return self._models.value.emission.words(hidden, target)
 
     def _search(self, source, num_results):
-        search, max_length = self._options.value.search, self._options.value.text.max_length
         encoded, source_mask = self._models.value.encoder(source), ops.not_equal(source, PAD)
         steps = self._averaged_steps if self._draws_weights else self._steps
         start, step = steps(encoded, source_mask)
@@ -186,12 +165,11 @@ class Translator(tf.Module):
             start,
             tf.fill([tf.shape(source)[0]], START),
             END,
-            max_length + 1,
+            self._max_target_length + 1,
             self._num_beams,
             num_results=num_results,
-            length_penalty=search.length_penalty,
-            # A sentence is words: not padding, not a second start, not the token for unknown words.
-            forbidden_ids=(PAD, START, UNKNOWN),
+            length_penalty=self._options.value.search.length_penalty,
+            forbidden_ids=FORBIDDEN,
         )
 
     def _steps(self, encoded, source_mask):

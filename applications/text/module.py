@@ -1,0 +1,43 @@
+"""The exported module of a program on pairs of sentences, without its decoding."""
+
+import tensorflow as tf
+
+from applications.common.serving import Untracked, in_graph
+from applications.text.text import PAD, START, UNKNOWN
+
+IDS = tf.TensorSpec([None, None], tf.int32)
+TEXTS = tf.TensorSpec([None], tf.string)
+# Decoded sentences are words: not padding, not a second start, not the token for unknown words.
+FORBIDDEN = (PAD, START, UNKNOWN)
+
+
+class PairModule(tf.Module):
+    """The text encoders and the model's variables. A program inherits it and adds its endpoints.
+
+    Endpoints take strings; `evaluate` calls the functions on ids beneath them.
+
+    Args:
+        run: `Run`.
+        max_source_length, max_target_length: Most tokens of a sentence.
+    """
+
+    def __init__(self, run, max_source_length, max_target_length):
+        super().__init__()
+        self.variables_of_model = [variable.value for variable in run.models.training.variables]
+        self.source_encoder, self.target_encoder = run.codec.source, run.codec.target
+        self._models, self._options = Untracked(run.models), Untracked(run.options)
+        self._max_source_length, self._max_target_length = max_source_length, max_target_length
+
+    @in_graph(TEXTS, TEXTS)
+    def score(self, texts, targets):
+        """Return log p(target | text) in nats, (B,), and the number of tokens with the end of the sentence."""
+        target_input, target, num_tokens = self.target_encoder.encode_targets(targets, self._max_target_length)
+        value = self.log_likelihood(self._encode(texts), target_input, target)
+        return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}
+
+    def log_likelihood(self, source, target_input, target):
+        """Return log p of ids in nats, of each sentence (B,) or of each word (B, T)."""
+        raise NotImplementedError
+
+    def _encode(self, texts):
+        return self.source_encoder.encode(texts, self._max_source_length)
