@@ -19,15 +19,10 @@ def num_batches(num_rows, batch_size):
 
 
 def bucket_shapes(sources, targets):
-    """Return the padded lengths of the buckets: the cut of one order of the pairs with the least sum of S x T.
+    """Return the padded lengths (S, T) of the buckets, at most `MAX_BUCKETS` rows, growing in both columns.
 
-    The order is by the longer side, each side ranked among its like.
-
-    Args:
-        sources, targets: Lists of 1-D arrays.
-
-    Returns:
-        An int32 array (at most `MAX_BUCKETS`, 2) of (S, T), growing in both columns. The last row fits every pair.
+    The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
+    S x T is least. The last bucket fits every pair.
     """
     lengths = _lengths(sources, targets)
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]

@@ -64,13 +64,10 @@ class BleuResult(typing.NamedTuple):
 
 
 def bleu(hypotheses, references, max_ngram_order=4, lowercase=False):
-    """Return the corpus BLEU of text that is tokenised already, a `BleuResult`.
+    """Return the corpus BLEU of tokenised hypotheses, with a list of references each, a `BleuResult`.
 
-    Args:
-        hypotheses: List of str.
-        references: List of lists of str, the references of each hypothesis.
-        max_ngram_order: BLEU-n is the geometric mean of the precisions up to n.
-        lowercase: Whether lower case is compared, which the signature calls case:lc.
+    BLEU-n is the geometric mean of the precisions up to n. `lowercase` compares lower case, which the signature calls
+    case:lc.
     """
     # sacrebleu wants one stream per reference number; a row with fewer has None in the later ones.
     streams = list(itertools.zip_longest(*references))

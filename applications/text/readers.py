@@ -98,16 +98,10 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 
 
 def read_sentences(path, column="text", labelled=False, skip_invalid=False):
-    """Read sentences: one a line, or a column of a table whose name ends in .csv or .tsv.
+    """Return the sentences of a file, and the number of lines left out.
 
-    Args:
-        path: Text or a table.
-        column: Name of the table's column.
-        labelled: Leave out the first word of each line, its label.
-        skip_invalid: Leave out lines that have no word or are not UTF-8.
-
-    Returns:
-        The list of sentences, and the number of lines left out.
+    A table, whose name ends in .csv or .tsv, has the sentences in a column; other files have one a line, with
+    `labelled` after a word that is its label. `skip_invalid` also leaves out sentences without a word.
     """
     if pathlib.Path(str(path).removesuffix(".gz")).suffix in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
@@ -196,12 +190,7 @@ def split_by_group(text, fraction, seed, maximum=None):
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Cut a text in two as `split_by_group` does, with no sentence that the model reads in both parts, in any case.
-
-    Args:
-        text, fraction, seed, maximum: As there.
-        read: The side that the model reads, "sources" or "targets".
-    """
+    """Cut a text in two as `split_by_group` does, with no sentence of the side `read` in both parts, in any case."""
     rest, held = split_by_group(text, fraction, seed, maximum)
     # A group is an article or a conversation; two of them may share a sentence.
     seen = {folded(sentence) for sentence in getattr(held, read)}
