@@ -74,7 +74,7 @@ def read_evaluated(options, evaluation):
         return None
     pairs = AlignedText(**vars(pairs))
     if evaluation.links is not None:
-        pairs.links = gold_links(evaluation.links, pairs, evaluation.skip_invalid)
+        pairs.links = gold_links(evaluation.links, pairs, options.text.skip_invalid)
     return pairs
 
 

@@ -48,7 +48,7 @@ class PairOptions:
     data_seed: common.Seed = 0
     """Seed of the cuts, apart from the model's, so that seeds are compared on the same data."""
     skip_invalid: bool = False
-    """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping."""
+    """Count pairs with an empty side, or bytes that are not UTF-8, instead of stopping; `evaluate` does as the run."""
     lowercase: bool = True
     """Read and write lower case."""
 
@@ -71,11 +71,9 @@ class EvaluatePairsOptions(common.EvaluateOptions):
     source: common.File | None = None
     """Report on other pairs: sources, one a line, plain or .gz; beside target."""
     target: common.File | None = None
-    """Targets of these, one a line."""
+    """Targets of the other pairs, one a line."""
     table: common.File | None = None
     """Other pairs, a table with the columns of the run's own."""
-    skip_invalid: bool = False
-    """Count invalid pairs of these files instead of stopping."""
 
     def check(self):
         _named_files(self)

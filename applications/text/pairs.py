@@ -13,19 +13,19 @@ from applications.text.readers import ParallelText, read_input, read_parallel, r
 
 def read_part(options, part):
     """Return the `ParallelText` of a part that `PairOptions` name, or `None`."""
-    return read_pairs(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
+    return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES))
 
 
 def read_other(options, evaluation):
     """Return the `ParallelText` that `EvaluatePairsOptions` name, or `None`."""
-    return read_pairs(options, *(getattr(evaluation, side) for side in SIDES), evaluation.skip_invalid)
+    return _read(options, *(getattr(evaluation, side) for side in SIDES))
 
 
-def read_pairs(options, source, target, table, skip_invalid):
-    """Return the `ParallelText` of two files, or of a table with the columns of `PairOptions`; `None` without any."""
+def _read(options, source, target, table):
     if table is not None:
-        return read_table(table, options.source_column, options.target_column, options.group_column, skip_invalid)
-    return None if source is None else read_parallel(source, target, skip_invalid)
+        columns = options.source_column, options.target_column, options.group_column
+        return read_table(table, *columns, options.skip_invalid)
+    return None if source is None else read_parallel(source, target, options.skip_invalid)
 
 
 @dataclasses.dataclass
