@@ -93,7 +93,7 @@ class TextOptions(PairOptions):
     valid_links: common.File | None = None
     """Gold word alignments of the validation pairs, a line a pair: Pharaoh links such as 0-0 1p2, words from 0."""
     test_links: common.File | None = None
-    """The same of the test pairs."""
+    """Gold word alignments of the test pairs."""
     segmentation: Literal["bpe", "words"] = "bpe"
     """bpe: a joint SentencePiece model. words: tokens between spaces, of text with "@@ " in it too."""
     vocabulary_size: VocabularySize = 8000
@@ -123,8 +123,8 @@ class NetworkOptions:
     dropout: common.Dropout = 0.2
     """Dropout of word vectors, between layers, and before the words."""
     initial_range: common.NotNegativeFloat = 0.0
-    """Weights and biases start from U[-r, r], but for BAM's prior network and the forget gates' biases of 1 (drawn too,
-    as by the authors' code, they learn more slowly); 0 for Keras's own initializers."""
+    """r: weights and biases start from U[-r, r], except BAM's prior network and the forget gates' biases, which start
+    at 1 (the authors' code draws these too, and learns more slowly); 0 for Keras's own initializers."""
 
 
 @dataclasses.dataclass
@@ -138,11 +138,11 @@ class AlignmentOptions(BayesianOptions):
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the model relaxed."""
     warm_start: common.NotNegative = 0
-    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). The loss on
-    validation of the epochs before their end, of a q that has not been trained, counts for nothing."""
+    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). Until then q is not
+    trained, and the loss on validation counts for nothing."""
     annealing_steps: common.NotNegative = 0
     """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
-    in the paper, where a small model may keep p and q nearly uniform."""
+    in the paper. A small model may then keep p and q nearly uniform."""
 
 
 @dataclasses.dataclass
@@ -150,7 +150,7 @@ class SearchOptions:
     """Beam search"""
 
     num_beams: common.Positive = 10
-    """Beams."""
+    """Number of beams."""
     length_penalty: common.NotNegativeFloat = 1.0
     """alpha of Wu et al. 2016."""
 
@@ -211,7 +211,7 @@ class GenerateNmt(common.GenerateOptions):
     inference: str | None = None
     """exact, kmax:K, soft or sample:n; the model's own where it is left out. Draws depend on the lines beside one."""
     num_beams: common.Positive | None = None
-    """Beams instead of the run's."""
+    """Number of beams; the run's where it is left out."""
 
     def check_run(self, options):
         if self.inference is not None:
@@ -239,11 +239,11 @@ class CompareNmt(common.CompareOptions):
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan"], ...] = ()
-    """Also the tables of Deng et al. 2018, of Fan et al. 2020."""
+    """Also the tables of Deng et al. 2018 or Fan et al. 2020."""
     inference: tuple[str, ...] = ()
     """Also cross every model with these inferences, for instance exact kmax:5 soft (Table 2 of Deng et al. 2018)."""
     k_curve: common.NotNegative = 0
-    """Also log p for K = 1 ... this of the crossing."""
+    """Also log p of the crossing for K = 1 ... this."""
 
     def check(self):
         super().check()
