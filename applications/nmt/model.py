@@ -95,7 +95,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     )
     source_mask, target_mask = ops.not_equal(source, PAD), ops.not_equal(target, PAD)
 
-    # Encoder: layers.
+    # Word vectors: layers.
     source_embedding, target_embedding = (
         keras.layers.Embedding(size, network.embedding_width, name=name, **_initializers(options, "embeddings"))
         for size, name in (
@@ -107,7 +107,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         keras_vattn.fast.Dropout(network.dropout, seed=layer_seed(index), name=name)
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
-    # Encoder: graph.
+    # Encoder: layers and graph.
     memory = _recurrent_stack(options, "encoder", source_dropout(source_embedding(source)), source_mask, 7)
     encoder = keras.Model(source, memory, name="encoder")
 
