@@ -8,7 +8,7 @@ import numpy as np
 
 from applications.common.application import Run
 from applications.common.compare import Comparison
-from applications.common.options import fields_of, with_values
+from applications.common.option_values import fields_of, with_values
 
 
 def changed(options, **values):

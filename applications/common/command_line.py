@@ -20,7 +20,7 @@ import typing
 import tyro
 
 from applications.common.errors import InputError, input_error_in
-from applications.common.options import check, fields_of, is_file, read_values, texts_of, values_of, with_values
+from applications.common.option_values import check, fields_of, is_file, read_values, texts_of, values_of, with_values
 from applications.common.runs import RunFolder
 
 _COMMANDS = {

@@ -8,7 +8,7 @@ import typing
 import yaml
 
 from applications.common.errors import InputError
-from applications.common.options import check, read_values, typed, with_values
+from applications.common.option_values import check, read_values, typed, with_values
 from applications.common.program import config_of
 from applications.common.runs import RunFolder
 

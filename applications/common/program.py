@@ -6,7 +6,7 @@ import importlib.util
 import pathlib
 
 from applications.common.errors import InputError
-from applications.common.options import check, read_values, typed, values_of, with_values
+from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.runs import CHECKPOINT, RunFolder
 
 # Options that a resumed run may change: none concerns the model or its data.

@@ -77,7 +77,7 @@ def epochs(name, output_heads, models, jit):
     """Return what runs an epoch of each model, a dictionary of functions, and the graph."""
     import keras
 
-    from applications.common.options import with_values
+    from applications.common.option_values import with_values
     from applications.graphs import model
     from applications.graphs.data import Part
     from applications.graphs.options import Options

@@ -1,7 +1,7 @@
 """The programs' models at the sizes of their papers, compiled as `train` does."""
 
 from applications.common.application import Run
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.common.training import optimizer_of
 
 

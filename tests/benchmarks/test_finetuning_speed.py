@@ -8,7 +8,7 @@ import tensorflow as tf
 from benchmarks.paired import interleave, median_interval, report
 
 from applications.common.optimizers import optimizer_of
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.finetuning import model
 from applications.finetuning.options import PROGRAM
 

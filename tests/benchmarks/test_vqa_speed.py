@@ -7,7 +7,7 @@ from benchmarks.paired import interleave, median_interval, report
 
 import keras_vattn
 from applications.common.optimizers import optimizer_of
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.vqa import model
 from applications.vqa.options import PROGRAM
 

@@ -10,7 +10,7 @@ from benchmarks.paired import interleave, median_interval, report
 
 import keras_vattn
 from applications.common.optimizers import optimizer_of
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.text.text import END, START
 from applications.vrae import model
 from applications.vrae.options import PROGRAM

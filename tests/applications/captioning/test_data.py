@@ -12,7 +12,7 @@ from applications.captioning import data
 from applications.captioning.application import APPLICATION
 from applications.captioning.options import FeaturesCaptioning, Options
 from applications.common.errors import InputError
-from applications.common.options import check
+from applications.common.option_values import check
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.vision import scenes
 from applications.vision.options import ExtractorOptions

@@ -17,7 +17,7 @@ from applications.common.command_line import read_options
 from applications.common.compare import Comparison
 from applications.common.errors import InputError
 from applications.common.jobs import Jobs
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.common.plan import plan
 from applications.common.training import steps_of_run
 

@@ -15,7 +15,8 @@ from program_cases import CASES, every_case
 
 from applications.common.command_line import read_options
 from applications.common.errors import InputError
-from applications.common.options import Bound, check, fields_of, group, read_values, typed, values_of, with_values
+from applications.common.option_values import check, fields_of, read_values, typed, values_of, with_values
+from applications.common.options import Bound, group
 from applications.common.program import Program
 
 COMMANDS = [(case, command) for case in CASES.values() for command in case.program.commands]

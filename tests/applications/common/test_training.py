@@ -7,7 +7,8 @@ from program_cases import TOY, every_case
 from run_files import files_of, read_arrays, read_history, read_json
 
 from applications.common.batches import array_batches
-from applications.common.options import RunOptions, values_of, with_values
+from applications.common.option_values import values_of, with_values
+from applications.common.options import RunOptions
 from applications.common.runs import RunFolder
 from applications.common.training import load_run, set_up
 

@@ -8,7 +8,7 @@ from application_cases import changed
 from nmt_cases import PAIRS, SMALL, small_options, write_pairs
 
 from applications.common.errors import InputError
-from applications.common.options import check
+from applications.common.option_values import check
 from applications.common.runs import digest_of
 from applications.nmt.application import APPLICATION
 from applications.nmt.data import AlignedText, load

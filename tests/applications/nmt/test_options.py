@@ -5,7 +5,7 @@ from program_case import words_of
 from program_cases import NMT_CASE
 
 from applications.common.errors import InputError
-from applications.common.options import with_values
+from applications.common.option_values import with_values
 from applications.common.runs import RunFolder
 from applications.nmt.encoding import Codec
 from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from applications.common.errors import InputError
-from applications.common.options import GenerateOptions, check
+from applications.common.option_values import check
+from applications.common.options import GenerateOptions
 from applications.text import pairs
 from applications.text.batching import padded
 from applications.text.options import EvaluatePairsOptions, PairOptions

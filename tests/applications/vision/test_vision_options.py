@@ -10,7 +10,7 @@ import pytest
 from files import fails
 from program_cases import ROOT
 
-from applications.common.options import check, with_values
+from applications.common.option_values import check, with_values
 from applications.vision.options import NETWORKS, ExtractorOptions, FeaturesOptions, RegionOptions
 
 
