@@ -5,13 +5,10 @@ import csv
 import dataclasses
 import enum
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
 import pathlib
-import platform
-import subprocess
 
 import numpy as np
 import yaml
@@ -244,26 +241,6 @@ def write_json(path, value):
     write_text_atomically(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def environment_record():
-    """Versions that a result depends on.
-
-    Returns:
-        dict: "python", "keras", "tensorflow", "tensorflow_probability", "keras_vattn" and "numpy" to version strings
-        (None for what is not installed), "commit" to the commit of the checkout that this file is in, or None, and
-        "uncommitted_changes" to whether tracked files differ from it, or None.
-    """
-    names = ("keras", "tensorflow", "tensorflow_probability", "keras_vattn", "numpy")
-    record = {"python": platform.python_version(), **{name: _version(name) for name in names}}
-    root = pathlib.Path(__file__).resolve().parents[2]
-    top = _git(root, "rev-parse", "--show-toplevel")
-    # A file installed inside some other project's checkout has no commit of its own.
-    inside = top is not None and pathlib.Path(top).resolve() == root
-    record["commit"] = _git(root, "rev-parse", "--verify", "HEAD") if inside else None
-    changes = _git(root, "status", "--porcelain", "--untracked-files=no") if record["commit"] else None
-    record["uncommitted_changes"] = None if changes is None else bool(changes)
-    return record
-
-
 @contextlib.contextmanager
 def replacing(path):
     """Gives a temporary path beside `path`, moved over it if the block succeeds, removed if not.
@@ -345,20 +322,3 @@ def _plain(name, value, finite=False):
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise ValueError(f"`{name}` must be made of plain values. Received: {name}={value!r}")
-
-
-def _version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _git(folder, *arguments):
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None

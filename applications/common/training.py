@@ -24,6 +24,7 @@ from applications.common.callbacks import (
     epochs_without_better,
 )
 from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, steps_of
+from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.program import config_of
@@ -35,7 +36,6 @@ from applications.common.runs import (
     WEIGHTS,
     RunFolder,
     digest_of,
-    environment_record,
     replacing,
     write_json,
     write_lines,

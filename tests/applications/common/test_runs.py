@@ -13,6 +13,7 @@ import tensorflow as tf
 import yaml
 
 from applications.common import runs
+from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.runs import WEIGHTS, RunFolder, digest_of
 
@@ -218,12 +219,12 @@ def test_json(tmp_path):
 
 
 def test_environment(monkeypatch, tmp_path):
-    record = runs.environment_record()
+    record = environment_record()
     assert record["keras"] == keras.__version__
     assert record["tensorflow"] == tf.__version__
     assert record["commit"] is None or re.fullmatch("[0-9a-f]{40}", record["commit"])
     assert not any(os.sep in str(value) for value in record.values())
     json.dumps(record)
     monkeypatch.setenv("PATH", str(tmp_path))
-    record = runs.environment_record()
+    record = environment_record()
     assert (record["commit"], record["uncommitted_changes"]) == (None, None)
