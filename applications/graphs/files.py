@@ -3,30 +3,29 @@
 Shapes: N nodes, D features, E edges, M nodes of a part.
 """
 
-import csv
 import zipfile
 
 import numpy as np
 import scipy.sparse
 
 from applications.common.errors import InputError
-from applications.text.readers import read_lines
+from applications.text.readers import table_rows
 
 SPLITS = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
 _SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
-# What the arrays of an archive are: dimensions, and kind of numbers.
+# Dimensions and kind of the numbers of each array in an archive.
 _ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, np.integer)}
 _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 
 def read_npz(path):
-    """Return features, labels, edges and splits, `None` where there are none, of a NumPy archive."""
+    """Return the features, labels, edges and splits of a NumPy archive; the splits may be `None`."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays: {error}") from error
-    for name in (*(_SPARSE if "features" not in arrays else ()), "labels", "edges"):
+    for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
         if name not in arrays:
             raise InputError(f"{path}: has no {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
     if "features" not in arrays:
@@ -49,8 +48,8 @@ def read_npz(path):
 
 
 def read_nodes(path, labelled=True):
-    """Return names, features and the names of these, labels, classes and splits, `None` where there are none, of a
-    CSV, which has a column of labels if it is to be `labelled`."""
+    """Return the names of the nodes, their features, the names of the features, the labels, the classes and the splits
+    of a CSV. The splits may be `None`; the table has a column of labels if it is `labelled`."""
     rows = _rows(path)
     head = rows[0][1] if rows else []
     if "node" not in head or (labelled and "label" not in head):
@@ -59,35 +58,35 @@ def read_nodes(path, labelled=True):
     if twice:
         raise InputError(f"{path}:1: two columns are named {twice[0]}.")
     columns = [name for name in head if name not in ("node", "label", "split")]
-    names, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
+    lines, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
     for line, cells in rows[1:]:
         place = f"{path}:{line}"
         if len(cells) != len(head):
             raise InputError(f"{place}: expected {len(head)} columns. Received: {len(cells)}")
         row = dict(zip(head, cells))
         node, split = row["node"], row.get("split")
-        if node in names:
-            raise InputError(f"{place}: the node {node} stands in line {names[node]} already.")
+        if node in lines:
+            raise InputError(f"{place}: the node {node} stands in line {lines[node]} already.")
         try:
             features.append([float(row[name]) for name in columns])
         except ValueError as error:
             raise InputError(f"{place}: expected numbers as features: {error}") from error
-        labels.append(row.get("label", ""))
         if split:
             if split not in splits:
                 raise InputError(f"{place}: split: expected {', '.join(SPLITS)} or nothing. Received: {split}")
-            splits[split].append(len(names))
-        names[node] = line
-    if not columns or not names:
+            splits[split].append(len(lines))
+        labels.append(row.get("label", ""))
+        lines[node] = line
+    if not columns or not lines:
         raise InputError(f"{path}: expected nodes with a feature at least.")
     classes = sorted(set(labels) - {""})
-    numbered = np.array([classes.index(label) if label else -1 for label in labels])
+    labels = np.array([classes.index(label) if label else -1 for label in labels])
     splits = {name: np.array(nodes) for name, nodes in splits.items() if nodes}
-    return list(names), np.array(features, np.float32), columns, numbered, classes, splits or None
+    return list(lines), np.array(features, np.float32), columns, labels, classes, splits or None
 
 
 def read_edges(path, numbers):
-    """Return the edges (E, 2) of a CSV of names; `numbers` is a dictionary from these."""
+    """Return the edges (E, 2) of a CSV of names; `numbers` is a dictionary from names to numbers."""
     edges = []
     for line, ends in _rows(path):
         if len(ends) != 2:
@@ -102,9 +101,4 @@ def read_edges(path, numbers):
 
 
 def _rows(path):
-    """Return the lines of a CSV that are not empty, each its number and its cells."""
-    reader = csv.reader(f"{line}\n" for line in read_lines(path))
-    try:
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: cannot be read as a CSV: {error}") from error
+    return [(line, [cell.strip() for cell in row]) for line, row in table_rows(path, ".csv")]

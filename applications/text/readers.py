@@ -76,7 +76,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     .csv means commas and double quotes, and quoted fields may span lines; .tsv means tabs and no quoting. Blank lines
     between rows are ignored. The values of `group_column` (an article, a conversation) are the groups.
     """
-    rows = _table_rows(path, skip_invalid)
+    rows = table_rows(path, skip_invalid=skip_invalid)
     header_line, header = next(rows, (1, []))
     header = [name.strip() for name in header]
     positions = []
@@ -230,10 +230,13 @@ def _physical_lines(path, skip_invalid):
     return decoded
 
 
-def _table_rows(path, skip_invalid):
-    """Yield (number of the row's first line, fields) for the header and every row that is not blank."""
+def table_rows(path, kind=None, skip_invalid=False):
+    """Yield (number of the row's first line, fields) for the header and every row that is not blank.
+
+    `kind` is ".csv" or ".tsv" where the name of the file does not say it.
+    """
     lines = _physical_lines(path, skip_invalid)
-    kind = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    kind = kind or pathlib.Path(str(path).removesuffix(".gz")).suffix
     if kind == ".tsv":
         yield from ((number, line.split("\t")) for number, line in enumerate(lines, start=1) if line)
         return
