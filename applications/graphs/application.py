@@ -13,9 +13,8 @@ from applications.graphs.options import PROGRAM
 from applications.text.readers import read_input
 from keras_vattn import metrics
 
-NUM_SHOWN = 5
-# Classes of a line of `predict`, the most probable ones.
-NUM_CLASSES = 3
+# Nodes in report.txt, and classes of a line of `predict`.
+NUM_SHOWN, NUM_CLASSES = 5, 3
 
 
 class Graphs(Application):
@@ -47,25 +46,27 @@ class Graphs(Application):
 
     def files(self, outputs):
         part, probabilities, draws = outputs["part"], outputs["probabilities"], outputs["draws"]
-        classes, best = part.graph.classes, probabilities.argmax(axis=1)
-        heads = ["node", "class", "predicted", "probability"]
-        columns = [
-            [part.graph.name(node) for node in part.nodes],
-            [classes[label] for label in part.labels],
-            [classes[each] for each in best],
-            [f"{each:.4f}" for each in probabilities.max(axis=1)],
-        ]
+        classes = part.graph.classes
+        columns = {
+            "node": [part.graph.name(node) for node in part.nodes],
+            "class": [classes[label] for label in part.labels],
+            "predicted": [classes[best] for best in probabilities.argmax(axis=1)],
+        }
+        numbers = {"probability": probabilities.max(axis=1)}
         if draws is not None:
-            heads += ["entropy", "mutual_information", "p"]
-            found = metrics.predictive_entropy(draws), metrics.mutual_information(draws), outputs["p_values"]
-            columns += [[f"{each:.4f}" for each in column] for column in found]
-        return {"nodes": ["\t".join(row) for row in (heads, *zip(*columns, strict=True))]}
+            numbers |= {
+                "entropy": metrics.predictive_entropy(draws),
+                "mutual_information": metrics.mutual_information(draws),
+                "p": outputs["p_values"],
+            }
+        columns |= {name: [f"{number:.4f}" for number in column] for name, column in numbers.items()}
+        return {"nodes": ["\t".join(row) for row in (columns, *zip(*columns.values(), strict=True))]}
 
     def heading(self, record):
         report = record["report"]
-        found = f"{report['num_nodes']} {record['split']} nodes"
+        nodes = f"{report['num_nodes']} {record['split']} nodes"
         drawn = next(iter(report.get("uncertainty", {}).values()), None)
-        return found if drawn is None else f"{found}; uncertainty of {drawn['num_draws']} draws"
+        return nodes if drawn is None else f"{nodes}; uncertainty of {drawn['num_draws']} draws"
 
     def example_of(self, part):
         return part.graph.name(part.nodes[0])
@@ -75,14 +76,14 @@ class Graphs(Application):
         lines = [f"attention: {values}, kl_weight {run.options.alignment.kl_weight:g}", ""] if values else []
         if outputs["draws"] is None:
             return lines
-        hidden = run.models.hidden(part.graph.inputs, training=False).numpy()[part.nodes]
+        graph = part.graph
+        hidden = run.models.hidden(graph.inputs, training=False).numpy()[part.nodes]
         plots.uncertainty(hidden, outputs, run.folder.file("uncertainty.png"))
-        unknown = metrics.mutual_information(outputs["draws"])
+        unknown, mean = metrics.mutual_information(outputs["draws"]), outputs["draws"].mean(axis=0)
         lines.append("the nodes that the model knows least of, by the mutual information of their draws:")
         for row in np.argsort(-unknown)[:NUM_SHOWN]:
-            mean = outputs["draws"][:, row].mean(axis=0)
-            guesses = ", ".join(f"{part.graph.classes[each]} {mean[each]:.2f}" for each in np.argsort(-mean)[:2])
-            name, label = part.graph.name(part.nodes[row]), part.graph.classes[part.labels[row]]
+            guesses = ", ".join(f"{graph.classes[each]} {mean[row, each]:.2f}" for each in np.argsort(-mean[row])[:2])
+            name, label = graph.name(part.nodes[row]), graph.classes[part.labels[row]]
             lines.append(f"node {name}, {label}: {guesses}, {unknown[row]:.3f} nats")
         return lines
 
@@ -90,16 +91,15 @@ class Graphs(Application):
         part = self.read_other(run.options, options, labelled=False)
         if part is None:
             part = next(iter(self.read(run.options).values()))
-        # The file may have more nodes by now; the classes and what the features are remain those of the model.
+        # The file may have more nodes by now; classes and scale are the model's.
         graph = self.encode(run.options, run.codec, part).graph
-        names = {graph.name(node): node for node in range(len(graph.labels))}
-        asked, place = [line.strip() for line in read_input(options)], options.input or "standard input"
-        for number, name in enumerate(asked, start=1):
-            if not name:
-                raise InputError(f"{place}:{number}: the line is empty; expected the name of a node.")
-            if name not in names:
-                raise InputError(f"{place}:{number}: there is no node {name}.")
-        nodes = np.array([names[name] for name in asked], np.int32)
+        numbers = {graph.name(node): node for node in range(len(graph.labels))}
+        names, place = [line.strip() for line in read_input(options)], options.input or "standard input"
+        for line, name in enumerate(names, start=1):
+            if name not in numbers:
+                problem = f"there is no node {name}." if name else "the line is empty; expected the name of a node."
+                raise InputError(f"{place}:{line}: {problem}")
+        nodes = np.array([numbers[name] for name in names], np.int32)
         for probabilities in predicted(run, data.Part(graph, nodes)):
             best = np.argsort(-probabilities)[:NUM_CLASSES]
             yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)

@@ -14,9 +14,6 @@ from applications.graphs.files import read_edges, read_nodes, read_npz
 from applications.graphs.planetoid import read_planetoid
 from applications.graphs.sampling import sampled_batches
 
-# Digits that a digit has an edge to, in the embedded graph.
-NUM_NEIGHBORS = 8
-
 
 @dataclasses.dataclass
 class Graph:
@@ -27,7 +24,7 @@ class Graph:
         edges: int32 (E, 2), each a source and a target, without self-loops, each once.
         labels: int32 (N,), -1 for unknown.
         classes: Names of the classes.
-        names: Names of the nodes, or `None` where they are known by their numbers.
+        names: Names of the nodes, or `None` where their numbers are their names.
         listed: Number of edges in the file.
         columns: Names of the features, or `None` where they have none.
     """
@@ -51,7 +48,7 @@ class Graph:
 
 @dataclasses.dataclass
 class Part:
-    """Some nodes of a graph, those of training for instance: int32 (M,)."""
+    """Some nodes of a graph, int32 (M,): the training nodes for instance."""
 
     graph: Graph
     nodes: np.ndarray
@@ -62,7 +59,7 @@ class Part:
 
     @property
     def report(self):
-        """What Table 6 of Fan et al. 2020 has."""
+        """The columns of Table 6 of Fan et al. 2020."""
         graph = self.graph
         return {
             "nodes": len(self.nodes),
@@ -75,7 +72,7 @@ class Part:
         }
 
     def num_batches(self, options):
-        """Return how many training steps an epoch has."""
+        """Return the number of training steps of an epoch."""
         return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
 
     def batches(self, options, first_epoch=None):
@@ -84,27 +81,26 @@ class Part:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
         if options.sampling.neighbors:
-            # The model that is trained asks which of them are padding.
-            ends = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
-            inputs |= {name: tf.fill((count,), True) for name, count in ends.items()}
+            # The model that is trained on drawn neighbours reads masks of the padding.
+            counts = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
+            inputs |= {name: tf.fill((count,), True) for name, count in counts.items()}
         batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
         return batch if first_epoch is None else batch.repeat()
 
 
 def load(options):
-    """Return the parts of the graph that the options describe, a dictionary of `Part`."""
-    given = options.graph
-    place, graph, splits = read_graph(given)
-    splits = _checked(place, graph, _drawn_splits(given, graph) if splits is None else splits)
+    """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
+    place, graph, splits = read_graph(options.graph)
+    splits = _checked(place, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
     if empty.size:
         raise InputError(f"{place}: no node has the label {graph.classes[empty[0]]} of {len(graph.classes)} classes.")
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
-def load_other(given, labelled=True):
-    """Return all nodes of the graph that `GraphOptions` name, or all that have a label, a `Part`."""
-    place, graph, _ = read_graph(given, labelled)
+def load_other(options, labelled=True):
+    """Return all nodes of the graph that `GraphOptions` name, or all `labelled` ones, a `Part`."""
+    place, graph, _ = read_graph(options, labelled)
     nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
     if not nodes.size:
         raise InputError(f"{place}: no node has a label, so there is nothing to report on; `predict` needs none.")
@@ -112,65 +108,59 @@ def load_other(given, labelled=True):
 
 
 def fitted(part, codec):
-    """Return a part as a codec has it: its features in that order and on that scale, its labels by the numbers of those
-    classes; `InputError` where it has others."""
-    graph, classes, columns = part.graph, codec["classes"], codec.get("columns")
+    """Return a part with the features in the order and on the scale of a codec, and labels by the numbers of its
+    classes; `InputError` for other features or classes."""
+    graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):
         if sorted(graph.columns) != sorted(columns):
-            missing = [name for name in columns if name not in graph.columns]
-            unknown = [name for name in graph.columns if name not in columns]
-            said = f"has no feature {missing[0]}" if missing else f"has a feature {unknown[0]}"
-            raise InputError(f"the graph {said}; the model reads {', '.join(columns)[:200]}.")
+            missing = [f"has no feature {name}" for name in columns if name not in graph.columns]
+            unknown = [f"has a feature {name}" for name in graph.columns if name not in columns]
+            raise InputError(f"the graph {(missing + unknown)[0]}; the model reads {', '.join(columns)[:200]}.")
         features = np.ascontiguousarray(features[:, [graph.columns.index(name) for name in columns]])
     if features.shape[1] != codec["width"]:
         raise InputError(f"the graph has {features.shape[1]} features; the model reads {codec['width']}.")
     unknown = [name for name in graph.classes if name not in classes]
     if unknown:
         raise InputError(f"the graph has the class {unknown[0]}; the model knows {', '.join(classes)}.")
-    if codec.get("scaling"):
+    if codec["scaling"]:
         features = ((features - codec["scaling"]["mean"]) / codec["scaling"]["sd"]).astype(np.float32)
     if graph.classes != classes:
         labels = np.array([*(classes.index(name) for name in graph.classes), -1], np.int32)[labels]
     if features is graph.features and labels is graph.labels:
         return part
-    changed = dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns)
-    return Part(changed, part.nodes)
+    return Part(
+        dataclasses.replace(graph, features=features, labels=labels, classes=classes, columns=columns), part.nodes
+    )
 
 
-def scaling_of(features):
-    """Return the mean and the standard deviation of each feature, which those of a table are scaled by."""
-    mean, sd = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
-    return {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
-
-
-def read_graph(given, labelled=True):
-    """Return the name of the file for errors, the `Graph` that the options describe, and splits or `None`; a table of
-    nodes may have no labels unless it is to be `labelled`."""
+def read_graph(options, labelled=True):
+    """Return the name of the file for errors, the `Graph` that `GraphOptions` name, and its splits or `None`. A table
+    of nodes needs labels if it is `labelled`."""
     names = columns = classes = None
-    if given.planetoid is not None:
-        place = given.planetoid
+    if options.planetoid is not None:
+        place = options.planetoid
         features, labels, edges, splits = read_planetoid(place)
-    elif given.npz is not None:
-        place = given.npz
+    elif options.npz is not None:
+        place = options.npz
         features, labels, edges, splits = read_npz(place)
-    elif given.nodes is not None:
-        place = given.nodes
+    elif options.nodes is not None:
+        place = options.nodes
         names, features, columns, labels, classes, splits = read_nodes(place, labelled)
-        edges = read_edges(given.edges, {name: row for row, name in enumerate(names)})
+        edges = read_edges(options.edges, {name: row for row, name in enumerate(names)})
     else:
-        place = "the digits"
-        features, labels, edges, splits = digits()
+        place, splits = "the digits", None
+        features, labels, edges = digits()
     features = np.asarray(features, np.float32)
     _check_arrays(place, features, labels, edges, names, columns)
     # An edge of Planetoid stands in the lists of both its ends.
-    listed = len(edges) if given.planetoid is None else len(edges) // 2
-    if not given.directed:
+    listed = len(edges) if options.planetoid is None else len(edges) // 2
+    if not options.directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     if not len(edges):
         raise InputError(f"{place}: no edge joins two nodes, so there is nothing to attend to.")
-    if given.scaling == "rows":
+    if options.scaling == "rows":
         sums = np.abs(features).sum(axis=1, keepdims=True)
         features = np.divide(features, sums, out=np.zeros_like(features), where=sums > 0)
     if classes is None:
@@ -179,18 +169,19 @@ def read_graph(given, labelled=True):
     return place, Graph(features, edges, labels, classes, names, listed, columns), splits
 
 
-def digits():
-    """Return the graph of the nearest neighbours of scikit-learn's 1,797 handwritten digits, 8 x 8 pixels."""
+def digits(num_neighbors=8):
+    """Return features, labels and edges: scikit-learn's 1,797 handwritten digits, 8 x 8 pixels, and an edge from each
+    to its nearest neighbours."""
     import sklearn.datasets
     import sklearn.neighbors
 
     features, labels = sklearn.datasets.load_digits(return_X_y=True)
-    edges = sklearn.neighbors.kneighbors_graph(features, NUM_NEIGHBORS).nonzero()
-    return features, labels, np.stack(edges, axis=1), None
+    edges = sklearn.neighbors.kneighbors_graph(features, num_neighbors).nonzero()
+    return features, labels, np.stack(edges, axis=1)
 
 
 def _check_arrays(place, features, labels, edges, names, columns):
-    """Raise `InputError` for features that are no finite numbers, labels that are missing, and edges to nowhere."""
+    """Raise `InputError` for features that are no finite numbers, missing labels, and edges to nowhere."""
     count = len(features)
     wrong = np.argwhere(~np.isfinite(features))
     if len(wrong):
@@ -204,32 +195,28 @@ def _check_arrays(place, features, labels, edges, names, columns):
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= count).any(axis=1))
     if wrong.size:
         source, target = edges[wrong[0]]
-        raise InputError(
-            f"{place}: edge {wrong[0]}, {source} to {target}, leads to a node that there is not; there are {count}."
-        )
+        raise InputError(f"{place}: edge {wrong[0]}, {source} to {target}: expected nodes from 0 to {count - 1}.")
 
 
-def _drawn_splits(given, graph):
-    """Return splits like those of Planetoid: so many training nodes of each class, and so many others."""
+def _drawn_splits(options, graph):
+    """Return splits as Planetoid has them: some training nodes of each class, then validation and test nodes."""
     if len(graph.classes) < 2:
-        raise InputError(f"--train-per-class: the labels are of {len(graph.classes)} classes; 2 at least are needed.")
-    generator = np.random.default_rng(given.split_seed)
-    known = generator.permutation(np.flatnonzero(graph.labels >= 0))
-    train = [known[graph.labels[known] == each][: given.train_per_class] for each in range(len(graph.classes))]
-    train = np.concatenate(train)
-    left = known[~np.isin(known, train)]
-    if len(left) <= given.num_valid:
+        raise InputError(f"--train-per-class: expected labels of 2 classes at least. Received: {len(graph.classes)}")
+    known = np.random.default_rng(options.split_seed).permutation(np.flatnonzero(graph.labels >= 0))
+    of_classes = (known[graph.labels[known] == each] for each in range(len(graph.classes)))
+    train = np.concatenate([nodes[: options.train_per_class] for nodes in of_classes])
+    left, num_valid = known[~np.isin(known, train)], options.num_valid
+    if len(left) <= num_valid:
         raise InputError(
             f"--num-valid: {len(left)} nodes with a label are left beside {len(train)} of training; --num-valid "
-            f"{max(1, len(left) // 3)} leaves the rest for the test. Received: {given.num_valid}"
+            f"{max(1, len(left) // 3)} leaves the rest for the test. Received: {num_valid}"
         )
-    test = left[given.num_valid : given.num_valid + given.num_test]
-    parts = {"train": train, "valid": left[: given.num_valid], "test": test}
+    parts = {"train": train, "valid": left[:num_valid], "test": left[num_valid : num_valid + options.num_test]}
     return {name: np.sort(nodes) for name, nodes in parts.items()}
 
 
 def _checked(place, graph, splits):
-    """Return the splits, the nodes without a label left out; `InputError` for those that overlap or go too far."""
+    """Return the splits without the nodes that have no label; `InputError` where they overlap or go too far."""
     every = np.concatenate(list(splits.values()))
     wrong = every[(every < 0) | (every >= len(graph.labels))]
     if wrong.size:

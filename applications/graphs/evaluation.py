@@ -1,4 +1,4 @@
-"""Reports of a trained model: accuracy, calibration, uncertainty of each node, and what the attention does.
+"""Reports of a trained model: accuracy, calibration, uncertainty of each node, and statistics of the attention.
 
 Shapes: N nodes, M nodes of a part, C classes, S draws.
 """
@@ -16,7 +16,7 @@ _SEED = 0
 
 
 def evaluate(run, part, num_draws=None):
-    """Return everything reported about a part, and what was predicted."""
+    """Return all figures of a part, and the predictions."""
     labels = part.labels
     num_draws = run.options.reports.num_draws if num_draws is None else num_draws
     probabilities = predicted(run, part)
@@ -52,15 +52,12 @@ def predicted(run, part):
 
 
 def kinds(run):
-    """Return what can be random in a prediction, and the options of `keras_vattn.posterior_predictive` for it; the last
-    one is all of it."""
-    drops = run.options.network.drops
-    found = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
-    if MODELS[run.options.model].distribution is not None:
-        found["attention"] = {}
-        if drops:
-            found["both"] = {"dropout": True}
-    return found
+    """Return the random parts of a prediction with their options of `keras_vattn.posterior_predictive`, all of them
+    together last."""
+    drops, draws = run.options.network.drops, MODELS[run.options.model].distribution is not None
+    options = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
+    options |= {"attention": {}} if draws else {}
+    return options | ({"both": {"dropout": True}} if drops and draws else {})
 
 
 def draws_of(run, part, num_draws, **options):
@@ -73,26 +70,25 @@ def draws_of(run, part, num_draws, **options):
 
 
 def gradient_norms(run, part):
-    """Return the norms of the gradients of the log-likelihood of a part and of the KL, in a step on the whole graph."""
-    labels = tf.constant(part.labels)
+    """Return the norms of the gradients of a part's log-likelihood and of the KL, in a step on the whole graph."""
+    labels, drops = tf.constant(part.labels), run.options.network.drops
 
     def log_likelihood(logits):
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather(logits, part.nodes))
 
-    graph, drops = part.graph.inputs, run.options.network.drops
-    return uncertainty.gradient_norms(run.models.prediction, graph, log_likelihood, drops)
+    return uncertainty.gradient_norms(run.models.prediction, part.graph.inputs, log_likelihood, drops)
 
 
 def attention_statistics(run, graph):
-    """Return, for each layer, the entropy of the weights of a node, of its prior, and the standard deviation of a
-    weight over draws; averaged over heads and the nodes that see another one. `None` of weights that are not drawn."""
+    """Return for each layer the entropies of a node's weights and of its prior, and the standard deviation of a weight
+    over draws: means over heads and the nodes that have an edge. `None` for weights that are not drawn."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]
     several = np.isin(np.arange(len(graph.labels)), graph.edges[:, 1])
     seen = {"first": graph.inputs["features"], "second": models.hidden(graph.inputs, training=False)}
-    found = {}
+    report = {}
     for name, nodes in seen.items():
         statistics = models.prediction.get_layer(name).alignment_statistics(nodes, edges, num_samples=16)
-        found[name] = {key: float(x.numpy()[:, several].mean()) for key, x in statistics.items()}
-    return found
+        report[name] = {key: float(x.numpy()[:, several].mean()) for key, x in statistics.items()}
+    return report

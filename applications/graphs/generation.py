@@ -11,12 +11,8 @@ from applications.graphs.options import MODELS
 
 
 class Classifier(tf.Module):
-    """What is exported. Features are those of the file, before they are scaled; edges are sources and targets, one for
-    each direction, without self-loops and each listed once.
-
-    Args:
-        run: `Run`.
-    """
+    """The exported module of a `Run`. Features are as in the file, before they are scaled; edges are sources and
+    targets, one for each direction, without self-loops and each listed once."""
 
     def __init__(self, run):
         super().__init__(name="classifier")
@@ -27,10 +23,10 @@ class Classifier(tf.Module):
         if self._scaling == "columns":
             scaling = run.codec["scaling"]
             self._mean, self._sd = (tf.constant(scaling[name], tf.float32) for name in ("mean", "sd"))
+        draws = MODELS[options.model].distribution is not None
         # A deterministic attention has dropout alone to draw.
-        deterministic = MODELS[options.model].distribution is None
-        drops = deterministic and options.network.drops
-        self._noise = Untracked(None if deterministic and not drops else keras_vattn.ModelNoise(model, drops))
+        drops = not draws and options.network.drops
+        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if draws or drops else None)
         features = tf.TensorSpec([None, run.codec["width"]], tf.float32)
         edges, integer = tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int32)
         self.predict = in_graph(features, edges)(self._predict)
@@ -47,19 +43,16 @@ class Classifier(tf.Module):
         elif self._scaling == "columns":
             features = (features - self._mean) / self._sd
         inside = (edges >= 0) & (edges < tf.shape(features)[0])
-        check = tf.debugging.Assert(tf.reduce_all(inside), ["an edge leads to a node that there is not"])
-        with tf.control_dependencies([check]):
-            edges = tf.identity(edges)
-        return {"features": features, "edges": edges}
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), ["an edge leads to no node"])]):
+            return {"features": features, "edges": tf.identity(edges)}
 
     def _predict(self, features, edges):
         """Return the probabilities (N, C) and the name of the most probable class (N,) of each node."""
-        probabilities = self._probabilities(self._inputs(features, edges))
-        return {"probabilities": probabilities, "classes": tf.gather(self.classes, tf.argmax(probabilities, axis=1))}
+        return self._classified(self._probabilities(self._inputs(features, edges)))
 
     def _sample(self, features, edges, num_samples, seed):
-        """Return the mean of draws (N, C), its class, its entropy and what of it the model does not know (the mutual
-        information), (N,) in nats, and the draws (S, N, C)."""
+        """Return the mean of draws (N, C), its class, its entropy and the mutual information of the draws, (N,) in
+        nats, and the draws (S, N, C)."""
         noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(features, edges)
 
         def draw(number):
@@ -69,16 +62,14 @@ class Classifier(tf.Module):
         draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
         mean = tf.reduce_mean(draws, axis=0)
         entropy = _entropy(mean)
-        return {
-            "probabilities": mean,
-            "classes": tf.gather(self.classes, tf.argmax(mean, axis=1)),
-            "entropy": entropy,
-            "mutual_information": entropy - tf.reduce_mean(_entropy(draws), axis=0),
-            "draws": draws,
-        }
+        information = entropy - tf.reduce_mean(_entropy(draws), axis=0)
+        return self._classified(mean) | {"entropy": entropy, "mutual_information": information, "draws": draws}
 
     def _probabilities(self, inputs):
         return tf.nn.softmax(tf.cast(self._model.value(inputs, training=False), tf.float32))
+
+    def _classified(self, probabilities):
+        return {"probabilities": probabilities, "classes": tf.gather(self.classes, tf.argmax(probabilities, axis=1))}
 
 
 def _entropy(probabilities):

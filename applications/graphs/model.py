@@ -1,5 +1,11 @@
 """The two-layer graph attention network of Velickovic et al. 2018, its weights as they are or drawn (Fan et al. 2020).
 
+    h = elu(first(x)),  logits = second(h)
+    loss = -mean_m log softmax(logits_m)[label_m] + kl_weight a(t) KL(q || p) + l2 / 2 sum w^2
+
+q is the distribution of the attention weights of both layers, p their prior, a(t) the annealing at step t. A model
+without a prior has no KL, a deterministic one no q.
+
 Shapes: N nodes, D features, E edges, M nodes that are classified, H heads, C classes.
 """
 
@@ -21,7 +27,7 @@ class Models:
         training: {"features" (N, D), "edges" (E, 2), "targets" (M,)} -> logits (M, C); where neighbours are drawn, with
             "nodes_mask" (N,) and "edges_mask" (E,).
         prediction: {"features" (N, D), "edges" (E, 2)} -> logits (N, C).
-        hidden: The same inputs -> what the second layer sees, (N, H F).
+        hidden: The same inputs -> the input of the second layer (N, H F).
     """
 
     training: keras.Model
@@ -30,93 +36,75 @@ class Models:
 
 
 def build(options, width, num_classes):
-    """Build the models.
-
-    Args:
-        options: `Options`.
-        width: Number of features D.
-        num_classes: Number of classes C.
-    """
+    """Return the `Models` of `Options`, a number of features D and a number of classes C."""
+    # Layers.
     network = options.network
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # Built here, so that each begins with the seed that `attention` has set.
+    # Each layer begins with its own seed, whatever the prior of the other one has drawn.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
-        regularize(layer, options)
-
-    def logits(**masks):
-        hidden = first(inputs["features"], inputs["edges"], **masks)
-        return hidden, second(hidden, inputs["edges"], **masks)
-
-    inputs = {
-        "features": keras.Input((width,), name="features"),
-        "edges": keras.Input((2,), dtype="int32", name="edges"),
-    }
-    hidden, of_nodes = logits()
-    prediction, seen = keras.Model(inputs, of_nodes), keras.Model(inputs, hidden)
-    masks = {}
+        for weight in layer.trainable_weights:
+            if network.l2 and (network.l2_of == "all" or "bias" not in weight.name):
+                weight.regularizer = keras.regularizers.L2(network.l2 / 2.0)
+    # The functional graph.
+    features, edges = keras.Input((width,), name="features"), keras.Input((2,), dtype="int32", name="edges")
+    targets = keras.Input((), dtype="int32", name="targets")
+    inputs, masks = {"features": features, "edges": edges}, {}
+    hidden = first(features, edges)
+    logits = second(hidden, edges)
+    prediction, seen = keras.Model(inputs, logits), keras.Model(inputs, hidden)
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
-        _, of_nodes = logits(**masks)
-    targets = keras.Input((), dtype="int32", name="targets")
+        logits = second(first(features, edges, **masks), edges, **masks)
     # The loss is float32 where the rest is computed in half precision.
-    of_targets = keras.ops.cast(keras.ops.take(of_nodes, targets, axis=0), "float32")
-    training = keras.Model(inputs | masks | {"targets": targets}, of_targets)
-    return Models(training, prediction, seen)
+    logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
+    return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction, seen)
 
 
 def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
-    network, given, model, published = options.network, options.alignment, MODELS[options.model], _published(options)
-    values = given.of_model(published)
-    kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": options.run.layer_seed(index)}
+    network, alignment, model, published = (
+        options.network,
+        options.alignment,
+        MODELS[options.model],
+        _published(options),
+    )
+    drawn, seed = alignment.of_model(published), options.run.layer_seed(index)
+    kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": seed}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
-    # The initializers' seeds are drawn here, the prior's before them, in another stream: models of one seed have the
-    # same initial weights.
-    prior = prior_of(model, values, given, published, num_heads)
-    keras.utils.set_random_seed(options.run.layer_seed(index))
+    prior = None
+    if model.prior is not None:
+        heads = num_heads if alignment.per_head_prior else None
+        # Initialization after He, head by head: Keras takes an axis of heads for a part of the input.
+        initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
+        alpha = published.get("prior_alpha", 1.0)
+        prior = drawn.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
+    # The layer's initializers take their seeds after the prior's: models of one seed have the same initial weights.
+    keras.utils.set_random_seed(seed)
     if model.distribution is None:
         return keras_vattn.GraphAttention(**kwargs)
-    kl_weight = values.kl_weight
-    if given.kl_reduction == "mean":
+    kl_weight = drawn.kl_weight
+    if alignment.kl_reduction == "mean":
         # The published mean is one over the edges and heads of both layers.
         kl_weight *= num_heads / (network.num_heads + network.output_heads)
     return keras_vattn.GraphAttention(
-        alignment=values.alignment(model.distribution),
+        alignment=drawn.alignment(model.distribution),
         prior=prior,
-        prior_over=given.prior_over if prior is not None and prior.reads_keys else "neighbourhood",
+        prior_over=alignment.prior_over if prior is not None and prior.reads_keys else "neighbourhood",
         kl_weight=kl_weight,
-        kl_annealing=values.annealing(),
-        kl_reduction=given.kl_reduction,
+        kl_annealing=drawn.annealing(),
+        kl_reduction=alignment.kl_reduction,
         **kwargs,
     )
 
 
 def values_of(options):
-    """Return the values of a model's attention, its own or those that `published` has: a dictionary."""
+    """Return the values of a model's attention, from the options or else from the paper: a dictionary."""
     own = dataclasses.asdict(options.alignment)
     return {name: value if own.get(name) is None else own[name] for name, value in _published(options).items()}
 
 
 def _published(options):
     return PUBLISHED[options.alignment.published].get(options.model, {})
-
-
-def prior_of(model, values, given, published, num_heads):
-    """Return the prior of a model, or `None`."""
-    if model.prior is None:
-        return None
-    heads = num_heads if given.per_head_prior else None
-    # Initialization after He, head by head: Keras takes an axis of heads for part of what comes in.
-    initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
-    alpha = published.get("prior_alpha", 1.0)
-    return values.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
-
-
-def regularize(layer, options):
-    """Give weights half the sum of their squares as a loss."""
-    for weight in layer.trainable_weights:
-        if options.network.l2 and (options.network.l2_of == "all" or "bias" not in weight.name):
-            weight.regularizer = keras.regularizers.L2(options.network.l2 / 2.0)

@@ -1,8 +1,11 @@
-"""Options of the classification of nodes, and its models. The presets stand in presets/."""
+"""Options of the classification of nodes, and its models. The presets stand in presets/, the published values of the
+attention in published.yaml."""
 
 import dataclasses
 import pathlib
 from typing import Annotated, Literal
+
+import yaml
 
 from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
@@ -12,13 +15,8 @@ from applications.common.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of Table 1 of Fan et al. 2020.
-
-    Attributes:
-        title: Its name there.
-        distribution: "weibull" or "lognormal", or `None` for softmax.
-        prior: "fixed", "contextual" or `None`.
-    """
+    """One line of Table 1 of Fan et al. 2020: its name there; the distribution "weibull" or "lognormal", or `None` for
+    softmax; the prior "fixed", "contextual" or `None`."""
 
     title: str
     distribution: str | None = None
@@ -35,48 +33,7 @@ MODELS = {
 }
 
 
-def _weibull(k, beta, annealing_rate, alpha=None, hidden_units=1):
-    values = {"weibull_k": k, "prior_beta": beta, "annealing_rate": annealing_rate}
-    return values | ({"prior_alpha": alpha} if alpha else {"prior_hidden_units": hidden_units})
-
-
-def _lognormal(prior_sigma, sigma, annealing_rate, hidden_units=None):
-    values = {"prior_sigma": prior_sigma, "lognormal_sigma": sigma, "annealing_rate": annealing_rate}
-    return values | ({"prior_hidden_units": hidden_units} if hidden_units else {})
-
-
-# By the name of a data set. Fan et al. 2020, appendix B.1.2, where sigma_1 is the prior's. Of NO KL it says nothing: k
-# is that of the others. With all of these the KL is next to nothing; with the general values, which are ours, it pulls.
-PUBLISHED = {
-    "general": {
-        "no_kl": {"weibull_k": 10.0},
-        "lf": _lognormal(1.0, 0.3, 0.1),
-        "lc": _lognormal(1.0, 0.3, 0.1, hidden_units=5),
-        "wf": _weibull(10.0, 1.0, 0.1, alpha=1.0),
-        "wc": _weibull(10.0, 1.0, 0.1, hidden_units=5),
-    },
-    "cora": {
-        "no_kl": {"weibull_k": 1.0},
-        "lf": _lognormal(1e15, 1e-6, 0.2),
-        "lc": _lognormal(1e15, 1e-15, 0.1, hidden_units=1),
-        "wf": _weibull(1.0, 1e-10, 0.2, alpha=1e-15),
-        "wc": _weibull(1.0, 1e-10, 0.1, hidden_units=1),
-    },
-    "citeseer": {
-        "no_kl": {"weibull_k": 100.0},
-        "lf": _lognormal(1e15, 1e-6, 0.1),
-        "lc": _lognormal(1e15, 1e-5, 0.1, hidden_units=1),
-        "wf": _weibull(100.0, 1e-15, 0.1, alpha=1e-7),
-        "wc": _weibull(100.0, 1e-15, 0.1, hidden_units=1),
-    },
-    "pubmed": {
-        "no_kl": {"weibull_k": 10.0},
-        "lf": _lognormal(1e6, 1e-2, 0.2),
-        "lc": _lognormal(1e5, 1e-2, 0.2, hidden_units=5),
-        "wf": _weibull(10.0, 1e-8, 0.2, alpha=1e-4),
-        "wc": _weibull(10.0, 1e-4, 0.2, hidden_units=5),
-    },
-}
+PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 # Test accuracy in per cent: Fan et al. 2020, Table 1.
 PAPER = {
     "cora": {"gat": 83.00, "no_kl": 83.39, "lf": 83.24, "lc": 83.34, "wf": 83.48, "wc": 83.81},
@@ -84,24 +41,24 @@ PAPER = {
     "pubmed": {"gat": 77.26, "no_kl": 78.50, "lf": 78.30, "lc": 78.76, "wf": 78.50, "wc": 78.82},
 }
 
-PLANETOID_FILES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
-
-
-def _has_planetoid_files(prefix):
-    return all(pathlib.Path(f"{prefix}.{name}").is_file() for name in PLANETOID_FILES)
-
-
+_PLANETOID_FILES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+Planetoid = Annotated[
+    str,
+    common.Bound(
+        f"needs the files PREFIX.{', .'.join(_PLANETOID_FILES)}",
+        lambda prefix: all(pathlib.Path(f"{prefix}.{name}").is_file() for name in _PLANETOID_FILES),
+    ),
+]
 Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
-Planetoid = Annotated[str, common.Bound(f"needs the files PREFIX.{', .'.join(PLANETOID_FILES)}", _has_planetoid_files)]
 
 
 def check_sources(options, names):
     """Raise `InputError` unless the files are of one graph."""
     if (options.nodes is None) != (options.edges is None):
         raise InputError("--nodes and --edges belong together; one of them is missing.")
-    given = [name for name in names if getattr(options, name) is not None]
-    if len(given) > 1:
-        raise InputError(f"--{given[1]}: the graph is that of --{given[0]}; leave out one of the two.")
+    named = [name for name in names if getattr(options, name) is not None]
+    if len(named) > 1:
+        raise InputError(f"--{named[1]}: --{named[0]} names the graph; leave out one of the two.")
 
 
 @dataclasses.dataclass
@@ -109,33 +66,32 @@ class GraphOptions:
     """Graph; without files, a graph of neighbours of scikit-learn's digits"""
 
     planetoid: Planetoid | None = None
-    """Files of Planetoid, up to their endings: FOLDER/ind.cora for FOLDER/ind.cora.x and the other seven."""
+    """Prefix of the eight files of Planetoid: FOLDER/ind.cora for FOLDER/ind.cora.x and the others."""
     npz: common.File | None = None
     """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
-    edges (E, 2); labels, -1 for unknown; train_idx, val_idx, test_idx, which may be missing."""
+    edges (E, 2); labels, -1 for unknown; perhaps train_idx, val_idx, test_idx."""
     nodes: common.File | None = None
-    """CSV with a header: the column node, which is its name; label, empty where it is unknown; perhaps split, which is
-    train, valid, test or empty; all others are features."""
+    """CSV with a header: the column node, a name; label, empty where it is unknown; perhaps split, which is train,
+    valid, test or empty; all other columns are features."""
     edges: common.File | None = None
     """CSV of two names of nodes a line, source and target; a header is allowed."""
     directed: bool = False
-    """Whether an edge is of use to its target alone; otherwise it is one in both directions."""
+    """Give an edge to its target alone; otherwise an edge has both directions."""
     scale_features: Literal["auto", "rows", "columns", "none"] = "auto"
-    """rows: divide the features of a node by their sum, as published for counts of words; where some are negative, by
-    the sum of their sizes. columns: each feature less its mean, over its standard deviation. auto: columns for --nodes,
-    and rows for all others."""
+    """rows: divide the features of a node by the sum of their sizes, as published for counts of words. columns:
+    subtract the mean of each feature, divide by its standard deviation. auto: columns for --nodes, otherwise rows."""
     train_per_class: common.Positive = 20
     """Training nodes of each class, where the data have no splits."""
     num_valid: common.Positive = 500
     """Validation nodes, where the data have no splits."""
     num_test: common.NotNegative = 1000
-    """Test nodes, where the data have no splits: so many of those that are left."""
+    """Test nodes, where the data have no splits: at most so many of the nodes that are left."""
     split_seed: common.Seed = 0
     """Seed of these splits, apart from the model's, so that seeds are compared on the same nodes."""
 
     @property
     def scaling(self):
-        """What `scale_features` is for these files."""
+        """The scaling that `scale_features` means for these files."""
         if self.scale_features != "auto":
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
@@ -146,7 +102,7 @@ class GraphOptions:
 
 @dataclasses.dataclass
 class NetworkOptions:
-    """Network; the defaults are those of Velickovic et al. 2018 for Cora"""
+    """Network; the defaults are the values of Velickovic et al. 2018 for Cora"""
 
     units: common.Positive = 8
     """Width of a head of the first layer."""
@@ -161,7 +117,7 @@ class NetworkOptions:
     l2: common.NotNegativeFloat = 5e-4
     """Factor on half the sum of the squares of weights."""
     l2_of: Literal["all", "kernels"] = "all"
-    """all: of all variables, biases and the network of the prior too, as published. kernels: of kernels alone."""
+    """Weights that l2 is about; all: biases and the network of the prior too, as published."""
 
     @property
     def drops(self):
@@ -170,19 +126,19 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none for the value that the paper has for the model and the data set, or the general one"""
+    """Attention; none for the paper's value for the model and the data set, or the general one"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published values the models take; general: values of this program, with which the KL pulls."""
     prior_hidden_units: common.Positive | None = None
     """Width of the network that reads a contextual prior off the projected nodes."""
     per_head_prior: bool = True
-    """Whether each head has a network of its own, as published."""
+    """Give each head a network of its own, as published."""
     prior_over: Literal["neighbourhood", "nodes"] = "neighbourhood"
-    """What a contextual prior sums to one over; nodes, all nodes of the graph, as in the published code."""
+    """A contextual prior sums to one over the neighbourhood, or over all nodes as in the published code."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """sum: of all edges and heads, averaged over the nodes. query_mean: over those nodes that have an edge. mean:
-    divided by all edges and heads, of both layers together, as in the published code."""
+    """sum: over all edges and heads, averaged over the nodes. query_mean: averaged over the nodes that have an edge.
+    mean: divided by all edges and heads of both layers together, as in the published code."""
 
 
 @dataclasses.dataclass
@@ -190,8 +146,8 @@ class SamplingOptions:
     """Mini-batches; without them a step sees the whole graph"""
 
     neighbors: tuple[common.Positive, ...] = ()
-    """A training step has batch_size training nodes, so many drawn neighbours of each, and so many of each of these:
-    10 10. Reports see all."""
+    """10 10: a training step has batch_size training nodes, ten drawn neighbours of each, and ten of each of these.
+    Reports see all."""
 
     def check(self):
         if len(self.neighbors) not in (0, 2):
@@ -203,9 +159,8 @@ class ReportOptions:
     """Reports"""
 
     criterion: Literal["published", "accuracy", "nll"] = "published"
-    """Which weights are kept, and what early stopping waits for, on validation. published: weights of an epoch whose
-    accuracy and NLL both are at their best so far; stop where neither has been. accuracy: weights of the best one, the
-    lower NLL of equals. nll: those of the lowest."""
+    """Measure on validation that keeps weights and stops early. published: keep an epoch whose accuracy and NLL are the
+    best so far; stop where neither has been. accuracy: the best one, the lower NLL of equals. nll: the lowest."""
     num_draws: Draws = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
 
@@ -247,7 +202,7 @@ class OtherGraph:
     npz: common.File | None = None
     """Another graph of the same features and classes, as `train --npz` reads it."""
     nodes: common.File | None = None
-    """The same as `train --nodes` reads it; `predict` needs no labels."""
+    """Another graph, as `train --nodes` reads it; `predict` needs no labels."""
     edges: common.File | None = None
     """Its edges."""
 

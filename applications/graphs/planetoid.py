@@ -1,4 +1,4 @@
-"""The files of Planetoid (Yang et al. 2016): pickles of arrays, which are read without running what they may hold."""
+"""The files of Planetoid (Yang et al. 2016), pickles of arrays; reading them runs no code that they may hold."""
 
 import pickle
 import re
@@ -12,7 +12,7 @@ _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
 
 class _Dtype:
-    """NumPy's type of numbers. NumPy would let a forged state turn the bytes of an array into addresses of objects."""
+    """A type of numbers. In NumPy's own a forged state could turn the bytes of an array into addresses of objects."""
 
     def __init__(self, name, *_):
         if not re.fullmatch("[biuf][1248]", name):
@@ -32,7 +32,7 @@ class _Array(np.ndarray):
 
 
 class _Csr:
-    """scipy's sparse matrix, of whichever version: what a pickle has of it are the attributes."""
+    """The attributes of scipy's sparse matrix, of whichever version."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)
@@ -41,7 +41,7 @@ class _Csr:
         return matrix.toarray()
 
 
-# What stands for each name that a pickle may have; a defaultdict is a dictionary, which makes nothing that is missing.
+# The stand-in for each name that a pickle may have. A dictionary stands for a defaultdict: it makes no missing entry.
 _ALLOWED = {
     "numpy.dtype": _Dtype,
     "numpy.ndarray": None,
@@ -59,7 +59,7 @@ _ALLOWED = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         if f"{module}.{name}" not in _ALLOWED:
-            raise InputError(f"holds a {module}.{name}, and only arrays and lists are read.")
+            raise InputError(f"holds a {module}.{name}; expected nothing but arrays and lists.")
         return _ALLOWED[f"{module}.{name}"]
 
 
@@ -84,12 +84,12 @@ def read_pickle(path):
 def read_planetoid(prefix):
     """Return what the files with a prefix hold.
 
-    The test nodes of ALLX's successors stand in tx in the order of test.index. Where test.index leaves out numbers, as
-    for Citeseer, there are nodes without features and without a label.
+    Test node number `order[i]` stands in row i of tx and ty. Numbers that test.index leaves out, as for Citeseer, are
+    nodes without features and without a label.
 
     Returns:
         Features (N, D); labels (N,), -1 for unknown; edges (E, 2) as they are listed; and the numbers of the training,
-        validation and test nodes: the first ones of y, the 500 after them, those of test.index.
+        validation and test nodes: the rows of y, the 500 after them, and test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:
@@ -130,17 +130,15 @@ def _check(prefix, parts, order):
     for name, whole in (("x", "allx"), ("y", "ally")):
         if not np.array_equal(parts[name], parts[whole][: len(parts[name])]):
             raise InputError(f"{prefix}.{name}: expected the first rows of {prefix}.{whole}.")
-    graph = parts["graph"]
-    if not isinstance(graph, dict):
-        raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(graph).__name__}")
-    for node, of in graph.items():
-        if not isinstance(of, list) or not all(type(x) is int and x >= 0 for x in (node, *of)):
-            raise InputError(f"{prefix}.graph: expected a list of numbers of nodes. Received: {node!r}: {of!r}"[:300])
+    if not isinstance(parts["graph"], dict):
+        raise InputError(f"{prefix}.graph: expected a dictionary of lists. Received: {type(parts['graph']).__name__}")
+    for node, sources in parts["graph"].items():
+        if not isinstance(sources, list) or not all(type(x) is int and x >= 0 for x in (node, *sources)):
+            expected = "expected a list of numbers of nodes"
+            raise InputError(f"{prefix}.graph: {expected}. Received: {node!r}: {sources!r}"[:300])
     known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=known) < known or len(set(order)) < count:
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, none below {known}.")
+    # A damaged number would make a graph of any size.
     if order.max(initial=0) >= known + 2 * count:
-        raise InputError(
-            f"{prefix}.test.index: leaves out more numbers than it has: {order.max()} is far from {known}, where the "
-            "test nodes begin."
-        )
+        raise InputError(f"{prefix}.test.index: {order.max()} is far from {known}, the number of the first test node.")

@@ -5,12 +5,7 @@ import tensorflow as tf
 
 
 class NeighborSampler:
-    """Draws neighbours.
-
-    Args:
-        edges: Integers (E, 2), each a source and a target.
-        num_nodes: Number of nodes.
-    """
+    """Draws neighbours among edges (E, 2), each a source and a target, of so many nodes."""
 
     def __init__(self, edges, num_nodes):
         order = np.argsort(edges[:, 1], kind="stable")
@@ -18,17 +13,14 @@ class NeighborSampler:
         self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
 
     def draw(self, nodes, counts, generator):
-        """Return the edges of as many steps as there are counts: into the nodes, into the sources of these, and so on.
+        """Return edges (E, 2) of as many steps as there are counts: into the nodes, into their sources, and so on.
 
         Args:
-            nodes: Integers (M,), each once.
-            counts: The most edges into a node in each step; all of them where it has no more.
+            nodes: Integers (M,), each once. A node has edges of the step that it appears in first.
+            counts: The most edges into a node in each step.
             generator: `numpy.random.Generator`.
-
-        Returns:
-            Integers (E, 2), each a source and a target. A node has edges of the step that it appears in first.
         """
-        found, seen = [], np.asarray(nodes)
+        edges, seen = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
             targets = np.repeat(nodes, degrees)
@@ -37,17 +29,17 @@ class NeighborSampler:
             # The first ones of each node in a random order.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
             kept = order[np.arange(len(targets)) - first < count]
-            found.append(np.stack([sources[kept], targets[kept]], axis=1))
+            edges.append(np.stack([sources[kept], targets[kept]], axis=1))
             nodes = np.setdiff1d(sources[kept], seen)
             seen = np.concatenate([seen, nodes])
-        return np.concatenate(found)
+        return np.concatenate(edges)
 
 
 def sampled_batches(part, options, first_epoch):
-    """Return the training batches without an end, whose order and neighbours depend on the seed and the epoch alone.
+    """Return the training batches without an end; the order and the neighbours depend on the seed and the epoch alone.
 
-    The nodes of a batch are numbered anew. There are as many nodes and edges as the next power of two, so that XLA
-    compiles a few sizes only: masks say which of them are padding.
+    The nodes of a batch have new numbers. Nodes and edges are padded to a power of two, so that XLA compiles few sizes;
+    masks say which of them are padding.
     """
     graph, batch_size = part.graph, options.fit.batch_size
     sampler = NeighborSampler(graph.edges, len(graph.labels))
@@ -61,9 +53,8 @@ def sampled_batches(part, options, first_epoch):
                 yield batch_of(graph, sampler, order[start : start + batch_size], options.sampling.neighbors, generator)
             epoch += 1
 
-    width = graph.features.shape[1]
     signature = {
-        "features": tf.TensorSpec((None, width), tf.float32),
+        "features": tf.TensorSpec((None, graph.features.shape[1]), tf.float32),
         "edges": tf.TensorSpec((None, 2), tf.int32),
         "targets": tf.TensorSpec((None,), tf.int32),
         "nodes_mask": tf.TensorSpec((None,), tf.bool),
@@ -77,20 +68,12 @@ def batch_of(graph, sampler, nodes, counts, generator):
     """Return the inputs of a batch of training nodes, and their labels."""
     edges = sampler.draw(nodes, counts, generator)
     kept, numbered = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
-    size, num_edges = _power_of_two(len(kept)), _power_of_two(len(edges))
-    features = np.zeros((size, graph.features.shape[1]), np.float32)
-    features[: len(kept)] = graph.features[kept]
-    renumbered = np.zeros((num_edges, 2), np.int32)
-    renumbered[: len(edges)] = numbered[len(nodes) :].reshape(-1, 2)
+    size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(kept), len(edges)))
     inputs = {
-        "features": features,
-        "edges": renumbered,
+        "features": np.pad(graph.features[kept], ((0, size - len(kept)), (0, 0))),
+        "edges": np.pad(numbered[len(nodes) :].reshape(-1, 2), ((0, num_edges - len(edges)), (0, 0))).astype(np.int32),
         "targets": numbered[: len(nodes)].astype(np.int32),
         "nodes_mask": np.arange(size) < len(kept),
         "edges_mask": np.arange(num_edges) < len(edges),
     }
     return inputs, graph.labels[nodes]
-
-
-def _power_of_two(count):
-    return 1 << max(count - 1, 0).bit_length()

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 
 from applications.common.training import TrainingRun
-from applications.graphs import data
 from applications.graphs.application import APPLICATION
 
 
@@ -33,17 +32,19 @@ def train(options):
 
 
 def codec_of(options, part):
-    """Return what a model knows of the graph that it is trained on."""
-    graph = part.graph
-    scaling = data.scaling_of(graph.features) if options.graph.scaling == "columns" else None
+    """Return what a model knows of the graph that it is trained on: the classes, and the features with their scale."""
+    graph, scaling = part.graph, None
+    if options.graph.scaling == "columns":
+        mean, sd = graph.features.mean(axis=0, dtype=np.float64), graph.features.std(axis=0, dtype=np.float64)
+        scaling = {"mean": mean.tolist(), "sd": np.where(sd > 0.0, sd, 1.0).tolist()}
     width = graph.features.shape[1]
     return {"classes": graph.classes, "width": width, "columns": graph.columns, "scaling": scaling}
 
 
 class Criterion(keras.callbacks.Callback):
-    """Adds to the log what the best weights and early stopping look at: numbers that fall where an epoch is better.
+    """Adds to the log the numbers of the best weights and of early stopping, which fall where an epoch is better.
 
-    All it knows is the history, which a resumed run has.
+    It reads them off the history, which a resumed run has.
     """
 
     def __init__(self, run):
@@ -65,7 +66,7 @@ class Criterion(keras.callbacks.Callback):
             self.best -= all(at_best)
             self.better -= any(at_best)
         elif criterion == "accuracy":
-            # Steps of accuracy are larger than what any NLL adds.
+            # A step of the accuracy is larger than this share of any NLL.
             self.best = self.better = -accuracy + 1e-6 * min(nll, 10.0)
         else:
             self.best = self.better = nll

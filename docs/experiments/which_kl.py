@@ -111,7 +111,7 @@ def reversal(form, kl_weight, seed):
 
 def digits(form, kl_weight, seed):
     """Nodes of a graph of ten nearest neighbours of scikit-learn's digits, 20 of each class known."""
-    features, edges, labels, _ = digit_graph(10)
+    features, labels, edges = digit_graph(10)
     features = (features / 16.0).astype("float32")
     edges = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0).astype("int32")
     order = np.random.default_rng(0).permutation(len(labels))

@@ -34,8 +34,8 @@ FAULTS = [
     Fault(
         "graphs: edges of an undirected graph have one direction",
         "applications/graphs/data.py",
-        "if not given.directed:",
-        "if given.directed:",
+        "if not options.directed:",
+        "if options.directed:",
         DATA,
         "archive or tables",
     ),
@@ -74,7 +74,7 @@ FAULTS = [
     Fault(
         "graphs: the L2 of kernels is that of all",
         "applications/graphs/model.py",
-        'options.network.l2_of == "all" or "bias" not in weight.name',
+        'network.l2_of == "all" or "bias" not in weight.name',
         "True",
         MODEL,
         "sum_of_squares",

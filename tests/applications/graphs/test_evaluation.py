@@ -127,7 +127,7 @@ def test_the_exported_model(tmp_path, scaling):
     assert np.any(drawn["draws"] != classifier.sample(features, edges, 5, 2)["draws"])
     assert (drawn["mutual_information"].numpy() > -1e-6).all()
     assert (drawn["mutual_information"].numpy() <= drawn["entropy"].numpy() + 1e-6).all()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="leads to a node that there is not"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an edge leads to no node"):
         classifier.predict(features, [[0, 24]])
 
 
