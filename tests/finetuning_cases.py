@@ -13,7 +13,6 @@ from program_case import written
 from program_cases import FINETUNING_CASE
 
 from applications.finetuning.application import APPLICATION
-from applications.finetuning.weights import bert_shapes
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s", "bark", "##ed", "at", "a", "cat", ".", ","]
 HUGGING_FACE = {
@@ -37,6 +36,24 @@ def options_of(folder, **values):
 def run_of(folder, **values):
     """A run whose model is not trained, with weights that make every part matter."""
     return prepared_anywhere(APPLICATION, options_of(folder, **values))
+
+
+def bert_shapes(config):
+    """Return the shapes of the tensors of a BERT from Hugging Face."""
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    sizes = {"word": config["vocab_size"], "position": config["max_position_embeddings"]}
+    sizes["token_type"] = config.get("type_vocab_size", 2)
+    shapes = {f"embeddings.{name}_embeddings.weight": (size, width) for name, size in sizes.items()}
+    kernels, norms = {}, ["embeddings"]
+    for layer in range(config["num_hidden_layers"]):
+        place = f"encoder.layer.{layer}"
+        kernels |= {f"{place}.attention.self.{name}": (width, width) for name in ("query", "key", "value")}
+        kernels |= {f"{place}.attention.output.dense": (width, width)}
+        kernels |= {f"{place}.intermediate.dense": (inner, width), f"{place}.output.dense": (width, inner)}
+        norms += [f"{place}.attention.output", f"{place}.output"]
+    for name, shape in (kernels | {"pooler.dense": (width, width)}).items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes | {f"{name}.LayerNorm.{kind}": (width,) for name in norms for kind in ("weight", "bias")}
 
 
 @functools.cache

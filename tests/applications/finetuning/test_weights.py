@@ -68,41 +68,41 @@ def test_a_preset_of_keras_hub(tmp_path):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        ({"model_type": "gpt2"}, {}, "expected a bert or albert. Received: gpt2"),
-        ({"num_hidden_layers": 3}, {}, "encoder.layer.2.attention.self.query.weight should have shape (8, 8)"),
-        (
-            {"hidden_size": 16},
-            {},
-            "embeddings.word_embeddings.weight should have shape (15, 16) by config.json. Received: (15, 8)",
-        ),
+        ({"model_type": "gpt2"}, {}, "expected a BERT or ALBERT. Received: gpt2"),
+        ({"num_hidden_layers": 3}, {}, "not contain tensor encoder.layer.2.attention.self.query.weight"),
+        ({"hidden_size": 16}, {}, "variable.shape=(15, 16), Received: value.shape=(15, 8)"),
         (
             {},
             {"encoder.layer.1.output.dense.weight": None},
-            "encoder.layer.1.output.dense.weight should have shape (8, 12)",
+            "not contain tensor encoder.layer.1.output.dense.weight",
         ),
-        ({}, {"pooler.dense.bias": None}, "pooler.dense.bias should have shape (8,) by config.json. Received: no such"),
-        ({}, {"embeddings.LayerNorm.weight": None}, "embeddings.LayerNorm.weight should have shape (8,)"),
+        ({}, {"pooler.dense.bias": None}, "not contain tensor pooler.dense.bias"),
+        ({}, {"embeddings.LayerNorm.weight": None}, "not contain tensor embeddings.LayerNorm.weight"),
         ({"hidden_act": "relu"}, {}, "config.json: hidden_act: expected gelu. Received: relu"),
-        ({}, {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")}, "Received: (9, 8)"),
+        (
+            {},
+            {"encoder.layer.0.intermediate.dense.weight": np.zeros((9, 8), "float32")},
+            "variable.shape=(8, 12), Received: value.shape=(8, 9). Target variable: <Variable path=transformer",
+        ),
     ],
 )
 def test_folders_of_another_architecture(tmp_path, config, changes, message):
     path = write_hugging_face(tmp_path / "bert", {**HUGGING_FACE, **config}, **changes)
     with pytest.raises(InputError) as error:
         backbone_of(path)
-    assert message in str(error.value)
+    assert message in str(error.value) and len(str(error.value)) < 400 and "\n" not in str(error.value)
 
 
 def test_damaged_folders(tmp_path):
     path = write_hugging_face(tmp_path / "bert")
     (tmp_path / "bert" / "model.safetensors").write_bytes(b"12345678{")
-    with pytest.raises(InputError, match=r"model\.safetensors cannot be read"):
+    with pytest.raises(InputError, match=r"bert cannot be read: .*header"):
         backbone_of(path)
     write_hugging_face(tmp_path / "bert")
     whole = (tmp_path / "bert" / "model.safetensors").read_bytes()
     (tmp_path / "bert" / "model.safetensors").write_bytes(whole[:-40])
-    with pytest.raises(InputError, match=r"model\.safetensors cannot be read: .*[Ii]ncomplete"):
-        tokenizer_of(path)
+    with pytest.raises(InputError, match=r"bert cannot be read: .*[Ii]ncomplete"):
+        backbone_of(path)
     write_hugging_face(tmp_path / "bert")
     config = tmp_path / "bert" / "config.json"
     config.write_text(json.dumps({name: x for name, x in HUGGING_FACE.items() if name != "hidden_size"}))
