@@ -13,43 +13,36 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "bam_wc": "B
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a task's files look like, and what is reported.
+    """The layout of a task's files.
 
     Attributes:
         kind: "classes", "score" or "span".
         columns: Names of the columns of the text, of the other text of a pair or `None`, and of the label.
         places: Numbers of these columns, from 1 on, in a file without a header; `None` where there is no such file.
-        metrics: The figures of the task, in the order of the tables.
-        labels: All that there are, where files have these only; `None` where they are what the training examples have.
+        labels: The labels of the task; `None` for the labels of the training examples.
     """
 
     kind: str = "classes"
     columns: tuple = ("sentence", None, "label")
     places: tuple | None = None
-    metrics: tuple = ("accuracy",)
     labels: tuple | None = None
 
 
 _BINARY = ("0", "1")
-_PAIR = ("sentence1", "sentence2", "label")
 TASKS = {
-    "cola": Task(places=(4, None, 2), metrics=("matthews", "accuracy"), labels=_BINARY),
+    "cola": Task(places=(4, None, 2), labels=_BINARY),
     "sst2": Task(labels=_BINARY),
-    "sts": Task("score", ("sentence1", "sentence2", "score"), (1, 2, 3), ("pearson", "spearman")),
+    "sts": Task("score", ("sentence1", "sentence2", "score"), (1, 2, 3)),
     "mnli": Task(columns=("sentence1", "sentence2", "gold_label")),
     "qnli": Task(columns=("question", "sentence", "label")),
-    "qqp": Task(columns=("question1", "question2", "is_duplicate"), metrics=("f1", "accuracy"), labels=_BINARY),
-    "rte": Task(columns=_PAIR),
-    "mrpc": Task(columns=("#1 String", "#2 String", "Quality"), metrics=("f1", "accuracy"), labels=_BINARY),
-    "squad1": Task("span", metrics=("exact", "f1")),
-    "squad2": Task("span", metrics=("exact", "f1")),
-    "classes": Task(columns=("text", "pair", "label"), metrics=("accuracy", "matthews")),
-    "score": Task("score", ("text", "pair", "score"), None, ("pearson", "spearman")),
+    "qqp": Task(columns=("question1", "question2", "is_duplicate"), labels=_BINARY),
+    "rte": Task(columns=("sentence1", "sentence2", "label")),
+    "mrpc": Task(columns=("#1 String", "#2 String", "Quality"), labels=_BINARY),
+    "squad1": Task("span"),
+    "squad2": Task("span"),
+    "classes": Task(columns=("text", "pair", "label")),
+    "score": Task("score", ("text", "pair", "score")),
 }
-
-
-def _is_weights_folder(path):
-    return any(pathlib.Path(path, name).is_file() for name in ("model.weights.h5", "model.safetensors"))
 
 
 WeightsFolder = Annotated[
@@ -57,7 +50,7 @@ WeightsFolder = Annotated[
     common.Bound(
         "needs a preset of KerasHub (config.json, model.weights.h5 and the tokenizer's files) or a folder from Hugging "
         "Face (config.json, tokenizer_config.json, model.safetensors and vocab.txt)",
-        _is_weights_folder,
+        lambda path: any(pathlib.Path(path, name).is_file() for name in ("model.weights.h5", "model.safetensors")),
     ),
 ]
 Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
@@ -65,34 +58,29 @@ Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; without files, whether the words of a sentence stand in their order"""
+    """Texts; without files, sentences whose words are in order or not"""
 
     task: Literal[tuple(TASKS)] = "classes"
-    """One of GLUE's tasks or SQuAD, whose layout the files have; classes or score for files of your own, with the
-    columns text, perhaps pair, and label or score."""
+    """Layout of the files: a task of GLUE, or SQuAD; classes or score for files of your own, with the columns text,
+    perhaps pair, and label or score."""
     train: common.File | None = None
     """Training examples: .csv, or .tsv or any other with tabs; .json of SQuAD; plain or .gz."""
     valid: common.File | None = None
     """Validation examples; without them a share of the training examples is held out."""
     test: common.File | None = None
-    """Test examples, touched once at the end of training and by `evaluate`; without them the report is on
-    validation."""
+    """Test examples, read once at the end of training and by `evaluate`; without them the report is on validation."""
     text_column: str | None = None
-    """Another name, or a number from 1 on in files without a header, of the column of the text."""
+    """Column of the text: a name, or a number from 1 on in files without a header."""
     pair_column: str | None = None
-    """The same of the other text of a pair."""
+    """Column of the other text of a pair."""
     label_column: str | None = None
-    """The same of the label or score."""
-    max_examples: common.Positive | None = None
-    """Training examples that are used, the first ones in a random order."""
+    """Column of the label or score."""
     valid_fraction: common.Fraction = 0.1
     """Share of the training examples that is held out where there are no validation examples."""
-    split_seed: common.Seed = 0
-    """Seed of both, apart from the model's, so that seeds are compared on the same examples."""
     max_length: common.Positive = 128
-    """Tokens of an example, with the marks; what is longer is cut, or read in windows in tasks of spans."""
+    """Tokens of an example, with the marks; a longer text is cut, or read in windows in tasks of spans."""
     stride: common.Positive = 64
-    """Tokens that a window is further than the one before it, in tasks of spans."""
+    """Tokens from the start of a window to the start of the next, in tasks of spans."""
 
     def check(self):
         for name in ("valid", "test"):
@@ -111,9 +99,13 @@ class BackboneOptions:
     backbone_dropout: common.Dropout = 0.0
     """Rate of dropout inside the transformer."""
     classifier_dropout: common.Dropout = 0.1
-    """Rate of dropout before what is trained from scratch."""
+    """Rate of dropout before the head, which is trained from scratch."""
     pretraining_steps: common.Positive = 1500
-    """Steps of masked words that the tiny transformer is pretrained for."""
+    """Steps of masked words that pretrain the tiny transformer."""
+
+    @property
+    def drops(self):
+        return max(self.backbone_dropout, self.classifier_dropout) > 0
 
 
 @dataclasses.dataclass
@@ -127,15 +119,15 @@ class AlignmentOptions:
     prior_hidden_units: common.Positive = 5
     """Width of the network that reads the prior off the keys."""
     prior_stddev: common.PositiveFloat | None = 0.02
-    """Standard deviation of the initial weights of that network; none for that of the published code, one over the root
-    of the width of what comes in. A prior that begins far from the attention may move pretrained weights, too."""
+    """Standard deviation of the initial weights of that network; none for one over the root of its input's width, as in
+    the published code. A prior that begins far from the attention may move pretrained weights, too."""
     per_head_prior: bool = False
-    """Whether each head has a network of its own; published is one for all heads."""
+    """Give each head a network of its own; the published one is for all heads."""
     kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: divided by all queries, keys and heads, then averaged over the layers, as in the published code, but
-    without padding. sum: of all of these and the layers. query_mean: divided by the queries."""
+    """mean: over queries, keys, heads and layers, as in the published code, but without padding. sum: over all of
+    these. query_mean: the sum, divided by the queries."""
 
 
 @dataclasses.dataclass
@@ -143,7 +135,7 @@ class FinetuningFitOptions(common.FitOptions):
     """Training"""
 
     learning_rate: common.PositiveFloat | None = None
-    """Of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
+    """Rate of the first step, or after the warm-up; none for 3e-5 with --weights, and 5e-4 for the tiny transformer."""
     warmup_steps: common.NotNegative | None = None
     """Steps over which the learning rate grows from 0; none for a tenth of all."""
 
@@ -161,7 +153,7 @@ class Options:
     """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
 
     model: Literal[tuple(MODELS)] = "bam_wc"
-    """deterministic, or with attention that is drawn: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""
+    """deterministic, or with drawn attention: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)
     backbone: BackboneOptions = common.group(BackboneOptions)

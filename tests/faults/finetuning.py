@@ -215,8 +215,8 @@ FAULTS = [
     Fault(
         "finetuning: quotation marks of GLUE mean something",
         "applications/finetuning/data.py",
-        'if path.removesuffix(".gz").endswith(".csv"):',
-        "if True:",
+        '".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"',
+        '".csv"',
         DATA,
         "layouts",
     ),
