@@ -11,12 +11,12 @@ from applications.finetuning.generation import Predictor
 from applications.finetuning.options import PROGRAM, TASKS
 from applications.text.readers import read_input
 
-NUM_SHOWN = 5
-BATCH = 64
+# Examples in report.txt, and lines of a batch of `predict`.
+NUM_SHOWN, BATCH = 5, 64
 
 
 class Finetuning(Application):
-    """ALBERT and BERT with attention that is drawn, of Fan et al. 2020, section 4.5."""
+    """ALBERT and BERT with drawn attention, of Fan et al. 2020, section 4.5."""
 
     program = PROGRAM
     columns = tables.COLUMNS
@@ -49,8 +49,9 @@ class Finetuning(Application):
 
     def heading(self, record):
         report = record["report"]
-        found = f"{report['num_examples']} {record['split']} examples"
-        return found if "draws" not in report else f"{found}; {report['draws']['num_draws']} draws of the attention"
+        examples = f"{report['num_examples']} {record['split']} examples"
+        draws = report.get("draws")
+        return examples if draws is None else f"{examples}; {draws['num_draws']} draws of the attention"
 
     def example_of(self, part):
         texts = part.part
@@ -59,18 +60,18 @@ class Finetuning(Application):
         return texts.firsts[0] if texts.seconds is None else f"{texts.firsts[0]}\t{texts.seconds[0]}"
 
     def report(self, run, part, record, outputs):
-        if outputs.get("unknown") is None:
+        unknown = outputs.get("unknown")
+        if unknown is None:
             return []
-        texts, lines = part.part, ["what the model knows least of, by its draws:"]
-        for row in np.argsort(-outputs["unknown"])[:NUM_SHOWN]:
-            said = texts.firsts[row] if texts.seconds is None else f"{texts.firsts[row]} | {texts.seconds[row]}"
-            lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {said}")
+        texts, lines = part.part, ["the examples that the model knows least of, by its draws:"]
+        for row in np.argsort(-unknown)[:NUM_SHOWN]:
+            example = texts.firsts[row] if texts.seconds is None else f"{texts.firsts[row]} | {texts.seconds[row]}"
+            lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")
         return lines
 
     def generate(self, run, options):
-        lines, place = list(read_input(options)), options.input or "standard input"
-        kind, pairs = TASKS[run.options.texts.task].kind, run.codec.pairs
-        rows = [line.split("\t") for line in lines]
+        kind, pairs, place = TASKS[run.options.texts.task].kind, run.codec.pairs, options.input or "standard input"
+        rows = [line.split("\t") for line in read_input(options)]
         for number, row in enumerate(rows, start=1):
             if not any(cell.strip() for cell in row):
                 raise InputError(f"{place}:{number}: the line is empty.")
@@ -79,16 +80,16 @@ class Finetuning(Application):
                 raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")
         predictor = None if kind == "span" else Predictor(run)
         for start in range(0, len(rows), BATCH):
-            some = rows[start : start + BATCH]
+            batch = rows[start : start + BATCH]
             if kind == "span":
-                asked = spans.Questions([str(each) for each in range(len(some))], *zip(*some), [[]] * len(some))
-                yield from predicted_spans(run, self.encode(run.options, run.codec, asked))
+                questions = spans.Questions([""] * len(batch), *zip(*batch), [[]] * len(batch))
+                yield from predicted_spans(run, self.encode(run.options, run.codec, questions))
                 continue
-            found = predictor.predict(*(tf.constant(column) for column in zip(*some)))
+            answers = predictor.predict(*(tf.constant(column) for column in zip(*batch)))
             if kind == "score":
-                yield from (f"{score:.4f}" for score in found["scores"].numpy())
+                yield from (f"{score:.4f}" for score in answers["scores"].numpy())
                 continue
-            for label, probabilities in zip(found["labels"].numpy(), found["probabilities"].numpy(), strict=True):
+            for label, probabilities in zip(answers["labels"].numpy(), answers["probabilities"].numpy(), strict=True):
                 yield f"{label.decode()}\t{probabilities.max():.4f}"
 
     def endpoints(self, run, options=None):

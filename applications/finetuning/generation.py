@@ -11,11 +11,7 @@ from applications.finetuning.data import padded
 
 
 class Predictor(tf.Module):
-    """What is exported, of tasks with classes or a score.
-
-    Args:
-        run: `Run`.
-    """
+    """The exported module of a `Run`, for tasks with classes or a score."""
 
     def __init__(self, run):
         super().__init__(name="predictor")
@@ -25,7 +21,8 @@ class Predictor(tf.Module):
         self._model = Untracked(model)
         self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
         draws = bool(keras_vattn.stochastic_layers(model))
-        drops = not draws and max(run.options.backbone.backbone_dropout, run.options.backbone.classifier_dropout) > 0
+        # A deterministic attention has dropout alone to draw.
+        drops = not draws and run.options.backbone.drops
         self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if draws or drops else None)
         strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
         texts = (strings, strings) if run.codec.pairs else (strings,)
@@ -52,7 +49,7 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Return the answer by the mean of draws, its standard deviation, and the draws (S, B, ...)."""
+        """Return the answer by the mean of draws, their standard deviation, and the draws (S, B, ...)."""
         *texts, num_samples, seed = arguments
         noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(texts)
 

@@ -1,5 +1,11 @@
 """A pretrained transformer with a head, its attention as it is or drawn.
 
+    logits = head(dropout(transformer(tokens))),  weights of the attention drawn from q
+    loss = cross-entropy(logits) + kl_weight KL(q || p), or the squared error of a score
+
+p is the prior of the weights, which a network reads off the keys. The model no_kl has none; the deterministic one draws
+nothing.
+
 Shapes: B examples, L tokens, C classes.
 """
 
@@ -17,8 +23,8 @@ class Models:
     """The model that is trained, and the transformer inside it.
 
     Attributes:
-        training: {"token_ids", "segment_ids", "padding_mask"} (B, L) -> logits (B, C), scores (B,), or of the first and
-            the last token of an answer (B, L, 2).
+        training: {"token_ids", "segment_ids", "padding_mask"} (B, L) -> logits (B, C), scores (B,), or logits of the
+            first and the last token of an answer (B, L, 2).
         backbone: The transformer, converted where its attention is drawn.
     """
 
@@ -27,50 +33,43 @@ class Models:
 
 
 def build(options, config, labels):
-    """Build the models.
-
-    Args:
-        options: `Options`.
-        config: Config of the transformer.
-        labels: Names of the classes, `None` of a score or spans.
-    """
+    """Return the `Models` of `Options`, the config of a transformer, and the names of the classes or `None`."""
+    # Layers.
     backbone = bayesian(options, keras.saving.deserialize_keras_object(config))
-    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
-    hidden = backbone(inputs)
-    kind = TASKS[options.texts.task].kind
-    if kind == "span":
-        # Nothing reads it.
-        backbone.get_layer("pooled_dense").trainable = False
-    hidden = hidden["sequence_output" if kind == "span" else "pooled_output"]
-    seed = options.run.layer_seed(0)
-    hidden = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")(hidden)
+    kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
+    dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
     units = {"classes": len(labels or ()), "score": 1, "span": 2}[kind]
     # Seeds of its own: models of one seed have the same head, whatever the priors draw.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
-    head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")(hidden)
+    head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
+    # The functional graph.
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
+    hidden = backbone(inputs)
+    outputs = head(dropout(hidden["sequence_output" if kind == "span" else "pooled_output"]))
     if kind == "score":
-        head = keras.ops.squeeze(head, -1)
+        outputs = keras.ops.squeeze(outputs, -1)
     elif kind == "span":
-        # No answer begins or ends in padding.
-        head = keras.ops.where(inputs["padding_mask"][..., None] > 0, head, -1e4)
-    return Models(keras.Model(inputs, head), backbone)
+        # Nothing reads the pooled output, and no answer begins or ends in padding.
+        backbone.get_layer("pooled_dense").trainable = False
+        outputs = keras.ops.where(inputs["padding_mask"][..., None] > 0, outputs, -1e4)
+    return Models(keras.Model(inputs, outputs), backbone)
 
 
 def bayesian(options, backbone):
     """Return the transformer with the attention of the model."""
-    given = options.alignment
     if options.model == "deterministic":
         return backbone
+    given, seed = options.alignment, options.run.layer_seed(1)
     alignment = keras_vattn.Weibull(given.weibull_k)
     if options.model == "no_kl":
-        return keras_vattn.to_bayesian(backbone, alignment, None, seed=options.run.layer_seed(1))
+        return keras_vattn.to_bayesian(backbone, alignment, None, seed=seed)
     initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
     if given.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=given.prior_stddev)
     prior = keras_vattn.GammaPrior(
         beta=given.prior_beta, hidden_units=given.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
-    # A layer that is called many times has a KL for each call: it is the mean over these, too.
+    # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
     num_layers = backbone.num_layers if given.kl_reduction == "mean" else 1
     return keras_vattn.to_bayesian(
         backbone,
@@ -79,7 +78,7 @@ def bayesian(options, backbone):
         per_head_prior=given.per_head_prior,
         kl_weight=given.kl_weight / num_layers,
         kl_reduction=given.kl_reduction,
-        seed=options.run.layer_seed(1),
+        seed=seed,
     )
 
 

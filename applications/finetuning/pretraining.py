@@ -1,4 +1,4 @@
-"""A tiny BERT, pretrained on masked words of text that comes with Python: what fine-tuning starts from."""
+"""A tiny BERT that fine-tuning starts from, pretrained on masked words of text that comes with Python."""
 
 import functools
 
@@ -11,7 +11,7 @@ from applications.finetuning.tokens import TextEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 2500
-# The seed is not the model's: all seeds start from the same weights.
+# All seeds of a model start from the weights of this one.
 SEED = 0
 LENGTH, BATCH, SHARE, LEARNING_RATE = 48, 64, 0.15, 2e-3
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}
@@ -22,19 +22,19 @@ def tokenizer():
     """Return a WordPiece tokenizer whose vocabulary is the most frequent words and parts of words."""
     import keras_hub
 
-    # A quarter of the sentences: of all of them it takes as long as the pretraining does.
+    # A quarter of the sentences: all of them take as long as the pretraining.
     dataset = tf.data.Dataset.from_tensor_slices(pretraining_sentences()[::4]).batch(256)
     vocabulary = keras_hub.tokenizers.compute_word_piece_vocabulary(
         dataset, VOCABULARY_SIZE, lowercase=True, reserved_tokens=list(SPECIAL)
     )
     # A file of one piece a line has no place for white space.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # The name stands in the run's folder: Keras's own depends on what the process has made before.
+    # The name stands in the run's folder; Keras's own counts the tokenizers of the process.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 
 def new_backbone(dropout=0.0):
-    """Return the transformer, its weights random."""
+    """Return the transformer with random weights."""
     import keras_hub
 
     return keras_hub.models.BertBackbone(tokenizer().vocabulary_size(), dropout=dropout, name="backbone", **SIZES)
@@ -57,12 +57,11 @@ def pretrained_weights(num_steps):
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # A quarter less time a step; to compile takes as long as some tens of them.
+        # A quarter less time a step; compiling takes as long as some tens of steps.
         jit_compile=num_steps > 100,
     )
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), SEED)
     tenth, rest = divmod(num_steps, 10)
-    history = {}
     for epochs, steps in ((1, rest), (10, tenth)):
         if steps:
             history = model.fit(batches, epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False).history
@@ -70,10 +69,10 @@ def pretrained_weights(num_steps):
 
 
 def masked_batches(encoder, seed):
-    """Return batches without an end, in which one token of seven is to be found; what they were are the targets.
+    """Return batches without an end, in which one token of seven is hidden and is the target.
 
-    A batch's noise is that of the seed and of its number. KerasHub's `MaskedLMMaskGenerator` shuffles the places of
-    many texts at once, in whatever order they come: other masks in every run of one seed.
+    The noise of a batch depends on the seed and its number. KerasHub's `MaskedLMMaskGenerator` draws other masks in
+    every run of one seed: it shuffles the places of many texts in whatever order they come.
     """
     known = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
@@ -84,18 +83,18 @@ def masked_batches(encoder, seed):
         inputs = padded(tf.gather(ragged, rows), tf.fill([BATCH], LENGTH), LENGTH)
         words = inputs["token_ids"]
         order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
-        # The marks come first in the vocabulary, and last in the order.
+        # The marks come first in the vocabulary; they come last in the order of places.
         ordinary = words >= len(SPECIAL)
         places = tf.argsort(tf.where(ordinary, order, 1.0))
         num_hidden = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
         hidden = tf.argsort(places) < tf.cast(num_hidden, "int32")
-        # Four of five become the mask, half of the rest any token.
+        # Four of five become the mask, half of the others any token.
         other = tf.cast(other * known.vocabulary_size(), "int32")
         seen = tf.where(fate < 0.8, known.mask_token_id, tf.where(fate < 0.9, other, words))
         places = places[:, :num_places]
         weights = tf.cast(tf.gather(hidden, places, batch_dims=1), "float32")
         inputs |= {"token_ids": tf.where(hidden, seen, words), "mask_positions": places}
-        # The loss is a mean over all places; of those that are hidden it is to be one.
+        # The loss is a mean over all places; the weights make it one over the hidden places.
         return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(len(ids)).shuffle(len(ids), seed=seed).repeat().batch(BATCH)

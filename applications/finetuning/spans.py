@@ -19,12 +19,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclasses.dataclass
 class Questions:
-    """Questions about contexts.
-
-    Attributes:
-        ids, questions, contexts: Lists of str.
-        answers: Of each question a list of (text, start), start counting characters; empty where there is none.
-    """
+    """Ids, questions and contexts, lists of str; and the answers to each question, a list of (text, start) that counts
+    characters, empty where there is none."""
 
     ids: list
     questions: list
@@ -40,41 +36,39 @@ class Questions:
 
 def read_squad(path):
     """Return the `Questions` of a file of SQuAD, 1.1 or 2.0."""
-    found = Questions([], [], [], [])
+    rows = []
     try:
         for article in read_json(path)["data"]:
             for paragraph in article["paragraphs"]:
                 context = paragraph["context"]
                 for entry in paragraph["qas"]:
-                    given = [] if entry.get("is_impossible") else entry["answers"]
-                    answers = [(answer["text"], answer["answer_start"]) for answer in given]
+                    answers = [] if entry.get("is_impossible") else entry["answers"]
+                    answers = [(answer["text"], answer["answer_start"]) for answer in answers]
                     for text, start in answers:
-                        if start < 0 or not text or context[start : start + len(text)] != text:
+                        there = context[start : start + len(text)]
+                        if start < 0 or not text or there != text:
                             raise InputError(
-                                f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at "
-                                f"{start} of its context, where there is {context[start : start + len(text)][:40]!r}."
+                                f"{path}: question {entry['id']}: the answer {text[:40]!r} does not stand at {start} "
+                                f"of its context, where there is {there[:40]!r}."
                             )
-                    found.ids.append(entry["id"])
-                    found.questions.append(entry["question"].strip())
-                    found.contexts.append(context)
-                    found.answers.append(answers)
+                    rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (KeyError, TypeError) as error:
         raise InputError(f"{path}: is no file of SQuAD: {error!r} is missing or of another kind.") from error
-    if not found.ids:
+    if not rows:
         raise InputError(f"{path}: expected questions. Received: none")
-    return found
+    return Questions(*map(list, zip(*rows)))
 
 
 @dataclasses.dataclass
 class Windows:
-    """What a transformer reads of questions: [CLS] question [SEP] a part of the context [SEP].
+    """Windows of questions as a transformer reads them: [CLS] question [SEP] a part of the context [SEP].
 
     Attributes:
         ids: Token ids of each window.
-        num_first: Tokens before the context in each.
+        num_first: Number of tokens before the context in each.
         targets: The first and the last token of the answer (N, 2); (0, 0), the mark, where the window has none.
-        question: The question of each.
-        places: Of each window, the characters (start, end) of every token of the context.
+        question: Row of the question of each.
+        places: The characters (start, end) of every token of the context in each.
     """
 
     ids: list
@@ -87,55 +81,46 @@ class Windows:
 def windows_of(encoder, part, stride):
     """Return the `Windows` of questions."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
-    asked = encoder.pieces(part.questions).to_list()
-    known, found = {}, Windows([], [], [], [], [])
-    for index, question in enumerate(asked):
-        context = part.contexts[index]
-        if context not in known:
-            known.clear()
-            known[context] = tokens_of(encoder, context)
-        ids, places = known[context]
-        # Half of a window at least is context.
+    context, windows = None, []
+    for index, question in enumerate(encoder.pieces(part.questions).to_list()):
+        # The questions about a context come one after the other.
+        if part.contexts[index] != context:
+            context = part.contexts[index]
+            ids, places = tokens_of(encoder, context)
+        # At least half of a window is context.
         question = question[: encoder.max_length // 2 - 2]
-        room = encoder.max_length - len(question) - 3
-        span = answer_tokens(part.answers[index], places)
-        first = 0
+        before, room = len(question) + 2, encoder.max_length - len(question) - 3
+        span, first = answer_tokens(part.answers[index], places), 0
         while True:
             last = min(first + room, len(ids))
-            found.ids.append(np.array([start, *question, end, *ids[first:last], end], np.int32))
-            before = len(question) + 2
             inside = span is not None and first <= span[0] and span[1] < last
-            found.targets.append([before + span[0] - first, before + span[1] - first] if inside else [0, 0])
-            found.num_first.append(before)
-            found.question.append(index)
-            found.places.append(places[first:last])
+            target = [before + span[0] - first, before + span[1] - first] if inside else [0, 0]
+            window = np.array([start, *question, end, *ids[first:last], end], np.int32)
+            windows.append((window, before, target, index, places[first:last]))
             if last >= len(ids):
                 break
             first += min(stride, room)
-    found.num_first, found.targets = np.array(found.num_first, np.int32), np.array(found.targets, np.int32)
-    found.question = np.array(found.question)
-    return found
+    ids, num_first, targets, questions, places = map(list, zip(*windows))
+    return Windows(ids, np.array(num_first, np.int32), np.array(targets, np.int32), np.array(questions), places)
 
 
 def tokens_of(encoder, context):
-    """Return the ids of a context's tokens, and the characters (start, end) of the word that each is of."""
-    words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(context)]
+    """Return the ids of a context's tokens, and the characters (start, end) of the word around each."""
+    words = [match.span() for match in _WORD.finditer(context)]
     if not words:
         return [], []
     located = encoder.located(context)
     if located is not None:
-        # A sentencepiece model knows no words: what it reads is the whole context.
-        starts, ends = np.array([start for _, start, _ in words]), np.array([end for _, _, end in words])
+        # A sentencepiece model knows no words: it reads the whole context.
+        starts, ends = np.array(words).T
         places = []
         for first, last in located[1]:
             inside = np.flatnonzero((starts < last) & (ends > first))
             places.append((int(starts[inside[0]]), int(ends[inside[-1]])) if inside.size else (last, last))
         return located[0], places
-    ids, places = [], []
-    for pieces, (_, start, end) in zip(encoder.pieces([word for word, _, _ in words]).to_list(), words, strict=True):
-        ids += pieces
-        places += [(start, end)] * len(pieces)
-    return ids, places
+    pieces = encoder.pieces([context[start:end] for start, end in words])
+    counts = pieces.row_lengths().numpy()
+    return pieces.flat_values.numpy().tolist(), [place for place, count in zip(words, counts) for _ in range(count)]
 
 
 def answer_tokens(answers, places):
@@ -154,14 +139,14 @@ def best_spans(windows, part, scores, max_answer_length, may_have_none):
         windows: `Windows`.
         part: `Questions`.
         scores: Log-probabilities of the first and the last token of each window, a list of (L, 2).
-        max_answer_length: Tokens of an answer.
-        may_have_none: Whether the empty answer, which both ends at the mark stand for, is one.
+        max_answer_length: Most tokens of an answer.
+        may_have_none: Whether an answer may be empty, which both ends at the mark say.
     """
     best = [(-np.inf, "")] * len(part)
     none = np.full(len(part), np.inf)
     for number, index in enumerate(windows.question):
         of_window, before, places = scores[number], windows.num_first[number], windows.places[number]
-        # A question has no answer if none of its windows has.
+        # A question has no answer if no window has one.
         none[index] = min(none[index], of_window[0].sum())
         if not places:
             continue
@@ -177,31 +162,31 @@ def best_spans(windows, part, scores, max_answer_length, may_have_none):
 
 
 def normalized(text):
-    """Return an answer as the official script of SQuAD compares it."""
+    """Return an answer in the form that the official script of SQuAD compares."""
     text = "".join(mark for mark in text.lower() if mark not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def exact(answer, truth):
-    """Return 1 where both are the same, 0 otherwise."""
+    """Return 1 if both are the same, 0 otherwise."""
     return float(normalized(answer) == normalized(truth))
 
 
 def f1(answer, truth):
     """Return the harmonic mean of precision and recall of words."""
-    given, wanted = normalized(answer).split(), normalized(truth).split()
-    if not given or not wanted:
-        return float(given == wanted)
-    same = sum((collections.Counter(given) & collections.Counter(wanted)).values())
-    return 2.0 * same / (len(given) + len(wanted)) if same else 0.0
+    words, wanted = normalized(answer).split(), normalized(truth).split()
+    if not words or not wanted:
+        return float(words == wanted)
+    same = sum((collections.Counter(words) & collections.Counter(wanted)).values())
+    return 2.0 * same / (len(words) + len(wanted))
 
 
 def figures(answers, part):
     """Return exact match and F1 of the best of the known answers, averaged."""
-    found = {"exact": [], "f1": []}
-    for answer, known in zip(answers, part.answers, strict=True):
-        # The official script leaves out truths that nothing is left of.
-        truths = [text for text, _ in known if normalized(text)] or [""]
-        found["exact"].append(max(exact(answer, truth) for truth in truths))
-        found["f1"].append(max(f1(answer, truth) for truth in truths))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+    # The official script leaves out truths without a word.
+    truths = [[text for text, _ in known if normalized(text)] or [""] for known in part.answers]
+    pairs = list(zip(answers, truths, strict=True))
+    return {
+        name: float(np.mean([max(measure(answer, truth) for truth in known) for answer, known in pairs]))
+        for name, measure in (("exact", exact), ("f1", f1))
+    }

@@ -16,6 +16,7 @@ from applications.common.serving import Untracked
 _CONFIG = "tokenizer.json"
 # Texts that are turned into tokens together.
 _TOGETHER = 2000
+_TEXTS = [tf.TensorSpec([None], tf.string)]
 
 
 class TextEncoder(tf.Module):
@@ -23,7 +24,7 @@ class TextEncoder(tf.Module):
 
     Args:
         tokenizer: A tokenizer of KerasHub, with `cls_token_id`, `sep_token_id` and `pad_token_id`.
-        max_length: Tokens of an example; of a pair the longer text loses tokens first.
+        max_length: Tokens of an example; the longer text of a pair loses tokens first.
     """
 
     def __init__(self, tokenizer, max_length):
@@ -31,7 +32,20 @@ class TextEncoder(tf.Module):
         self._tokenizer = Untracked(tokenizer)
         self.max_length = max_length
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    @property
+    def tokenizer(self):
+        return self._tokenizer.value
+
+    @property
+    def _model(self):
+        """The sentencepiece model of an ALBERT, bytes; `None` for a BERT."""
+        return getattr(self.tokenizer, "proto", None)
+
+    def _sentencepiece(self):
+        # Each function loads it anew: KerasHub's own is lost when a program sets TensorFlow's seed.
+        return tensorflow_text.SentencepieceTokenizer(self._model, out_type=tf.int32)
+
+    @tf.function(input_signature=_TEXTS, autograph=False)
     def pieces(self, texts):
         """Return the ids of the pieces of texts, ragged (B, None) int32."""
         if self._model is not None:
@@ -44,35 +58,20 @@ class TextEncoder(tf.Module):
         return ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
 
     def located(self, text):
-        """Return the ids of a text's pieces and the characters (start, end) of each, lists; `None` of a tokenizer that
-        takes each word for itself."""
+        """Return the ids of a text's pieces and the characters (start, end) of each, lists; `None` for a tokenizer that
+        reads word by word."""
         if self._model is None:
             return None
         ids, starts, ends = (x.numpy()[0] for x in self._located([text]))
-        # In bytes; characters begin at those.
+        # From places in bytes to places in characters.
         begins = np.cumsum([0, *(len(character.encode()) for character in text)])
-        return ids.tolist(), [
-            tuple(each) for each in np.searchsorted(begins, np.stack([starts, ends], axis=1)).tolist()
-        ]
+        places = np.searchsorted(begins, np.stack([starts, ends], axis=1)).tolist()
+        return ids.tolist(), list(map(tuple, places))
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    @tf.function(input_signature=_TEXTS, autograph=False)
     def _located(self, texts):
         with tf.device("CPU:0"):
             return self._sentencepiece().tokenize_with_offsets(texts)
-
-    @property
-    def _model(self):
-        """The sentencepiece model of an ALBERT, bytes; `None` of a BERT."""
-        return getattr(self.tokenizer, "proto", None)
-
-    def _sentencepiece(self):
-        # Loaded by an operation of the function that asks: what KerasHub's tokenizer has loaded is lost when a program
-        # sets TensorFlow's seed.
-        return tensorflow_text.SentencepieceTokenizer(self._model, out_type=tf.int32)
-
-    @property
-    def tokenizer(self):
-        return self._tokenizer.value
 
     def encode(self, firsts, seconds=None):
         """Return ragged ids (B, None), the number of tokens before the second text (B,), and how many were cut (B,)."""
@@ -86,13 +85,13 @@ class TextEncoder(tf.Module):
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
 
     def encode_all(self, firsts, seconds=None):
-        """Return the ids of many texts, a list of arrays; how many come before the second text; how many were cut."""
+        """Return the ids of many texts, a list of arrays, the numbers of tokens before the second texts, and the number
+        of examples that were cut."""
         ids, num_first, cut = [], [], 0
         for start in range(0, len(firsts), _TOGETHER):
             rows = slice(start, start + _TOGETHER)
-            texts = [tf.constant(x[rows]) if x is not None else None for x in (firsts, seconds)]
-            some, before, lost = self.encode(*texts)
-            ids += [row.astype(np.int32) for row in np.split(some.flat_values.numpy(), some.row_splits.numpy()[1:-1])]
+            ragged, before, lost = self.encode(*(tf.constant(x[rows]) for x in (firsts, seconds) if x is not None))
+            ids += np.split(ragged.flat_values.numpy().astype(np.int32), ragged.row_splits.numpy()[1:-1])
             num_first.append(before.numpy())
             cut += int(np.sum(lost.numpy() > 0))
         return ids, np.concatenate(num_first), cut

@@ -31,29 +31,24 @@ def train(options):
 
 
 def learning_rate(options):
-    """Return the learning rate that is asked for, or one for weights of a file or of a short pretraining."""
-    if options.fit.learning_rate is not None:
-        return options.fit.learning_rate
-    return 5e-4 if options.backbone.weights is None else 3e-5
+    """Return the learning rate of the options, or else one for the weights of a file or of a short pretraining."""
+    return options.fit.learning_rate or (5e-4 if options.backbone.weights is None else 3e-5)
 
 
 def codec_of(options, train):
     """Return the tokenizer and the transformer that the options name, and the labels of the training part."""
-    backbone_options = options.backbone
-    if backbone_options.weights is None:
-        tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(backbone_options.backbone_dropout)
+    path, dropout, max_length = options.backbone.weights, options.backbone.backbone_dropout, options.texts.max_length
+    if path is None:
+        tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
     else:
-        tokenizer = tokenizer_of(backbone_options.weights)
-        dropout = backbone_options.backbone_dropout
-        backbone = backbone_of(backbone_options.weights, load_weights=False, dropout=dropout)
-    longest = backbone.max_sequence_length
-    if options.texts.max_length > longest:
-        raise InputError(f"--max-length: the transformer reads {longest}. Received: {options.texts.max_length}")
+        tokenizer, backbone = tokenizer_of(path), backbone_of(path, load_weights=False, dropout=dropout)
+    if max_length > backbone.max_sequence_length:
+        longest = backbone.max_sequence_length
+        raise InputError(f"--max-length: the transformer reads {longest}. Received: {max_length}")
     kind = TASKS[options.texts.task].kind
     labels = sorted(set(train.labels)) if kind == "classes" else None
     pairs = kind == "span" or train.seconds is not None
-    config = keras.saving.serialize_keras_object(backbone)
-    return data.Codec(TextEncoder(tokenizer, options.texts.max_length), labels, config, pairs)
+    return data.Codec(TextEncoder(tokenizer, max_length), labels, keras.saving.serialize_keras_object(backbone), pairs)
 
 
 def set_pretrained_weights(run):
@@ -62,7 +57,7 @@ def set_pretrained_weights(run):
     if options.weights is None:
         weights, loss = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {loss:.2f} nats a masked word", flush=True)
-        # Pretraining has drawn: the training depends on the seed alone.
+        # The training depends on the seed alone, not on the draws of the pretraining.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
@@ -77,7 +72,6 @@ def objective(options):
         return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}
     if kind == "span":
         return {"loss": lambda targets, logits: sum(span_losses(tf.cast(targets, "int32"), logits)) / 2.0}
-    # The loss has the KL in it.
     return {
         "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         "metrics": [
