@@ -1,0 +1,81 @@
+"""Writes documents of DUC, and summaries that people wrote of them, in the format of applications.vrae.
+
+    python -m tools.convert_duc DOCUMENTS [--references MODELS] --out FOLDER
+
+DOCUMENTS has a folder of SGML documents for each topic. MODELS has files that begin with a topic's name, without its
+last letter where this names the group of assessors: D0701.M.250.A.1 is about D0701A. FOLDER gets topics/NAME.txt.data,
+a sentence a line, and references/NAME/1.gold and so on:
+
+    python -m applications.vrae summarize --run RUN --documents FOLDER/topics --references FOLDER/references \
+        --max-words 250
+"""
+
+import argparse
+import html
+import pathlib
+import re
+
+_TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
+_TAG = re.compile(r"<[^>]*>")
+# Not after a title or an initial.
+_SENTENCE_END = re.compile(
+    r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bGen\.)(?<!\bSen\.)(?<!\bGov\.)(?<!\bRep\.)"
+    r"(?<!\b[A-Z]\.)(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])"
+)
+_TOPIC = re.compile(r"D\d{4}[A-Z]", re.I)
+
+
+def sentences_of(text):
+    """Return the sentences of an SGML document, or of plain text."""
+    sentences = []
+    for body in _TEXT.findall(text) or [text]:
+        for block in re.split(r"</?p>|\n\s*\n", body, flags=re.I):
+            prose = " ".join(html.unescape(_TAG.sub(" ", block)).split())
+            sentences += [each for each in _SENTENCE_END.split(prose) if any(x.isalnum() for x in each)]
+    return sentences
+
+
+def convert(documents, references, out):
+    """Write the topics of a folder and, unless it is `None`, their references; return the names of the topics."""
+    documents, out, names = pathlib.Path(documents), pathlib.Path(out), []
+    for folder in sorted(path for path in documents.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        sentences = [each for path in _files(folder.rglob("*")) for each in sentences_of(_read(path))]
+        if not sentences:
+            raise SystemExit(f"{folder}: no sentence in the documents")
+        _write(out / "topics" / f"{folder.name}.txt.data", sentences)
+        names.append(folder.name)
+        if references is not None:
+            prefixes = {folder.name, folder.name[:-1] if _TOPIC.fullmatch(folder.name) else folder.name}
+            paths = [x for x in _files(pathlib.Path(references).iterdir()) if x.name.split(".")[0] in prefixes]
+            for number, path in enumerate(paths, start=1):
+                _write(out / "references" / folder.name / f"{number}.gold", [" ".join(_read(path).split())])
+    if not names:
+        raise SystemExit(f"{documents}: expected a folder of documents for each topic")
+    return names
+
+
+def _read(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return path.read_text(encoding="cp1252")
+
+
+def _write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _files(paths):
+    return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents")
+    parser.add_argument("--references")
+    parser.add_argument("--out", required=True)
+    arguments = parser.parse_args()
+    print(
+        f"written: {len(convert(arguments.documents, arguments.references, arguments.out))} topics in {arguments.out}"
+    )
