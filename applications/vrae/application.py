@@ -1,5 +1,6 @@
 """Language models with latent variables as a program."""
 
+import dataclasses
 import itertools
 
 import tensorflow as tf
@@ -13,12 +14,12 @@ from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
 from applications.vrae import data, model, tables
 from applications.vrae.evaluation import evaluate, interpolated, looks
-from applications.vrae.generation import seed_of_batch, writer_of
+from applications.vrae.generation import Writer, seed_of_batch
 from applications.vrae.options import MODELS, PROGRAM
 from applications.vrae.summaries import summarize
 
 NUM_SAMPLES = 8
-# What `generate` writes unless it is told, and how much at once.
+# The defaults of `generate --num`, and the sentences of a batch.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 
 
@@ -44,33 +45,31 @@ class Vrae(Application):
         return data.EncodedSentences.of(options, codec, part)
 
     def build(self, options, codec):
-        return model.Models(options, len(codec.vocabulary))
+        return model.build(options, len(codec.vocabulary))
 
     def read_other(self, options, evaluation):
         if evaluation.text is None:
             return None
-        return data.read(evaluation.text, options.text, evaluation.skip_invalid)
+        return data.read(evaluation.text, dataclasses.replace(options.text, skip_invalid=evaluation.skip_invalid))
 
     def evaluate(self, run, part, evaluation=None):
-        writer = writer_of(run)
-        if evaluation is None:
-            report = evaluate(run, part, writer)
-        else:
-            report = evaluate(run, part, writer, evaluation.num_draws, evaluation.max_bound)
-        embeds = run.options.text.train_text is None and getattr(evaluation, "text", None) is None
-        report["embedded_data"] = python_topics.version() if embeds else None
+        writer = Writer(run)
+        own = () if evaluation is None else (evaluation.num_draws, evaluation.max_bound)
+        report = evaluate(run, part, writer, *own)
+        embedded = run.options.text.train_text is None and getattr(evaluation, "text", None) is None
+        report["embedded_data"] = python_topics.version() if embedded else None
         return report, samples_of(run, part, writer)
 
     def files(self, outputs):
         return {"generated": outputs["generated"]}
 
     def heading(self, record):
-        bound = record["report"]["likelihood"]["importance_weighted"]
-        found = f"{record['report']['num_sentences']} {record['split']} sentences"
-        return f"{found}; IW: {bound['num_draws']} draws, {bound['num_sentences']} sentences"
+        report, bound = record["report"], record["report"]["likelihood"]["importance_weighted"]
+        draws = f"IW: {bound['num_draws']} draws, {bound['num_sentences']} sentences"
+        return f"{report['num_sentences']} {record['split']} sentences; {draws}"
 
     def example_of(self, part):
-        # New sentences are written without one.
+        # New sentences need no input.
         return ""
 
     def report(self, run, part, record, outputs):
@@ -83,21 +82,19 @@ class Vrae(Application):
         return write_samples(run.folder.file("samples.txt"), rows)
 
     def generate(self, run, options):
-        writer = writer_of(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
+        writer = Writer(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
         if options.mode == "new":
-            for number, start in enumerate(range(0, options.num or NUM_NEW, BATCH)):
-                count = min(BATCH, (options.num or NUM_NEW) - start)
-                found = writer.generate(count, seed_of_batch(options.seed, number))
-                yield from (text.decode() for text in found.numpy())
+            num = options.num or NUM_NEW
+            for number, start in enumerate(range(0, num, BATCH)):
+                yield from _strings(writer.generate(min(BATCH, num - start), seed_of_batch(options.seed, number)))
             return
         lines = read_input(options)
-        empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
-        if empty:
-            raise InputError(f"{options.input or 'standard input'}:{empty[0]}: a line without a word")
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                raise InputError(f"{options.input or 'standard input'}:{number}: a line without a word")
         if options.mode == "reconstruct":
             for start in range(0, len(lines), BATCH):
-                found = writer.reconstruct(tf.constant(lines[start : start + BATCH]))
-                yield from (text.decode() for text in found.numpy())
+                yield from _strings(writer.reconstruct(tf.constant(lines[start : start + BATCH])))
             return
         if len(lines) < 2:
             raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
@@ -109,32 +106,31 @@ class Vrae(Application):
         summarize(load_run(self, options.run), options)
 
     def endpoints(self, run, options=None):
-        writer = writer_of(run)
+        writer = Writer(run)
         return writer, writer.names
 
 
+def _strings(texts):
+    return [text.decode() for text in texts.numpy()]
+
+
 def samples_of(run, part, writer):
-    """Return sentences to read: new ones, some of the part with what their z_enc stands for, and some between two."""
-    found = {"generated": [text.decode() for text in writer.generate(64, 0).numpy()]}
-    found |= {"reconstructed": [], "interpolated": []}
+    """Return sentences to read: new ones, some of the part with what is written from their z_enc, and some between."""
+    samples = {"generated": _strings(writer.generate(64, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]
-        rebuilt = [text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy()]
-        found["reconstructed"] = list(zip(texts, rebuilt, strict=True))
-        found["interpolated"] = interpolated(run, writer, texts[:2]) if len(texts) > 1 else []
-    return found
+        samples["reconstructed"] = list(zip(texts, _strings(writer.reconstruct(tf.constant(texts))), strict=True))
+        samples["interpolated"] = interpolated(run, writer, texts[:2]) if len(texts) > 1 else []
+    return samples
 
 
 def draw_attention(run, part):
     """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
     short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
-    found = [looks(run, short[row]) for row in evenly(len(short), 2)]
-    keras_vattn.plots.alignment_heat_map(
-        [weights for _, weights in found],
-        [words for words, _ in found],
-        [[*words, "<end>"] for words, _ in found],
-        path=run.folder.file("attention.png"),
-    )
+    words, weights = zip(*(looks(run, short[row]) for row in evenly(len(short), 2)))
+    written = [[*sentence, "<end>"] for sentence in words]
+    path = run.folder.file("attention.png")
+    keras_vattn.plots.alignment_heat_map(list(weights), list(words), written, path=path)
 
 
 APPLICATION = Vrae()

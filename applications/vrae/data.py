@@ -18,12 +18,7 @@ _TEST_SEED = 3
 
 @dataclasses.dataclass
 class Sentences:
-    """Sentences of a part.
-
-    Attributes:
-        texts: list of str.
-        skipped: How many lines were left out.
-    """
+    """Sentences of a part, a list of str, and how many lines were left out."""
 
     texts: list
     skipped: int = 0
@@ -33,37 +28,30 @@ class Sentences:
 
 
 def load(options):
-    """Return the parts that the options describe, a dictionary of `Sentences`: files, or the embedded ones, cut
-    80/10/10."""
-    given, found = options.text, {}
-    if given.train_text is None:
-        place = "the embedded sentences"
+    """Return the parts that the options name, a dictionary of `Sentences`; the embedded ones are cut 80/10/10."""
+    text, parts = options.text, {}
+    if text.train_text is None:
+        place, valid_fraction = "the embedded sentences", 1 / 9
         texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
-        found["train"], found["test"] = _cut(place, Sentences(texts), 0.1, _TEST_SEED)
-        valid_share = 1 / 9
+        parts["train"], parts["test"] = _cut(place, Sentences(texts), 0.1, _TEST_SEED)
     else:
-        place, valid_share = given.train_text, given.valid_fraction
-        for part in PARTS:
-            path = getattr(given, f"{part}_text")
-            if path is not None:
-                found[part] = read(path, given)
-        if "test" not in found and given.test_fraction:
-            found["train"], found["test"] = _cut(place, found["train"], given.test_fraction, given.data_seed + 1)
-    if "valid" not in found:
-        found["train"], found["valid"] = _cut(place, found["train"], valid_share, given.data_seed)
-    return {part: found[part] for part in PARTS if part in found}
+        place, valid_fraction = text.train_text, text.valid_fraction
+        paths = {part: getattr(text, f"{part}_text") for part in PARTS}
+        parts = {part: read(path, text) for part, path in paths.items() if path is not None}
+        if "test" not in parts and text.test_fraction:
+            parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, text.data_seed + 1)
+    if "valid" not in parts:
+        parts["train"], parts["valid"] = _cut(place, parts["train"], valid_fraction, text.data_seed)
+    return {part: parts[part] for part in PARTS if part in parts}
 
 
-def read(path, given, skip_invalid=None):
-    """Return the `Sentences` of a file, in the form that `TextOptions` describe."""
-    skip_invalid = given.skip_invalid if skip_invalid is None else skip_invalid
-    texts, skipped = read_sentences(path, given.text_column, given.labelled, skip_invalid)
-    return Sentences(texts, skipped)
+def read(path, options):
+    """Return the `Sentences` of a file in the form that `TextOptions` name."""
+    return Sentences(*read_sentences(path, options.text_column, options.labelled, options.skip_invalid))
 
 
 def _cut(place, sentences, share, seed):
-    """Return what is left and what is held out of sentences, which are from that place; equal ones stay together, in
-    whatever case."""
+    """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
     groups = list(dict.fromkeys(map(folded, sentences.texts)))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
@@ -74,32 +62,26 @@ def _cut(place, sentences, share, seed):
     return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if folded(text) in held])
 
 
-@dataclasses.dataclass
 class Codec:
-    """What turns sentences into ids and back."""
+    """Turns sentences into ids and back."""
 
-    vocabulary: Vocabulary
-    words: TextEncoder
-
-    @classmethod
-    def of(cls, options, vocabulary):
-        tokenizer = Tokenizer(options.text.lowercase, options.text.split_punctuation)
-        return cls(vocabulary, TextEncoder(tokenizer, vocabulary))
+    def __init__(self, options, vocabulary):
+        self.vocabulary = vocabulary
+        self.words = TextEncoder(Tokenizer(options.text.lowercase, options.text.split_punctuation), vocabulary)
 
     @classmethod
     def fit(cls, options, train):
         """Fit the vocabulary on the training sentences."""
-        tokens = Tokenizer(options.text.lowercase, options.text.split_punctuation).token_lists(train.texts)
-        vocabulary = Vocabulary.fit(tokens, options.text.vocabulary_size, options.text.min_count)
+        text = options.text
+        tokens = Tokenizer(text.lowercase, text.split_punctuation).token_lists(train.texts)
+        vocabulary = Vocabulary.fit(tokens, text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError(
-                f"--min-count: no word of the sentences occurs that often. Received: {options.text.min_count}"
-            )
-        return cls.of(options, vocabulary)
+            raise InputError(f"--min-count: no word of the sentences occurs that often. Received: {text.min_count}")
+        return cls(options, vocabulary)
 
     @classmethod
     def load(cls, options, folder):
-        return cls.of(options, Vocabulary.load(pathlib.Path(folder.path) / "vocabulary.txt"))
+        return cls(options, Vocabulary.load(pathlib.Path(folder.path) / "vocabulary.txt"))
 
     def save(self, folder):
         self.vocabulary.save(folder.file("vocabulary.txt"))
@@ -107,13 +89,7 @@ class Codec:
 
 @dataclasses.dataclass
 class EncodedSentences:
-    """Ids of sentences.
-
-    Attributes:
-        texts: list of str.
-        ids: list of int arrays, without start and end.
-        report: What encoding did.
-    """
+    """Sentences, their ids without start and end, a list of int arrays, and counts of what encoding did."""
 
     texts: list
     ids: list
@@ -125,8 +101,7 @@ class EncodedSentences:
         empty = [row for row, x in enumerate(ids) if not len(x)]
         if empty:
             raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
-        report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}
-        return cls(part.texts, ids, report)
+        return cls(part.texts, ids, {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)})
 
     def __len__(self):
         return len(self.ids)
@@ -136,19 +111,18 @@ class EncodedSentences:
         return EncodedSentences([self.texts[row] for row in indices], [self.ids[row] for row in indices], self.report)
 
     def num_batches(self, batch_size):
-        """Return how many batches an epoch has."""
+        """Return the number of batches of an epoch."""
         return num_batches(len(self.ids), batch_size)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of (inputs, targets), as `Application.batches` has them."""
-        training = first_epoch is not None
+        """Return batches of (inputs, targets): all sentences once, or without an end from an epoch of training on."""
         dataset = bucketed_dataset(
             self.ids,
             self.ids,
             options.fit.batch_size,
-            shuffle=training,
+            shuffle=first_epoch is not None,
             seed=options.run.seed,
             first_epoch=first_epoch or 0,
-            num_epochs=None if training else 1,
+            num_epochs=1 if first_epoch is None else None,
         )
         return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))

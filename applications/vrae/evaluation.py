@@ -1,4 +1,4 @@
-"""Reports of a trained model: what its numbers mean is in their names.
+"""Reports of a trained model: the name of a figure says which bound it is.
 
 Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 """
@@ -21,25 +21,23 @@ NUM_STEPS = 40
 
 
 def evaluate(run, part, writer, num_draws=None, max_bound=None):
-    """Return everything reported about a part.
+    """Return all figures of a part.
 
     Args:
         run: `Run`.
         part: `EncodedSentences`.
         writer: `Writer`.
-        num_draws: Of the importance-weighted bound, or `None` for the run's.
-        max_bound: Sentences that this is computed on, or `None` for the run's.
+        num_draws: Draws of the importance-weighted bound, or `None` for the run's.
+        max_bound: Sentences of this bound, or `None` for the run's.
     """
     reports, kind = run.options.reports, MODELS[run.options.model]
-    num_draws = reports.num_draws if num_draws is None else num_draws
-    max_bound = reports.max_bound if max_bound is None else max_bound
     likelihood, codes = _likelihood(run, part, writer, kind)
-    report = {"num_sentences": len(part), "likelihood": likelihood}
     # All over the part: the first ones may be of one document.
-    chosen = part.rows(evenly(len(part), max_bound))
+    chosen = part.rows(evenly(len(part), max_bound or reports.max_bound))
     # Without a latent variable every draw is the same, and exact.
-    num_draws = num_draws if kind.latent else 1
+    num_draws = (num_draws or reports.num_draws) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
+    report = {"num_sentences": len(part), "likelihood": likelihood}
     if kind.latent:
         report["code"] = {
             "active_units": metrics.active_units(codes["mean"]),
@@ -50,21 +48,21 @@ def evaluate(run, part, writer, num_draws=None, max_bound=None):
     return report
 
 
+def sentences_of(run, part):
+    """Return the batches of a part as the functions of a `Writer` take them: source, target_input and target."""
+    return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.batches(run.options)]
+
+
 def _likelihood(run, part, writer, kind):
     """Return the figures of all sentences, and the parameters of q(z_enc | x), (N, Z)."""
     totals, steps, counts = {}, np.zeros(NUM_STEPS), np.zeros(NUM_STEPS)
-    codes, num_words = {"mean": [], "log_scale": []}, 0
-    for number, (inputs, target) in enumerate(progress(part.batches(run.options), "likelihood")):
-        given = inputs["source"], inputs["target_input"], target
+    codes, num_words, rows = {"mean": [], "log_scale": []}, 0, len(part)
+    for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
+        source, _, target = sentences
         seed = random.fold_in(random.as_seed(_SEED), number)
-        drawn = {name: x.numpy() for name, x in writer.drawn(*given, seed).items()}
-        found = {
-            "published": writer.published(*given, seed).numpy(),
-            "reconstruction": drawn["log_likelihood"],
-            "kl_code": drawn["kl_code"],
-            "kl_steps": drawn["kl_steps"].sum(axis=1),
-        }
-        for name, x in found.items():
+        drawn = {name: x.numpy() for name, x in writer.drawn(*sentences, seed).items()}
+        drawn["published"] = writer.published(*sentences, seed).numpy()
+        for name, x in drawn.items():
             totals[name] = totals.get(name, 0.0) + float(x.sum(dtype="float64"))
         lengths = np.count_nonzero(target, axis=1)
         num_words += int(np.sum(lengths - 1))
@@ -72,37 +70,33 @@ def _likelihood(run, part, writer, kind):
         steps[:width] += drawn["kl_steps"].sum(axis=0)[:width]
         counts[:width] += np.sum(np.arange(width) < lengths[:, None], axis=0)
         if kind.latent:
-            for name, x in writer.posterior(inputs["source"]).items():
+            for name, x in writer.posterior(source).items():
                 codes[name].append(x.numpy())
-    rows = len(part)
     num_tokens = num_words + rows
-    bound = totals["reconstruction"] - totals["kl_code"] - totals["kl_steps"]
+    bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"]
     report = {
         "num_words": num_words,
         "num_tokens": num_tokens,
-        # As in the paper: neither a KL nor the end of a sentence, in the count, is in it.
+        # As in the paper: without a KL, and the end of a sentence does not count as a word.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
-        "reconstruction": -totals["reconstruction"] / rows,
+        "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
         "kl_steps": totals["kl_steps"] / rows if kind.attention else None,
         "elbo": {"nats": -bound / rows, "perplexity": perplexity(-bound / num_tokens)},
     }
     if kind.attention:
-        there = counts > 0
-        report["kl_of_step"] = (steps[there] / counts[there]).tolist()
+        report["kl_of_step"] = (steps[counts > 0] / counts[counts > 0]).tolist()
     return report, {name: np.concatenate(x) for name, x in codes.items()} if kind.latent else None
 
 
 def _importance_weighted(run, part, writer, num_draws):
     """Return the bound of some sentences, beside the ELBO of the same draws."""
-    values, single, num_tokens = [], [], 0
-    for number, (inputs, target) in enumerate(progress(part.batches(run.options), f"{num_draws} draws")):
-        given = inputs["source"], inputs["target_input"], target
-        found = writer.log_weights(*given, num_draws, seed_of_batch(_SEED, number + 1)).numpy().astype("float64")
-        values.append(logsumexp(found, axis=0) - np.log(num_draws))
-        single.append(found.mean(axis=0))
-        num_tokens += int(np.count_nonzero(target))
-    total, elbo = -np.concatenate(values).sum(), -np.concatenate(single).sum()
+    total, elbo, num_tokens = 0.0, 0.0, 0
+    for number, sentences in enumerate(progress(sentences_of(run, part), f"{num_draws} draws"), start=1):
+        log_weights = writer.log_weights(*sentences, num_draws, seed_of_batch(_SEED, number)).numpy().astype("float64")
+        total -= np.sum(logsumexp(log_weights, axis=0) - np.log(num_draws))
+        elbo -= np.sum(log_weights.mean(axis=0))
+        num_tokens += int(np.count_nonzero(sentences[-1]))
     return {
         "num_sentences": len(part),
         "num_draws": num_draws,
@@ -115,29 +109,29 @@ def _importance_weighted(run, part, writer, num_draws):
 
 def _controls(run, part, writer):
     """Return by how much the reconstruction worsens, in nats a sentence, with the z_enc of another sentence, and with
-    zeros, all other latents as they are: means and standard errors of the differences. `None` of a single sentence."""
+    zeros, all other latents as they are: means and standard errors of the differences. `None` for a single sentence."""
     if len(part) < 2:
         return None
-    batches = [(inputs["source"], inputs["target_input"], target) for inputs, target in part.batches(run.options)]
+    batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Sentences of about one length are beside one another, so that it is not the length alone that the other one knows.
+    # Neighbours have about the same length: the other z_enc is wrong about more than the length.
     others = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in others}, 0
-    for given in progress(batches, "controls"):
-        rows = slice(start, start + len(given[0]))
-        own = writer.at(*given, codes[rows])["log_likelihood"].numpy()
+    for sentences in progress(batches, "controls"):
+        rows = slice(start, start + len(sentences[0]))
+        own = writer.at(*sentences, codes[rows])["log_likelihood"].numpy()
         for name, other in others.items():
-            differences[name].append(own - writer.at(*given, other[rows])["log_likelihood"].numpy())
+            differences[name].append(own - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
         start = rows.stop
-    found = {name: np.concatenate(x) for name, x in differences.items()}
+    differences = {name: np.concatenate(x) for name, x in differences.items()}
     return {
         name: {"nats": float(x.mean()), "standard_error": float(x.std(ddof=1) / np.sqrt(len(x)))}
-        for name, x in found.items()
+        for name, x in differences.items()
     }
 
 
 def looks(run, text):
-    """Return the words of a sentence, and where the decoder looks for each and for the end, (T, S)."""
+    """Return the words of a sentence, and the attention (T, S) of the decoder at each of them and at the end."""
     models, words = run.models, run.codec.words
     source = words.encode(tf.constant([text]), run.options.text.max_length)
     target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
@@ -150,5 +144,5 @@ def interpolated(run, writer, texts, num_steps=5):
     """Return the sentences between two, at equal distances of their z_enc."""
     z = writer.encode(tf.constant(texts))["mean"]
     shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
-    found = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
-    return [text.decode() for text in run.codec.words.decode(found).numpy()]
+    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
+    return [text.decode() for text in run.codec.words.decode(ids).numpy()]

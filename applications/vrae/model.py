@@ -1,7 +1,16 @@
 """The language models of the paper.
 
+    h_t = LSTM(h_{t-1}, [x_{t-1}; z_enc; z_t; c~_t]),  log p(x | z) = sum_t log softmax(W h_t)[x_t]
+    loss = -log p(x | z) + a(step) KL(q(z_enc | x) || N(0, I))
+           + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
+
+c_t is what the decoder attends to in the sentence, c~_t a draw from p(c | z_t); a and b are the annealing. `lstm` has
+neither z_enc nor z_t, `vrae` no z_t, `vrae_sa` no alpha.
+
 Shapes: B sentences, T words with the end, S words without, Z units of a latent variable, V words of the vocabulary.
 """
+
+import dataclasses
 
 import keras
 from keras import ops
@@ -11,57 +20,23 @@ from applications.text.text import PAD, START, UNKNOWN
 from applications.vrae.options import MODELS
 
 
-class Models:
-    """The training model, and its layers.
+@dataclasses.dataclass
+class Layers:
+    """The layers of a model: word vectors that encoder and decoder share; the decoder's dropouts; encoder and z_enc, or
+    `None` in the model lstm; a `StochasticDecoder`, or an `AttentionDecoder` without attention; a
+    `TokenLogLikelihood`."""
 
-    Args:
-        options: `Options`.
-        vocabulary_size: V.
+    embedding: keras.Layer
+    word_dropout: keras.Layer
+    input_dropout: keras.Layer
+    encoder: keras.Layer | None
+    latent: keras.Layer | None
+    decoder: keras.Layer
+    words: keras.Layer
 
-    Attributes:
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
-            `target`, which are those of `target_input` one step earlier, and those of `source` with their end.
-        embedding: The words' vectors, of encoder and decoder.
-        word_dropout, input_dropout: Of what the decoder reads.
-        encoder: The LSTM, or `None` of the model lstm.
-        latent: The `GaussianLatent` of z_enc, or `None`.
-        decoder: `StochasticDecoder`, or an `AttentionDecoder` without attention.
-        words: `TokenLogLikelihood`.
-    """
-
-    def __init__(self, options, vocabulary_size):
-        # Layers.
-        kind, network, given, seed = MODELS[options.model], options.network, options.variational, options.run.layer_seed
-        self.encoder = self.latent = None
-        if kind.latent:
-            self.encoder = keras_vattn.fast.LSTM(
-                network.units, return_sequences=True, return_state=True, name="encoder"
-            )
-            schedule = annealed(given.annealing, given.kl_start, given.kl_hold, given.kl_steps)
-            self.latent = keras_vattn.GaussianLatent(
-                network.latent_units, free_bits=given.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
-            )
-        # The noise of latent variables is not to hide the words.
-        uniform = keras.initializers.RandomUniform(-1.0, 1.0)
-        self.embedding = keras.layers.Embedding(
-            vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
-        )
-        self.word_dropout = keras_vattn.WordDropout(
-            network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
-        )
-        self.input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
-        self.decoder = _decoder(options, kind)
-        self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
-        # The functional graph.
-        sentence = {x: keras.Input((None,), dtype="int32", name=x) for x in ("source", "target_input", "target")}
-        source, target_input, target = sentence.values()
-        z = memory = None
-        if kind.latent:
-            memory, last = self.encode(source)
-            z = self.latent(last)
-        decoded = self.decode(target_input, target, z, memory, source)
-        log_likelihood = self.words(decoded["hidden"][:, :, None], target)[..., 0]
-        self.training = keras.Model(sentence, log_likelihood, name=options.model)
+    @property
+    def attends(self):
+        return isinstance(self.decoder, keras_vattn.StochasticDecoder)
 
     def encode(self, source):
         """Return the encoder's states of source (B, S): all of them (B, S, units), and the last (B, units)."""
@@ -69,7 +44,7 @@ class Models:
         return memory, last
 
     def inputs(self, target_input, z=None):
-        """Return what the decoder reads, (B, T, D): words, and z_enc (B, Z) beside each where the model has it."""
+        """Return the inputs of the decoder (B, T, D): words, and z_enc (B, Z) beside each where the model has it."""
         read = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return read
@@ -77,25 +52,33 @@ class Models:
         z = ops.expand_dims(ops.cast(z, read.dtype), 1)
         return ops.concatenate([read, z * ops.ones_like(read[..., :1])], axis=-1)
 
-    def decode(self, target_input, target, z=None, memory=None, source=None, **asked):
-        """Return what the decoder gives of target_input and target (B, T), z_enc, and the encoder's states of source,
-        where it attends; without these it goes by its priors."""
+    def decode(self, target_input, target, z=None, memory=None, source=None, **options):
+        """Return the decoder's outputs for target_input and target (B, T), z_enc, and the encoder's states of source.
+        Without these states a decoder that attends takes its latent variables from their priors."""
         attended = {}
         if self.attends and memory is not None:
             attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
-        return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **asked)
+        return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **options)
 
-    @property
-    def attends(self):
-        return isinstance(self.decoder, keras_vattn.StochasticDecoder)
+
+@dataclasses.dataclass
+class Models(Layers):
+    """The training model, and its layers.
+
+    Attributes:
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
+            `target`. `target_input` has the same words one step later, `source` the same without the end.
+    """
+
+    training: keras.Model
 
     @property
     def parameters(self):
-        """Numbers of parameters: of p, and of q alone."""
-        found, own = {"generative": 0, "inference": 0}, {id(weight) for weight in self.inference_weights}
+        """Numbers of parameters of p, and of q alone."""
+        counts, own = {"generative": 0, "inference": 0}, {id(weight) for weight in self.inference_weights}
         for weight in self.training.trainable_weights:
-            found["inference" if id(weight) in own else "generative"] += weight.value.shape.num_elements()
-        return found
+            counts["inference" if id(weight) in own else "generative"] += weight.value.shape.num_elements()
+        return counts
 
     @property
     def inference_weights(self):
@@ -106,24 +89,59 @@ class Models:
         return [weight for layer in layers if layer is not None for weight in layer.trainable_weights]
 
 
-def _decoder(options, kind):
-    network, given, seed = options.network, options.variational, options.run.layer_seed
-    if not kind.attention:
-        return keras_vattn.AttentionDecoder(network.units, name="decoder")
+def build(options, vocabulary_size):
+    """Return the `Models` of `Options` and a number of words V."""
+    # Layers.
+    kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
+    encoder = latent = None
+    if kind.latent:
+        encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, return_state=True, name="encoder")
+        schedule = annealed(kl.annealing, kl.kl_start, kl.kl_hold, kl.kl_steps)
+        latent = keras_vattn.GaussianLatent(
+            network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
+        )
+    # Vectors of a scale of 1: the noise of latent variables is not to hide the words.
+    uniform = keras.initializers.RandomUniform(-1.0, 1.0)
+    embedding = keras.layers.Embedding(
+        vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
+    )
+    word_dropout = keras_vattn.WordDropout(
+        network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
+    )
+    input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
+    plain = keras_vattn.AttentionDecoder
+    decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
+    words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
+    layers = Layers(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
+    # The functional graph.
+    sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
+    source, target_input, target = sentence.values()
+    z = memory = None
+    if kind.latent:
+        memory, last = layers.encode(source)
+        z = latent(last)
+    decoded = layers.decode(target_input, target, z, memory, source)
+    log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
+    return Models(**vars(layers), training=keras.Model(sentence, log_likelihood, name=options.model))
+
+
+def stochastic_decoder(options):
+    """Return the decoder with a latent variable at every step, informed by attention."""
+    network, variational, seed = options.network, options.variational, options.run.layer_seed
     latent = keras_vattn.GaussianLatent(
         network.latent_units,
-        free_bits=given.step_free_bits,
-        initial_log_scale=given.step_log_scale,
-        kl_annealing=annealed(given.step_annealing, given.step_kl_start, 0, given.step_kl_steps),
+        free_bits=variational.step_free_bits,
+        initial_log_scale=variational.step_log_scale,
+        kl_annealing=annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps),
         seed=seed(4),
         name="z",
     )
-    attention, held = keras_vattn.DeterministicAttention("additive", name="attention"), given.auxiliary_hold
+    attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
     context = keras_vattn.PredictedContext(
         network.units,
-        min_log_scale=given.context_floor,
-        kl_weight=given.auxiliary_weight if kind.auxiliary else 0.0,
-        kl_annealing=keras_vattn.LinearAnnealing(1, start_step=held) if held else None,
+        min_log_scale=variational.context_floor,
+        kl_weight=variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0,
+        kl_annealing=keras_vattn.LinearAnnealing(1, start_step=hold) if hold else None,
         seed=seed(5),
         name="context",
     )

@@ -14,14 +14,8 @@ VocabularySize = Annotated[int, common.Bound("must be more than the 4 special to
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One line of the paper's tables.
-
-    Attributes:
-        title: Name of the model in the paper.
-        latent: Whether there is z_enc.
-        attention: Whether the decoder is stochastic, and attends to the sentence itself.
-        auxiliary: Whether z_t has to say what was attended to.
-    """
+    """One line of the paper's tables: its name there; whether it has z_enc; whether its decoder draws z_t and attends
+    to the sentence itself; whether z_t has to predict the attended context."""
 
     title: str
     latent: bool = True
@@ -39,18 +33,18 @@ MODELS = {
 
 @dataclasses.dataclass
 class TextOptions:
-    """Sentences; without files, those of Python's own documentation"""
+    """Sentences; without files, the sentences of Python's own documentation"""
 
     train_text: common.File | None = None
     """Training sentences: one a line, or a CSV or TSV with a column of texts; plain or .gz."""
     valid_text: common.File | None = None
     """Validation sentences; without them a share of train is held out."""
     test_text: common.File | None = None
-    """Test sentences, touched once at the end of training and by `evaluate`."""
+    """Test sentences, read once at the end of training and by `evaluate`."""
     text_column: str = "text"
     """Column of a table that has the texts."""
     labelled: bool = False
-    """Lines begin with a label, which is left out. A table has its labels in a column of their own."""
+    """Leave out the first word of each line, a label. A table has its labels in a column of their own."""
     valid_fraction: common.Fraction = 0.1
     """Share of train that is held out where there are no validation sentences."""
     test_fraction: common.NotNegativeFloat = 0.0
@@ -62,22 +56,19 @@ class TextOptions:
     lowercase: bool = True
     """Read and write lower case."""
     split_punctuation: bool = True
-    """Every punctuation mark a token of its own; off for text that is tokenised already."""
+    """Make every punctuation mark a token; off for text that is tokenised already."""
     vocabulary_size: VocabularySize = 10000
     """Most words."""
     min_count: common.Positive = 1
-    """A rarer word of the training sentences is an unknown one."""
+    """Rarer words of the training sentences are unknown."""
     max_length: common.Positive = 60
     """Longest sentence in tokens; longer ones are cut, and counted."""
 
     def check(self):
-        for part in ("valid", "test"):
-            if getattr(self, f"{part}_text") is not None and self.train_text is None:
-                raise InputError(f"--{part}-text is given without --train-text.")
         if not self.test_fraction < 1:
             raise InputError(f"--test-fraction: must be less than 1. Received: {self.test_fraction:g}")
         if self.train_text is None:
-            for name in ("labelled", "test_fraction"):
+            for name in ("valid_text", "test_text", "labelled", "test_fraction"):
                 if getattr(self, name):
                     raise InputError(f"--{name.replace('_', '-')} is given without --train-text.")
             return
@@ -101,7 +92,7 @@ class NetworkOptions:
     word_dropout: common.Dropout = 0.0
     """Share of the words that the decoder reads as unknown."""
     input_dropout: common.Dropout = 0.3
-    """Of what enters the decoder's cell: the word vectors, of every model."""
+    """Rate of dropout on the word vectors of the decoder."""
 
 
 Annealing = Literal["linear", "logistic", "cyclical", "none"]
@@ -112,16 +103,15 @@ class VariationalOptions:
     """Random variables"""
 
     annealing: Annealing = "linear"
-    """Form of the weight of KL(z_enc), and of that alone, over the steps."""
+    """Form of the weight of KL(z_enc) over the steps."""
     kl_start: common.NotNegativeFloat = 0.1
     """First weight of KL(z_enc), where linear."""
     kl_hold: common.NotNegative = 0
     """Steps before it grows."""
     kl_steps: common.Positive = 600
-    """Steps from there until it is 1; of cyclical the length of a cycle, of logistic until it is one half."""
+    """Steps from there until it is 1; the length of a cycle of cyclical; until one half of logistic."""
     step_annealing: Annealing = "none"
-    """Form of the weight of the KLs of z_t. As long as it is small, the decoder learns to read the words to come from
-    z_t."""
+    """Form of the weight of the KLs of z_t. While it is small, the decoder learns to read coming words from z_t."""
     step_kl_start: common.NotNegativeFloat = 0.01
     """First weight of the KLs of z_t, where step_annealing is linear."""
     step_kl_steps: common.Positive = 600
@@ -129,7 +119,7 @@ class VariationalOptions:
     free_bits: common.NotNegativeFloat = 0.5
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: common.NotNegativeFloat = 0.0
-    """The same of each z_t, averaged over the steps."""
+    """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
     step_log_scale: float = -3.0
     """First log sigma of z_t, and the logarithm of a factor on its first kernels: noise of 1 would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
@@ -145,11 +135,11 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_decoded: common.Positive = 200
-    """How many validation sentences the columns of the log are computed on."""
+    """Validation sentences behind the columns of the log."""
     num_draws: common.Positive = 20
     """Draws of the importance-weighted bound."""
     max_bound: common.Positive = 500
-    """Sentences that it is computed on."""
+    """Sentences of this bound."""
 
 
 @dataclasses.dataclass
@@ -157,7 +147,7 @@ class SamplingOptions:
     """How words are drawn"""
 
     temperature: common.PositiveFloat = 1.0
-    """Of the words' probabilities."""
+    """Temperature of the words' probabilities."""
     top_k: common.Positive | None = None
     """Draw one of so many words, the most probable ones."""
     top_p: common.Share | None = None
@@ -193,12 +183,12 @@ class EvaluateVrae(common.EvaluateOptions):
     num_draws: common.Positive | None = None
     """Draws of the importance-weighted bound instead of the run's."""
     max_bound: common.Positive | None = None
-    """Sentences that it is computed on instead of the run's."""
+    """Sentences of this bound instead of the run's."""
 
 
 @dataclasses.dataclass
 class GenerateVrae(common.GenerateOptions):
-    """Write new sentences; or, of lines of text, what their z_enc stands for."""
+    """Write new sentences; or sentences from the z_enc of lines of text."""
 
     mode: Literal["new", "reconstruct", "interpolate"] = "new"
     """new: from the priors. reconstruct: each line from the mean of its z_enc. interpolate: from each line to the
@@ -208,13 +198,13 @@ class GenerateVrae(common.GenerateOptions):
     num_beams: common.Positive | None = None
     """Beams of a reconstruction; by default 1, which is greedy."""
     temperature: common.PositiveFloat | None = None
-    """Of the words' probabilities, instead of the run's; so are top_k and top_p."""
+    """Temperature of the words' probabilities instead of the run's, as top_k and top_p."""
     top_k: common.Positive | None = None
     """Draw one of so many words, the most probable ones."""
     top_p: common.Share | None = None
     """Draw one of the most probable words that have this probability together."""
     seed: common.Seed32 = 0
-    """Of the draws."""
+    """Seed of the draws."""
 
     def check(self):
         new = self.mode == "new"
@@ -224,18 +214,15 @@ class GenerateVrae(common.GenerateOptions):
             raise InputError("--num: a sentence is rebuilt once.")
         for name in ("num_beams",) if new else ("temperature", "top_k", "top_p"):
             if getattr(self, name) is not None:
-                what = "new sentences are drawn" if new else "words are drawn of new sentences alone"
-                raise InputError(f"--{name.replace('_', '-')}: {what}.")
+                reason = "new sentences are drawn" if new else "words are drawn for new sentences alone"
+                raise InputError(f"--{name.replace('_', '-')}: {reason}.")
 
     def drawn_by(self, sampling):
-        """Return how words are drawn: as `SamplingOptions`, of the run, but for what is given here."""
-        names = [field.name for field in dataclasses.fields(sampling)]
-        return dataclasses.replace(
-            sampling, **{name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        )
+        """Return the `SamplingOptions` of a run with the values of this call."""
+        values = {name: getattr(self, name) for name in dataclasses.asdict(sampling)}
+        return dataclasses.replace(sampling, **{name: value for name, value in values.items() if value is not None})
 
     def check_run(self, options):
-        """Check what depends on the model of the run."""
         if self.mode != "new" and not MODELS[options.model].latent:
             raise InputError(f"--mode: the model {options.model} has no z_enc. Received: {self.mode}")
 
@@ -247,23 +234,21 @@ class SummarizeVrae:
     run: common.TrainedRun
     """Folder of a run."""
     documents: common.Folder | None = None
-    """A folder of topics, NAME.txt.data of Opinosis or SGML documents in a folder for each topic of DUC; without one
-    the topics of Python's documentation."""
+    """Folder of files NAME.txt.data, one for each topic; without one, the topics of Python's documentation."""
     references: common.Folder | None = None
-    """Summaries by people: a folder for each topic, as in Opinosis, or files that begin with its name."""
+    """Summaries by people, a folder for each topic."""
     max_words: common.Positive | None = None
-    """Longest summary in words, what stands between spaces; 25 for Opinosis, otherwise 250."""
+    """Longest summary in words; by default 25 with --documents, otherwise 250."""
     document: Literal["mixture", "sequence"] = "mixture"
-    """The model of a document: the moments of a mixture of its sentences' models, or that of all its words in turn."""
+    """Model of a document: the moments of a mixture of its sentences' models, or the model of all its words in turn."""
     max_overlap: common.Share = 1.0
-    """Pass over a sentence of which the summary has a larger share of the words already; 1 for no such control."""
+    """Pass over a sentence if the summary has a larger share of its words already; 1 for no such control."""
     skip_invalid: bool = False
     """Count empty documents and topics without references instead of stopping."""
     seed: common.Seed = 0
-    """Of the random summaries."""
+    """Seed of the random summaries."""
     out: str | None = None
-    """Folder of the summaries and their figures; by default summaries/ in the run's. It may have those of the same
-    documents."""
+    """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
 
     def check(self):
         if self.references is not None and self.documents is None:

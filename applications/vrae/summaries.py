@@ -1,7 +1,7 @@
-"""Extractive summaries by what a model says of sentences, and those that it is compared with.
+"""Extractive summaries by a model's Gaussians of sentences, and other summaries to compare them with.
 
 The model of a text is a diagonal Gaussian: p(c~_T | z_T) of a stochastic decoder, q(z_enc | x) of a VRAE, N(h_T, I) of
-an LSTM. Sentences with the smallest KL(document || sentence) are taken (section 4.1 of the paper).
+an LSTM. A summary has the sentences with the smallest KL(document || sentence) (section 4.1 of the paper).
 """
 
 import dataclasses
@@ -18,29 +18,20 @@ from applications.common.runs import digest_of, write_json, write_text_atomicall
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
 from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.generation import writer_of
+from applications.vrae.generation import Writer
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Summaries of random sentences whose figures are averaged.
-NUM_RANDOM = 20
-# Summaries that are printed where there are no figures.
-NUM_SHOWN = 3
-# LexRank: similarities below it are none (Erkan and Radev 2004, section 3.2).
-_LEAST_SIMILARITY = 0.1
-# PageRank: the share of steps that follow a link.
-_DAMPING = 0.85
+# Random summaries of a topic, whose figures are averaged; and summaries that are printed where there are no figures.
+NUM_RANDOM, NUM_SHOWN = 20, 3
+# LexRank: the least similarity that counts (Erkan and Radev 2004, section 3.2); PageRank's share of steps along links.
+_LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
 _BATCH = 64
 
 
 @dataclasses.dataclass
 class Gaussians:
-    """Diagonal Gaussians.
-
-    Attributes:
-        means: (N, D).
-        log_scales: log sigma (N, D).
-    """
+    """N diagonal Gaussians: means (N, D) and log sigma (N, D)."""
 
     means: np.ndarray
     log_scales: np.ndarray
@@ -53,12 +44,7 @@ class Gaussians:
 
 
 def divergences(document, sentences):
-    """Return KL(document || sentence) in nats of each of N sentences, (N,).
-
-    Args:
-        document: `Gaussians` of one.
-        sentences: `Gaussians` of N.
-    """
+    """Return KL(document || sentence) in nats, (N,), of the `Gaussians` of a document and of N sentences."""
     gap = document.log_scales - sentences.log_scales
     distance = (document.means - sentences.means) * np.exp(-sentences.log_scales)
     return 0.5 * np.sum(np.exp(2.0 * gap) - 1.0 - 2.0 * gap + distance**2, axis=1)
@@ -70,8 +56,8 @@ def take(order, sentences, max_words, max_overlap=1.0):
     Args:
         order: Indices of sentences, the best first.
         sentences: List of str.
-        max_words: Words of the summary. A sentence that does not fit in is passed over; where not one does, the best
-            one is taken, and `text_of` cuts it.
+        max_words: Words of the summary. A sentence that does not fit is passed over; where none fits, the best one is
+            taken, and `text_of` cuts it.
         max_overlap: A sentence is passed over if the summary has a larger share of its different words already.
     """
     taken, count, seen = [], 0, set()
@@ -123,72 +109,64 @@ def means(figures):
 
 
 class Summarizer:
-    """Orders the sentences of a document by a trained model.
-
-    Args:
-        run: `Run`.
-        document: "mixture" or "sequence", as in `SummarizeVrae`.
-    """
+    """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
-        self._writer, self._words = writer_of(run), run.codec.words
-        # Of all documents so far.
+        self._writer, self._words = Writer(run), run.codec.words
+        self._document, self._max_length = document, run.options.text.max_length
+        # Counts of all documents so far.
         self.num_tokens = self.num_unknown = 0
-        self._document = document
-        self._max_length = run.options.text.max_length
 
     def order(self, sentences):
         """Return the indices of sentences, the nearest to the document first."""
         _, counts = self._words.encode_numpy(sentences)
         self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
-        found = self._gaussians(sentences, self._max_length)
-        document = found.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
-        return np.argsort(divergences(document, found), kind="stable")
+        each = self._gaussians(sentences, self._max_length)
+        document = each.mixture() if self._document == "mixture" else self._gaussians([" ".join(sentences)], None)
+        return np.argsort(divergences(document, each), kind="stable")
 
     def _gaussians(self, texts, max_length):
-        found = []
+        batches = []
         for start in range(0, len(texts), _BATCH):
             batch = tf.constant(texts[start : start + _BATCH])
             target_input, target, _ = self._words.encode_targets(batch, max_length)
-            found.append(self._writer.describe(self._words.encode(batch, max_length), target_input, target))
-        means, log_scales = (
-            np.concatenate([x[name].numpy().astype("float64") for x in found]) for name in ("mean", "log_scale")
-        )
-        return Gaussians(means, log_scales)
+            batches.append(self._writer.describe(self._words.encode(batch, max_length), target_input, target))
+        parameters = ([batch[name].numpy().astype("float64") for batch in batches] for name in ("mean", "log_scale"))
+        return Gaussians(*map(np.concatenate, parameters))
 
 
 def summarize(run, options):
-    """Write summaries of documents, and where there are references their figures beside those of other ways to choose
-    sentences; print the table.
-
-    Args:
-        run: `Run`.
-        options: `SummarizeVrae`.
-    """
+    """Write summaries of documents by a `Run` as `SummarizeVrae` says. Where there are references, print the figures
+    beside those of other ways to choose sentences."""
     if options.documents is None:
         topics, left_out, max_words = embedded_topics(), [], 250
     else:
         topics, left_out = read_topics(options.documents, options.references, options.skip_invalid)
-        max_words = 25 if next(pathlib.Path(options.documents).glob("*.txt.data"), None) else 250
+        max_words = 25
     max_words = options.max_words or max_words
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
-    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(options.seed)
-    systems = {run.options.model: [], "lead": [], "random": [], "LexRank": []}
+    summarizer, generator, model = (
+        Summarizer(run, options.document),
+        np.random.default_rng(options.seed),
+        run.options.model,
+    )
+    systems = {model: [], "lead": [], "random": [], "LexRank": []}
     for topic in progress(topics, "summaries"):
         sentences = topic.sentences
-        orders = {run.options.model: [summarizer.order(sentences)], "lead": [range(len(sentences))]}
+        orders = {model: [summarizer.order(sentences)], "lead": [range(len(sentences))]}
         orders["random"] = [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)]
         orders["LexRank"] = [lexrank(sentences)]
         for name, of_system in orders.items():
             taken = [take(order, sentences, max_words, options.max_overlap) for order in of_system]
             systems[name].append([text_of(indices, sentences, max_words) for indices in taken])
     folder.mkdir(parents=True, exist_ok=True)
-    for topic, (summary,) in zip(topics, systems[run.options.model], strict=True):
-        write_text_atomically(folder / f"{topic.name}.txt", f"{summary}\n")
+    summaries = {topic.name: summary for topic, (summary,) in zip(topics, systems[model], strict=True)}
+    for name, summary in summaries.items():
+        write_text_atomically(folder / f"{name}.txt", f"{summary}\n")
     record = {
-        "model": run.options.model,
+        "model": model,
         "seed": run.options.run.seed,
         "document": options.document,
         "max_words": max_words,
@@ -200,19 +178,16 @@ def summarize(run, options):
         "data_digest": digest,
     }
     if options.references is not None:
-        record["topics"] = [topic.name for topic in topics]
+        record["topics"] = list(summaries)
         record["systems"] = {
             name: [means([rouge(text, topic.references) for text in texts]) for topic, texts in zip(topics, of_system)]
             for name, of_system in systems.items()
         }
         print(table_of(record), end="\n\n")
     else:
-        for topic, (summary,) in list(zip(topics, systems[run.options.model], strict=True))[:NUM_SHOWN]:
-            print(f"{topic.name}: {summary}", end="\n\n")
-        if len(topics) > NUM_SHOWN:
-            print(f"... and of {len(topics) - NUM_SHOWN} others")
-    unknown = summarizer.num_unknown / summarizer.num_tokens
-    print(f"{unknown:.1%} of the documents' tokens are unknown to the model")
+        for name in list(summaries)[:NUM_SHOWN]:
+            print(f"{name}: {summaries[name]}", end="\n\n")
+    print(f"{summarizer.num_unknown / summarizer.num_tokens:.1%} of the documents' tokens are unknown to the model")
     if left_out:
         print(f"left out: {', '.join(left_out)}")
     write_json(folder / "summaries.json", record)
@@ -229,31 +204,23 @@ def _require_same(folder, digest):
 
 
 def table_of(record):
-    """Return the table of a record of `summarize`: means over topics with 95% intervals, in per cent; and the paired
-    differences of F against the model."""
-    heads = [f"{title} {of}" for title in MEASURES.values() for of in PARTS.values()]
+    """Return the tables of a record of `summarize`: means over topics with 95% intervals, in per cent; and the paired
+    differences of F to the model."""
     systems, own = record["systems"], record["systems"][record["model"]]
-    rows = [_row(name, figures, PARTS) for name, figures in systems.items()]
-    differences = [
-        _row(name, tf.nest.map_structure(operator.sub, own, figures), ["fmeasure"])
-        for name, figures in systems.items()
-        if figures is not own
-    ]
+    others = {name: figures for name, figures in systems.items() if figures is not own}
+    differences = {name: tf.nest.map_structure(operator.sub, own, figures) for name, figures in others.items()}
     title = (
         f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, of at most "
-        f"{record['max_words']} words; random: the mean of {NUM_RANDOM}"
+        f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']} (one seed, no claim)"
     )
-    return "\n\n".join(
-        [
-            titled(f"{title}; seed {record['seed']} (one seed, no claim)", table(["system", *heads], rows)),
-            titled(
-                f"F of {record['model']} minus that of each other, paired by topic",
-                table(["system", *MEASURES.values()], differences),
-            ),
-        ]
-    )
+    paired = f"F of {record['model']} minus the F of each other, paired by topic"
+    return "\n\n".join([titled(title, _table(systems, PARTS)), titled(paired, _table(differences, {"fmeasure": "F"}))])
 
 
-def _row(name, figures, parts):
-    cells = ([100.0 * of_topic[measure][part] for of_topic in figures] for measure in MEASURES for part in parts)
-    return [name, *(interval_text(mean_interval(cell), 1) for cell in cells)]
+def _table(systems, parts):
+    columns = {f"{title} {of}": (measure, part) for measure, title in MEASURES.items() for part, of in parts.items()}
+    rows = []
+    for name, topics in systems.items():
+        cells = ([100.0 * topic[measure][part] for topic in topics] for measure, part in columns.values())
+        rows.append([name, *(interval_text(mean_interval(cell), 1) for cell in cells)])
+    return table(["system", *columns], rows)

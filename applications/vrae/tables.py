@@ -34,9 +34,6 @@ COLUMNS = (
 
 def paper(comparison):
     """Return the columns of Tables 1 and 2 of the paper beside bounds."""
-    text = main_table((*PAPER, *OURS), comparison.records, first_of=lambda name: (_title(name),))
-    return [titled("The columns of Tables 1 and 2 of the paper, NLL, KL and PPL, and bounds", text)]
-
-
-def _title(name):
-    return title_from(name, lambda model: MODELS[model].title)
+    columns, title = (*PAPER, *OURS), "The columns of Tables 1 and 2 of the paper, NLL, KL and PPL, and bounds"
+    titles = {name: title_from(name, lambda model: MODELS[model].title) for name in comparison.records}
+    return [titled(title, main_table(columns, comparison.records, first_of=lambda name: (titles[name],)))]

@@ -11,7 +11,7 @@ from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.application import APPLICATION
 from applications.vrae.data import Codec
-from applications.vrae.generation import writer_of
+from applications.vrae.generation import Writer
 from applications.vrae.options import MODELS
 from keras_vattn import metrics
 
@@ -39,19 +39,19 @@ def train(options):
 
 
 class CodeValidation(keras.callbacks.Callback):
-    """Adds what z_enc says of validation sentences to the log: active units, and the mutual information (nats)."""
+    """Adds active units and mutual information (nats) of z_enc on validation sentences to the log."""
 
     def __init__(self, run):
         super().__init__()
         self.run = run
         part, count = run.data["valid"], run.options.reports.num_decoded
         self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = writer_of(run)
+        self.writer = Writer(run)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):
             return
-        found = self.writer.posterior(padded(self.ids))
-        means, log_scales = (np.asarray(found[name]) for name in ("mean", "log_scale"))
+        code = self.writer.posterior(padded(self.ids))
+        means, log_scales = np.asarray(code["mean"]), np.asarray(code["log_scale"])
         logs["val_active_units"] = metrics.active_units(means)
         logs["val_mutual_information"] = metrics.latent_mutual_information(means, log_scales)

@@ -120,7 +120,7 @@ def test_calls_that_cannot_be(run_of, tmp_path):
     VRAE_CASE.fails("--top-p", "generate", "--run", run, "--top-p", 0)
     VRAE_CASE.fails("--num-beams: new sentences are drawn", "generate", "--run", run, "--num-beams", 2)
     rebuild = VRAE_CASE.answers_of(run)
-    VRAE_CASE.fails("--temperature: words are drawn of new sentences alone", *rebuild, "--temperature", 2)
+    VRAE_CASE.fails("--temperature: words are drawn for new sentences alone", *rebuild, "--temperature", 2)
     VRAE_CASE.fails("--num: a sentence is rebuilt once", *rebuild, "--num", 2)
     VRAE_CASE.fails("standard input:2: a line without a word", *rebuild, standard_input=b"a dog\n\n")
     between = ("generate", "--run", run, "--mode", "interpolate")

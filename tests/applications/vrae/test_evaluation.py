@@ -13,7 +13,7 @@ from applications.common.tables import figures_of
 from applications.text.pairs import evenly
 from applications.vrae import tables
 from applications.vrae.evaluation import evaluate, looks
-from applications.vrae.generation import writer_of
+from applications.vrae.generation import Writer
 from applications.vrae.train import CodeValidation
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -28,7 +28,7 @@ def reported(tmp_path_factory):
         if model not in found:
             tf.config.run_functions_eagerly(True)
             run = run_of(tmp_path_factory.mktemp(model), model=model)
-            writer = writer_of(run)
+            writer = Writer(run)
             found[model] = run, writer, evaluate(run, run.data["valid"], writer, num_draws=6, max_bound=4)
         return found[model]
 
