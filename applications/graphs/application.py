@@ -35,7 +35,7 @@ class Graphs(Application):
         if evaluation.npz is None and evaluation.nodes is None:
             return None
         files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
-        graph = dataclasses.replace(options.graph, planetoid=None, scale_features=options.graph.scaling, **files)
+        graph = dataclasses.replace(options.graph, scale_features=options.graph.scaling, **files)
         return data.load_other(graph, labelled)
 
     def build(self, options, codec):

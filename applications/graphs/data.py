@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.graphs.files import read_edges, read_nodes, read_npz
-from applications.graphs.planetoid import read_planetoid
 from applications.graphs.sampling import sampled_batches
 
 
@@ -138,10 +137,7 @@ def read_graph(options, labelled=True):
     """Return the name of the file for errors, the `Graph` that `GraphOptions` name, and its splits or `None`. A table
     of nodes needs labels if it is `labelled`."""
     names = columns = classes = None
-    if options.planetoid is not None:
-        place = options.planetoid
-        features, labels, edges, splits = read_planetoid(place)
-    elif options.npz is not None:
+    if options.npz is not None:
         place = options.npz
         features, labels, edges, splits = read_npz(place)
     elif options.nodes is not None:
@@ -153,8 +149,7 @@ def read_graph(options, labelled=True):
         features, labels, edges = digits()
     features = np.asarray(features, np.float32)
     _check_arrays(place, features, labels, edges, names, columns)
-    # An edge of Planetoid stands in the lists of both its ends.
-    listed = len(edges) if options.planetoid is None else len(edges) // 2
+    listed = len(edges)
     if not options.directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)

@@ -41,32 +41,21 @@ PAPER = {
     "pubmed": {"gat": 77.26, "no_kl": 78.50, "lf": 78.30, "lc": 78.76, "wf": 78.50, "wc": 78.82},
 }
 
-_PLANETOID_FILES = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
-Planetoid = Annotated[
-    str,
-    common.Bound(
-        f"needs the files PREFIX.{', .'.join(_PLANETOID_FILES)}",
-        lambda prefix: all(pathlib.Path(f"{prefix}.{name}").is_file() for name in _PLANETOID_FILES),
-    ),
-]
 Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
-def check_sources(options, names):
+def check_sources(options):
     """Raise `InputError` unless the files are of one graph."""
     if (options.nodes is None) != (options.edges is None):
         raise InputError("--nodes and --edges belong together; one of them is missing.")
-    named = [name for name in names if getattr(options, name) is not None]
-    if len(named) > 1:
-        raise InputError(f"--{named[1]}: --{named[0]} names the graph; leave out one of the two.")
+    if options.npz is not None and options.nodes is not None:
+        raise InputError("--nodes: --npz names the graph; leave out one of the two.")
 
 
 @dataclasses.dataclass
 class GraphOptions:
     """Graph; without files, a graph of neighbours of scikit-learn's digits"""
 
-    planetoid: Planetoid | None = None
-    """Prefix of the eight files of Planetoid: FOLDER/ind.cora for FOLDER/ind.cora.x and the others."""
     npz: common.File | None = None
     """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
     edges (E, 2); labels, -1 for unknown; perhaps train_idx, val_idx, test_idx."""
@@ -97,7 +86,7 @@ class GraphOptions:
         return "rows" if self.nodes is None else "columns"
 
     def check(self):
-        check_sources(self, ("planetoid", "npz", "nodes"))
+        check_sources(self)
 
 
 @dataclasses.dataclass
@@ -207,7 +196,7 @@ class OtherGraph:
     """Its edges."""
 
     def check(self):
-        check_sources(self, ("npz", "nodes"))
+        check_sources(self)
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 from faults.fault import Fault
 
+PLANETOID = ("tests/applications/graphs/test_convert_planetoid.py",)
 DATA = ("tests/applications/graphs/test_data.py",)
 MODEL = ("tests/applications/graphs/test_model.py",)
 EVALUATION = ("tests/applications/graphs/test_evaluation.py",)
@@ -9,26 +10,26 @@ EVALUATION = ("tests/applications/graphs/test_evaluation.py",)
 FAULTS = [
     Fault(
         "graphs: any class is unpickled",
-        "applications/graphs/planetoid.py",
+        "tools/convert_planetoid.py",
         "not in _ALLOWED:\n",
         "not in _ALLOWED:\n            return super().find_class(module, name)\n        if name == module:\n",
-        DATA,
+        PLANETOID,
         "wrong_with_pickles",
     ),
     Fault(
         "graphs: test nodes stand in the order of their numbers",
-        "applications/graphs/planetoid.py",
+        "tools/convert_planetoid.py",
         'features[order] = parts["tx"]',
         'features[np.sort(order)] = parts["tx"]',
-        DATA,
+        PLANETOID,
         "test_planetoid",
     ),
     Fault(
         "graphs: an isolated node is of class 0",
-        "applications/graphs/planetoid.py",
+        "tools/convert_planetoid.py",
         "np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)",
         "one_hot.argmax(axis=1)",
-        DATA,
+        PLANETOID,
         "planetoid",
     ),
     Fault(

@@ -1,8 +1,6 @@
-"""Graphs from files: Planetoid's pickles, archives, tables; what is wrong with them; splits; drawn neighbours."""
+"""Graphs from files: archives, tables; what is wrong with them; splits; drawn neighbours."""
 
-import collections
 import dataclasses
-import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from program_case import written
 from program_cases import GRAPHS_CASE
 
 from applications.common.errors import InputError
-from applications.graphs import data, planetoid, sampling
+from applications.graphs import data, sampling
 from applications.graphs.application import APPLICATION
 
 FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
@@ -31,141 +29,6 @@ def archive(folder, **changes):
     path = str(folder / "graph.npz")
     np.savez(path, **{name: x for name, x in {**ARCHIVE, **SPLITS, **changes}.items() if x is not None})
     return path
-
-
-def write_planetoid(folder, missing=True, **changes):
-    """Five known nodes and the test nodes 5, 6 and 8: number 7 is missing, as some are from Citeseer."""
-    one_hot = np.eye(3)
-    test = np.array([[8], [5], [6]]) if missing else np.array([[7], [5], [6]])
-    graph = collections.defaultdict(list, {0: [1, 1, 2], 1: [0, 0], 2: [0], 5: [5], 6: [int(test[0, 0])]})
-    parts = {
-        "x": scipy.sparse.csr_matrix(FEATURES[:2]),
-        "y": one_hot[[0, 1]],
-        "tx": scipy.sparse.csr_matrix(FEATURES[4:]),
-        "ty": one_hot[[2, 0, 1]],
-        "allx": scipy.sparse.csr_matrix(np.concatenate([FEATURES[:4], FEATURES[:1]])),
-        "ally": one_hot[[0, 1, 2, 0, 1]],
-        "graph": graph,
-        **changes,
-    }
-    for name, part in parts.items():
-        # As the files are: protocol 2.
-        (folder / f"ind.tiny.{name}").write_bytes(pickle.dumps(part, protocol=2))
-    (folder / "ind.tiny.test.index").write_text("".join(f"{row}\n" for row in test[:, 0]))
-    return str(folder / "ind.tiny")
-
-
-def test_planetoid(tmp_path):
-    features, labels, edges, splits = planetoid.read_planetoid(write_planetoid(tmp_path))
-    assert features.shape == (9, 4)
-    np.testing.assert_array_equal(features[[8, 5, 6]], FEATURES[4:])
-    np.testing.assert_array_equal(features[:5], FEATURES[[0, 1, 2, 3, 0]])
-    assert (features[7] == 0).all()
-    assert labels.tolist() == [0, 1, 2, 0, 1, 0, 1, -1, 2]
-    assert edges.tolist() == [[1, 0], [1, 0], [2, 0], [0, 1], [0, 1], [0, 2], [5, 5], [8, 6]]
-    assert {name: nodes.tolist() for name, nodes in splits.items()} == {
-        "train": [0, 1],
-        "valid": [2, 3, 4],
-        "test": [5, 6, 8],
-    }
-
-
-def test_statistics_of_planetoid(tmp_path):
-    parts = data.load(options(planetoid=write_planetoid(tmp_path)))
-    report = parts["test"].report
-    # Both directions of three edges; a self-loop and one that is listed twice are left out.
-    assert (report["nodes"], report["of the graph"], report["edges listed"], report["edges"]) == (3, 9, 4, 6)
-    assert (report["features"], report["classes"], report["isolated nodes"]) == (4, 3, 4)
-    np.testing.assert_allclose(parts["test"].graph.features.sum(axis=1)[[0, 7, 8]], [1.0, 0.0, 1.0], rtol=1e-6)
-
-
-class Foreign:
-    """What a pickle has in place of an array: a call, and a state."""
-
-    def __init__(self, function=print, arguments=("never",), state=None):
-        self.parts = (function, arguments, state)
-
-    def __reduce__(self):
-        return self.parts
-
-
-RECONSTRUCT = np.zeros(0).__reduce__()[0]
-# Eight bytes that would be taken for the address of an object.
-OBJECT = Foreign(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
-HOLDER = Foreign(np.dtype, ("V8", False, True), (4, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
-FORGED = [
-    Foreign(np.ndarray, ((1,), "O", b"A" * 8)),
-    *(Foreign(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), kind, False, b"A" * 8)) for kind in (OBJECT, HOLDER)),
-    Foreign(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (3, 5), np.dtype("f8"), False, b"A" * 8)),
-]
-
-
-@pytest.mark.parametrize("forged", FORGED)
-def test_bytes_that_are_no_numbers(tmp_path, forged):
-    prefix = write_planetoid(tmp_path, ally=forged)
-    with pytest.raises(InputError, match=r"ind\.tiny\.ally cannot be read as a pickle"):
-        planetoid.read_planetoid(prefix)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"), [("indptr", [0, 10**9, 8]), ("indptr", [0, -5, 8]), ("indices", [0, 1, 2, 10**9, 0, 1, 2, 3])]
-)
-def test_places_outside_of_a_sparse_matrix(tmp_path, name, values):
-    """Compiled code that looks there ends the process."""
-    features = scipy.sparse.csr_matrix(FEATURES[:2])
-    setattr(features, name, np.array(values, np.int32))
-    with pytest.raises(InputError, match=r"ind\.tiny\.x cannot be read as a pickle"):
-        planetoid.read_planetoid(write_planetoid(tmp_path, x=features))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"y": Foreign()}, r"ind\.tiny\.y: holds a (builtins|__builtin__)\.print; expected nothing but arrays"),
-        ({"graph": {0: [collections.OrderedDict()]}}, "collections.OrderedDict"),
-        ({"x": {}}, r"ind\.tiny\.x: expected a matrix. Received: dict"),
-        ({"ty": np.ones(3)}, r"ind\.tiny\.ty: expected a matrix. Received: ndarray"),
-        ({"graph": [[1]]}, r"ind\.tiny\.graph: expected a dictionary of lists. Received: list"),
-        ({"ally": np.eye(3)}, r"ally: expected \(5, 3\), the rows of allx and .* Received: \(3, 3\)"),
-        (
-            {"tx": scipy.sparse.csr_matrix(FEATURES[4:, :3])},
-            r"ind\.tiny\.tx: expected \(3, 4\), .* the columns of allx",
-        ),
-        ({"ty": np.eye(4)[:3]}, r"ind\.tiny\.ty: expected \(3, 3\), .* the columns of ally"),
-        ({"ty": np.full((3, 3), np.nan)}, r"ind\.tiny\.ty: expected rows of zeros and ones"),
-        ({"x": scipy.sparse.csr_matrix(FEATURES[1:3])}, r"ind\.tiny\.x: expected the first rows of .*allx"),
-        ({"y": np.eye(3)[[1, 1]]}, r"ind\.tiny\.y: expected the first rows of .*ally"),
-        ({"graph": {0: ["a"]}}, r"graph: expected a list of numbers of nodes. Received: 0: \['a'\]"),
-        ({"graph": {0: 1}}, r"graph: expected a list of numbers of nodes. Received: 0: 1"),
-    ],
-)
-def test_what_is_wrong_with_pickles(tmp_path, capsys, changes, message):
-    prefix = write_planetoid(tmp_path, **changes)
-    with pytest.raises(InputError, match=message):
-        planetoid.read_planetoid(prefix)
-    assert "never" not in capsys.readouterr().out
-
-
-def test_a_damaged_pickle_and_a_wrong_index(tmp_path):
-    prefix = write_planetoid(tmp_path)
-    (tmp_path / "ind.tiny.test.index").write_text("5\n6\n4\n")
-    with pytest.raises(InputError, match=r"test\.index: expected 3 different numbers, none below 5"):
-        planetoid.read_planetoid(prefix)
-    (tmp_path / "ind.tiny.test.index").write_text("five\n")
-    with pytest.raises(InputError, match=r"test\.index: expected a number a line"):
-        planetoid.read_planetoid(prefix)
-    (tmp_path / "ind.tiny.graph").write_bytes(b"\x80\x02]")
-    for content in (b"\x80\x02]", pickle.dumps({})[:-1], b"never"):
-        (tmp_path / "ind.tiny.graph").write_bytes(content)
-        with pytest.raises(InputError, match=r"ind\.tiny\.graph cannot be read as a pickle"):
-            planetoid.read_planetoid(prefix)
-    prefix = write_planetoid(tmp_path)
-    (tmp_path / "ind.tiny.test.index").write_text("5\n6\n99999\n")
-    with pytest.raises(InputError, match=r"test\.index: 99999 is far from 5, the number of the first test node"):
-        planetoid.read_planetoid(prefix)
-    prefix = write_planetoid(tmp_path, graph={1: [5000]})
-    with pytest.raises(InputError, match="edge 0, 5000 to 1: expected nodes from 0 to 8"):
-        data.load(options(planetoid=prefix))
 
 
 def test_scaled_features(tmp_path):

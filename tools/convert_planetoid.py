@@ -1,5 +1,14 @@
-"""The files of Planetoid (Yang et al. 2016), pickles of arrays; reading them runs no code that they may hold."""
+"""Writes the files of Planetoid (Yang et al. 2016) as the one .npz that applications.graphs reads.
 
+    python -m tools.convert_planetoid planetoid/ind.cora cora.npz
+
+The first argument is the prefix of eight files, planetoid/ind.cora.x and so on. They are pickles of arrays; reading
+them runs no code that they may hold: arrays, sparse matrices and lists of numbers are read, everything else is refused
+by name. An edge has one direction in the .npz. Nodes that the test index leaves out, as for Citeseer, have no features
+and the label -1.
+"""
+
+import argparse
 import pickle
 import re
 
@@ -7,6 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from applications.common.errors import InputError
+from applications.graphs.files import SPLITS
 
 _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
@@ -142,3 +152,28 @@ def _check(prefix, parts, order):
     # A damaged number would make a graph of any size.
     if order.max(initial=0) >= known + 2 * count:
         raise InputError(f"{prefix}.test.index: {order.max()} is far from {known}, the number of the first test node.")
+
+
+def convert(prefix, out):
+    """Write the graph of the files with a prefix; return the number of its nodes."""
+    features, labels, edges, splits = read_planetoid(prefix)
+    # An edge stands in the lists of both its ends.
+    edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)
+    edges = np.repeat(edges, (counts + 1) // 2, axis=0)
+    sparse = scipy.sparse.csr_matrix(features)
+    arrays = {"feat_data": sparse.data, "feat_indices": sparse.indices, "feat_indptr": sparse.indptr}
+    arrays |= {"feat_shape": np.array(sparse.shape), "labels": labels, "edges": edges}
+    arrays |= {SPLITS[name]: nodes for name, nodes in splits.items()}
+    np.savez_compressed(out, **arrays)
+    return len(labels)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prefix")
+    parser.add_argument("out")
+    arguments = parser.parse_args()
+    try:
+        print(f"written: {arguments.out}, {convert(arguments.prefix, arguments.out)} nodes")
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from error
