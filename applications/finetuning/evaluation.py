@@ -68,7 +68,7 @@ def class_report(run, labels, logits, draws):
 
 
 def class_figures(labels, predicted):
-    """Return the figures that GLUE reports of classes: the F1 is that of the second one."""
+    """Return the figures that GLUE reports of classes; F1 is of the second class."""
     import sklearn.metrics
 
     figures = {"accuracy": float(np.mean(labels == predicted))}

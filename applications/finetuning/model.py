@@ -59,25 +59,25 @@ def bayesian(options, backbone):
     """Return the transformer with the attention of the model."""
     if options.model == "deterministic":
         return backbone
-    given, seed = options.alignment, options.run.layer_seed(1)
-    alignment = keras_vattn.Weibull(given.weibull_k)
+    values, seed = options.alignment, options.run.layer_seed(1)
+    alignment = keras_vattn.Weibull(values.weibull_k)
     if options.model == "no_kl":
         return keras_vattn.to_bayesian(backbone, alignment, None, seed=seed)
     initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
-    if given.prior_stddev is not None:
-        initializer = keras.initializers.RandomNormal(stddev=given.prior_stddev)
+    if values.prior_stddev is not None:
+        initializer = keras.initializers.RandomNormal(stddev=values.prior_stddev)
     prior = keras_vattn.GammaPrior(
-        beta=given.prior_beta, hidden_units=given.prior_hidden_units, kernel_initializer=initializer, name="prior"
+        beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
-    num_layers = backbone.num_layers if given.kl_reduction == "mean" else 1
+    num_layers = backbone.num_layers if values.kl_reduction == "mean" else 1
     return keras_vattn.to_bayesian(
         backbone,
         alignment,
         prior,
-        per_head_prior=given.per_head_prior,
-        kl_weight=given.kl_weight / num_layers,
-        kl_reduction=given.kl_reduction,
+        per_head_prior=values.per_head_prior,
+        kl_weight=values.kl_weight / num_layers,
+        kl_reduction=values.kl_reduction,
         seed=seed,
     )
 

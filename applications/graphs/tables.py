@@ -9,8 +9,8 @@ from applications.graphs.options import MODELS, PAPER
 
 def deviation(record):
     """Return the standard deviation of the attention weights over draws, the larger one of both layers."""
-    of_layers = record["report"]["attention"]
-    return of_layers and spread(max(of_layer["weights_sd"] for of_layer in of_layers.values()))
+    layers = record["report"]["attention"]
+    return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 
 
 _OF_DRAWS = "report.uncertainty"
@@ -38,26 +38,20 @@ COLUMNS = (
 def fan(comparison):
     """Return Table 1 of Fan et al. 2020: the paper's accuracy, ours, and paired tests against the baseline."""
     values = {name: [100.0 * record["report"]["accuracy"] for record in of] for name, of in comparison.records.items()}
-    baseline = comparison.options.baseline
+    baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
     others = [name for name in values if name != baseline] if baseline in values else []
     # One seed has no test.
     p_values = {name: paired_p(values[name], values[baseline]) for name in others}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    options = {run.name: run.options for run in comparison.planned}
     rows = []
-    for name, found in values.items():
+    for name, accuracies in values.items():
         paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
-        sd = f"{np.std(found, ddof=1):.2f}" if len(found) > 1 else "-"
+        sd = f"{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else "-"
         row = [title_from(name, lambda model: MODELS[model].title), f"{paper:.2f}" if paper else "-"]
-        row += [interval_text(mean_interval(found), 2), sd]
+        row += [interval_text(mean_interval(accuracies), 2), sd, "-", "-", "-"]
         if name in corrected:
-            row += [interval_text(paired_interval(found, values[baseline]), 2), _p(p_values[name]), _p(corrected[name])]
-        else:
-            row += ["-", "-", "-"]
+            difference = interval_text(paired_interval(accuracies, values[baseline]), 2)
+            row[-3:] = difference, *("-" if np.isnan(p) else f"{p:.3f}" for p in (p_values[name], corrected[name]))
         rows.append(row)
     heads = ("attention", "paper", "here", "sd", f"difference to {baseline}", "p, paired t", "p, Holm")
     return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
-
-
-def _p(value):
-    return "-" if np.isnan(value) else f"{value:.3f}"

@@ -166,7 +166,7 @@ FAULTS = [
     Fault(
         "finetuning: the KL is a sum over the layers",
         "applications/finetuning/model.py",
-        'backbone.num_layers if given.kl_reduction == "mean" else 1',
+        'backbone.num_layers if values.kl_reduction == "mean" else 1',
         "1",
         MODEL,
         "mean_over_the_layers",
