@@ -7,8 +7,9 @@ import numpy as np
 
 from applications.common.errors import InputError
 from applications.text import python_topics
-from applications.text.batching import bucketed_dataset, num_batches
+from applications.text.batching import num_batches
 from applications.text.options import PARTS
+from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 
@@ -116,13 +117,6 @@ class EncodedSentences:
 
     def batches(self, options, first_epoch=None):
         """Return batches of (inputs, targets): all sentences once, or without an end from an epoch of training on."""
-        dataset = bucketed_dataset(
-            self.ids,
-            self.ids,
-            options.fit.batch_size,
-            shuffle=first_epoch is not None,
-            seed=options.run.seed,
-            first_epoch=first_epoch or 0,
-            num_epochs=1 if first_epoch is None else None,
-        )
-        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))
+        pairs = EncodedPairs(self.texts, self.ids, self.ids, self.report)
+        batches = pairs.batches(options.fit.batch_size, options.run.seed, first_epoch)
+        return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))

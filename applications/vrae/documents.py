@@ -26,7 +26,8 @@ def read_topics(folder, references=None, skip_invalid=False):
     without a reference where these are asked for. Without `skip_invalid` such a topic raises `InputError`."""
     folder, topics, left_out = pathlib.Path(folder), [], []
     for path in _files(folder, f"*{_ENDING}"):
-        topic = Topic(path.name.removesuffix(_ENDING), _lines(path))
+        lines = (line.strip() for line in _text(path).split("\n"))
+        topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
             paths = _files(pathlib.Path(references, topic.name), "*")
             topic.references = [text for text in (" ".join(_text(each).split()) for each in paths) if text]
@@ -51,10 +52,6 @@ def embedded_topics(min_sentences=20):
     """Return the topics of Python's documentation that have so many sentences."""
     topics = python_topics.topics().items()
     return [Topic(name, sentences) for name, sentences in topics if len(sentences) >= min_sentences]
-
-
-def _lines(path):
-    return [line.strip() for line in _text(path).split("\n") if any(x.isalnum() for x in line)]
 
 
 def _text(path):

@@ -21,15 +21,8 @@ NUM_STEPS = 40
 
 
 def evaluate(run, part, writer, num_draws=None, max_bound=None):
-    """Return all figures of a part.
-
-    Args:
-        run: `Run`.
-        part: `EncodedSentences`.
-        writer: `Writer`.
-        num_draws: Draws of the importance-weighted bound, or `None` for the run's.
-        max_bound: Sentences of this bound, or `None` for the run's.
-    """
+    """Return all figures of a part by a `Writer`; of the importance-weighted bound the draws and the sentences are the
+    run's where they are `None`."""
     reports, kind = run.options.reports, MODELS[run.options.model]
     likelihood, codes = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.

@@ -36,13 +36,8 @@ _FUNCTIONS_OF_CODES = {
 
 
 class Writer(tf.Module):
-    """The exported module: the tokeniser, the model's variables, and the loops.
-
-    Args:
-        run: `Run`.
-        sampling: `SamplingOptions` of the words that are drawn. Defaults to `None`, for the run's.
-        num_beams: Beams of a sentence that is written from a z_enc; 1 is greedy.
-    """
+    """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn by
+    `SamplingOptions`, by default the run's; `num_beams` write from a z_enc, 1 greedily."""
 
     def __init__(self, run, sampling=None, num_beams=1):
         super().__init__(name="writer")

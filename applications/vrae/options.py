@@ -229,7 +229,7 @@ class GenerateVrae(common.GenerateOptions):
 
 @dataclasses.dataclass
 class SummarizeVrae:
-    """Extract summaries: the sentences whose model is nearest to that of their document."""
+    """Extract summaries: the sentences with the models nearest to the model of their document."""
 
     run: common.TrainedRun
     """Folder of a run."""

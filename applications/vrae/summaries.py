@@ -51,14 +51,10 @@ def divergences(document, sentences):
 
 
 def take(order, sentences, max_words, max_overlap=1.0):
-    """Return the indices of the sentences of a summary, in the order of the document.
+    """Return the indices of the sentences of a summary, in the order of the document; `order` has the best first.
 
-    Args:
-        order: Indices of sentences, the best first.
-        sentences: List of str.
-        max_words: Words of the summary. A sentence that does not fit is passed over; where none fits, the best one is
-            taken, and `text_of` cuts it.
-        max_overlap: A sentence is passed over if the summary has a larger share of its different words already.
+    A sentence is passed over if it does not fit, or if the summary has more than `max_overlap` of its different words
+    already. Where none fits, the best one is taken, and `text_of` cuts it.
     """
     taken, count, seen = [], 0, set()
     for index in order:
@@ -209,10 +205,8 @@ def table_of(record):
     systems, own = record["systems"], record["systems"][record["model"]]
     others = {name: figures for name, figures in systems.items() if figures is not own}
     differences = {name: tf.nest.map_structure(operator.sub, own, figures) for name, figures in others.items()}
-    title = (
-        f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, of at most "
-        f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']} (one seed, no claim)"
-    )
+    title = f"ROUGE (%), stemmed, means over {record['num_topics']} topics with 95% intervals, at most "
+    title += f"{record['max_words']} words; random: the mean of {NUM_RANDOM}; seed {record['seed']}, no claim"
     paired = f"F of {record['model']} minus the F of each other, paired by topic"
     return "\n\n".join([titled(title, _table(systems, PARTS)), titled(paired, _table(differences, {"fmeasure": "F"}))])
 

@@ -12,7 +12,7 @@ PAPER = (
 OURS = (
     Column("-ELBO (nats)", f"{_LIKELIHOOD}.elbo.nats", 2),
     Column("PPL (ELBO)", f"{_LIKELIHOOD}.elbo.perplexity", 2, logarithm=True),
-    Column("PPL (ELBO), those of IW", f"{_LIKELIHOOD}.importance_weighted.elbo_perplexity", 2, logarithm=True),
+    Column("PPL (ELBO), sentences of IW", f"{_LIKELIHOOD}.importance_weighted.elbo_perplexity", 2, logarithm=True),
     Column("PPL (IW)", f"{_LIKELIHOOD}.importance_weighted.perplexity", 2, logarithm=True),
     Column("reconstruction (nats)", f"{_LIKELIHOOD}.reconstruction", 2),
     Column("KL of z_t (nats)", f"{_LIKELIHOOD}.kl_steps", 2),

@@ -139,7 +139,7 @@ def test_tables(reported):
     assert lines[0]["KL(z_enc)"] == "-"
     # The bounds of one set of sentences stand side by side.
     weighted = found["importance_weighted"]
-    assert lines[1]["PPL (ELBO), those of IW"] == f"{weighted['elbo_perplexity']:.2f}"
+    assert lines[1]["PPL (ELBO), sentences of IW"] == f"{weighted['elbo_perplexity']:.2f}"
     assert lines[1]["PPL (IW)"] == f"{weighted['perplexity']:.2f}"
     assert lines[1]["PPL (ELBO)"] == f"{found['elbo']['perplexity']:.2f}"
     assert lines[1]["PPL, paper's kind"] == f"{found['published']['perplexity']:.2f}"
