@@ -7,11 +7,11 @@ from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplot
 
 
 def uncertainty(hidden, outputs, path):
-    """Draw the nodes of a part where their features lie, and what is gained by leaving the uncertain ones out.
+    """Draw the nodes of a part by their features, and the accuracy as the uncertain ones are left out.
 
     Args:
-        hidden: What the second layer sees of each node, (M, H F), drawn in the plane of its two principal components.
-        outputs: Those of `evaluation.evaluate`, with draws.
+        hidden: Inputs of the second layer (M, H F), drawn in the plane of their two principal components.
+        outputs: Outputs of `evaluation.evaluate`, with draws.
         path: The PNG.
     """
     require_matplotlib()
@@ -23,7 +23,7 @@ def uncertainty(hidden, outputs, path):
     palette = COLORS if mean.shape[1] <= len(COLORS) else matplotlib.colormaps["tab20"].colors
     figure = new_figure(10.0, 4.6, layout="constrained")
     plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
-    # Of half precision there is no decomposition; two rows and columns of zeros, for one node or one feature.
+    # Half precision has no decomposition. A row and a column of zeros: there may be one node or one feature.
     centred = np.pad((hidden - hidden.mean(axis=0)).astype(np.float32), ((0, 1), (0, 1)))
     x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred[:-1].T
     for right, marker, size in ((True, "o", 12), (False, "X", 34)):
