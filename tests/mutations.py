@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 def copy_project(folder):
     ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
-    for name in ("applications", "docs", "keras_vattn", "tests"):
+    for name in ("applications", "docs", "keras_vattn", "tests", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
 
@@ -90,7 +90,7 @@ def outcome_of(status, output):
 
 def file_of(fault, folder=ROOT):
     """Return the file that a fault is put into."""
-    return folder / (fault.file if fault.file.startswith("applications/") else f"keras_vattn/{fault.file}")
+    return folder / (fault.file if fault.file.startswith(("applications/", "tools/")) else f"keras_vattn/{fault.file}")
 
 
 def apply(fault, folder):
