@@ -58,7 +58,8 @@ class GraphOptions:
 
     npz: common.File | None = None
     """NumPy archive: features as feat_data, feat_indices, feat_indptr, feat_shape (rows compressed) or as features;
-    edges (E, 2); labels, -1 for unknown; perhaps train_idx, val_idx, test_idx."""
+    edges (E, 2); labels, -1 for unknown; perhaps train_idx, val_idx, test_idx. tools/convert_planetoid.py makes one
+    of Planetoid's files."""
     nodes: common.File | None = None
     """CSV with a header: the column node, a name; label, empty where it is unknown; perhaps split, which is train,
     valid, test or empty; all other columns are features."""
