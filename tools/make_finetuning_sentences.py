@@ -18,7 +18,7 @@ import sysconfig
 
 import numpy as np
 
-from applications.text import python_topics
+from tools import make_topic_sentences
 
 # Packages of the task's sentences; all others are for the pretraining.
 PACKAGES = ("asyncio", "email", "http", "importlib", "logging", "unittest", "xml")
@@ -67,7 +67,7 @@ def task_sentences():
 
 def pretraining_sentences(of_task):
     """Return the sentences of the pretraining, each once, without the task's."""
-    sentences = [sentence for topic in python_topics.topics().values() for sentence in topic]
+    sentences = [sentence for topic in make_topic_sentences.topics().values() for sentence in topic]
     for package, path in modules():
         if package not in PACKAGES:
             sentences += sentences_of(path, comments=True)

@@ -9,7 +9,6 @@ import keras_vattn
 from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.training import load_run
-from applications.text import python_topics
 from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
 from applications.vrae import data, model, tables
@@ -55,10 +54,7 @@ class Vrae(Application):
     def evaluate(self, run, part, evaluation=None):
         writer = Writer(run)
         own = () if evaluation is None else (evaluation.num_draws, evaluation.max_bound)
-        report = evaluate(run, part, writer, *own)
-        embedded = run.options.text.train_text is None and getattr(evaluation, "text", None) is None
-        report["embedded_data"] = python_topics.version() if embedded else None
-        return report, samples_of(run, part, writer)
+        return evaluate(run, part, writer, *own), samples_of(run, part, writer)
 
     def files(self, outputs):
         return {"generated": outputs["generated"]}

@@ -19,7 +19,7 @@ SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
 
 def test_embedded_sentences():
-    """English prose of every Python, sentences of four words at least, none twice, in three parts."""
+    """English prose, sentences of four words at least, none twice, in three parts."""
     texts = [sentence for sentences in python_topics.topics().values() for sentence in sentences]
     assert len(texts) > 1200 and len({text.lower() for text in texts}) == len(texts)
     assert all(text.endswith(".") and text[0].isupper() and 4 <= len(text.split()) <= 40 for text in texts)

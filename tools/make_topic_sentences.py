@@ -1,0 +1,67 @@
+"""Writes the sentences that ship with applications.vrae: the prose of the topics of Python's documentation.
+
+    python -m tools.make_topic_sentences applications/text/python_topics.tsv.gz
+
+Python 3.11.7 wrote the file that ships; another version has other sentences. A line is the name of a topic and a
+sentence.
+"""
+
+import gzip
+import pathlib
+import pydoc_data.topics
+import re
+import sys
+
+# A sentence ends before a capital letter, a quotation or a bracket; "e.g." and "i.e." end none.
+_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
+_HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
+# Marks of grammar, prompts, assignments and tables, which prose has none of.
+_CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
+# Names and operators in a sentence, which as tokens of their own are most of it.
+_SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
+_MARKUP = re.compile(r'["*]')
+MIN_WORDS, MAX_WORDS = 4, 40
+
+
+def topics():
+    """Return the sentences of each topic, in their order, without sentences of earlier topics: a dictionary of lists of
+    str."""
+    seen, of_topics = set(), {}
+    for name, text in pydoc_data.topics.topics.items():
+        sentences = []
+        for sentence in (sentence for block in _paragraphs(text) for sentence in _END.split(block)):
+            sentence = _MARKUP.sub("", sentence)
+            key = sentence.lower()
+            if (
+                sentence[:1].isupper()
+                and not _SYMBOLS.search(sentence)
+                and sentence.endswith(".")
+                and MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
+                and key not in seen
+            ):
+                seen.add(key)
+                sentences.append(sentence)
+        if sentences:
+            of_topics[name] = sentences
+    return of_topics
+
+
+def _paragraphs(text):
+    """Yield the paragraphs of prose, each a line."""
+    block = []
+    for line in [*text.split("\n"), ""]:
+        if line.strip() and not _HEADING.match(line):
+            block.append(line)
+            continue
+        if _HEADING.match(line):
+            # Without the line that it underlines.
+            block = block[:-1]
+        if block and not any(_CODE.search(part) for part in block):
+            yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))
+        block = []
+
+
+if __name__ == "__main__":
+    lines = [f"{name}\t{sentence}\n" for name, sentences in topics().items() for sentence in sentences]
+    # Without a time, so that equal sentences are equal files.
+    pathlib.Path(sys.argv[1]).write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
