@@ -8,7 +8,7 @@ from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
 
-MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "bam_wc": "BAM-WC"}
+MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-WC"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +152,8 @@ class ReportOptions:
 class Options:
     """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
 
-    model: Literal[tuple(MODELS)] = "bam_wc"
-    """deterministic, or with drawn attention: bam_wc of Fan et al. 2020, Table 5; no_kl without its prior."""
+    model: Literal[tuple(MODELS)] = "wc"
+    """deterministic, or with drawn attention: wc of Fan et al. 2020, Table 5; no_kl without its prior."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)
     backbone: BackboneOptions = common.group(BackboneOptions)
@@ -192,7 +192,7 @@ class CompareFinetuning(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/finetuning_compare"
-    models: tuple[str, ...] = ("deterministic", "bam_wc")
+    models: tuple[str, ...] = ("deterministic", "wc")
     baseline: str = "deterministic"
 
 

@@ -38,11 +38,11 @@ def training_step(name, length, jit):
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("length", [16, 64])
 def test_step_over_deterministic(length, jit):
-    steps = {name: training_step(name, length, jit) for name in ("deterministic", "no_kl", "bam_wc")}
+    steps = {name: training_step(name, length, jit) for name in ("deterministic", "no_kl", "wc")}
     seconds = interleave(steps, num_rounds=12, num_warm_up=2)
     rows = [(name, median_interval(1e3 * x), "ms") for name, x in seconds.items()]
     rows += [
         (f"{name} / deterministic", median_interval(seconds[name] / seconds["deterministic"]), "ratio")
-        for name in ("no_kl", "bam_wc")
+        for name in ("no_kl", "wc")
     ]
     report(f"fine-tuning step {'jit' if jit else 'graph'} {length}: B {BATCH}, {length} tokens, BERT 6 x 384", rows)

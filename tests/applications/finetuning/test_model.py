@@ -55,7 +55,7 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture):
         "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),
         "albert": lambda: keras_hub.models.AlbertBackbone(15, dropout=0.0, embedding_dim=4, **sizes),
     }
-    options = options_of(tmp_path, model="bam_wc", weibull_k=7.0, prior_beta=0.5, prior_hidden_units=4)
+    options = options_of(tmp_path, model="wc", weibull_k=7.0, prior_beta=0.5, prior_hidden_units=4)
     backbone = model.bayesian(options, made[architecture]())
     layers = keras_vattn.stochastic_layers(backbone)
     assert len(layers) == (3 if architecture == "bert" else 1)
@@ -87,7 +87,7 @@ def test_presets_are_table_9():
         values = PROGRAM.preset_values(preset)
         assert tuple(values[name] for name in names) == row, preset
         assert (values["task"], values["prior_beta"], values["prior_hidden_units"]) == (preset, 1e-2, 5)
-        assert (values["classifier_dropout"], values["model"]) == (0.1, "bam_wc")
+        assert (values["classifier_dropout"], values["model"]) == (0.1, "wc")
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
@@ -100,7 +100,7 @@ def test_a_report_of_classes(tmp_path, name):
         [a == b for a, b in zip(outputs["answers"], part.part.labels, strict=True)]
     )
     assert ("draws" in report) == (name != "deterministic")
-    assert (report["gradients"]["kl"] > 0) == (name == "bam_wc")
+    assert (report["gradients"]["kl"] > 0) == (name == "wc")
 
 
 def test_figures_of_classes_and_scores():
