@@ -5,8 +5,7 @@ Shapes: B texts, C classes, S draws.
 
 import tensorflow as tf
 
-import keras_vattn
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Untracked, drawn, in_graph, noise_of
 from applications.finetuning.data import padded
 
 
@@ -20,10 +19,7 @@ class Predictor(tf.Module):
         self.variables_of_model = [variable.value for variable in model.variables]
         self._model = Untracked(model)
         self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
-        draws = bool(keras_vattn.stochastic_layers(model))
-        # A deterministic attention has dropout alone to draw.
-        drops = not draws and run.options.backbone.drops
-        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if draws or drops else None)
+        self._noise = Untracked(noise_of(model, run.options.backbone.drops))
         strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
         texts = (strings, strings) if run.codec.pairs else (strings,)
         self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))
@@ -51,11 +47,6 @@ class Predictor(tf.Module):
     def _sample(self, *arguments):
         """Return the answer by the mean of draws, their standard deviation, and the draws (S, B, ...)."""
         *texts, num_samples, seed = arguments
-        noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(texts)
-
-        def draw(number):
-            with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
-                return self._outputs(inputs)
-
-        draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
+        inputs = self._inputs(texts)
+        draws = drawn(self._noise.value, num_samples, seed, lambda: self._outputs(inputs))
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}

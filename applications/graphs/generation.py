@@ -5,9 +5,7 @@ Shapes: N nodes, D features, E edges, C classes, S draws.
 
 import tensorflow as tf
 
-import keras_vattn
-from applications.common.serving import Untracked, in_graph
-from applications.graphs.options import MODELS
+from applications.common.serving import Untracked, drawn, entropy, in_graph, noise_of
 
 
 class Classifier(tf.Module):
@@ -23,10 +21,7 @@ class Classifier(tf.Module):
         if self._scaling == "columns":
             scaling = run.codec["scaling"]
             self._mean, self._sd = (tf.constant(scaling[name], tf.float32) for name in ("mean", "sd"))
-        draws = MODELS[options.model].distribution is not None
-        # A deterministic attention has dropout alone to draw.
-        drops = not draws and options.network.drops
-        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if draws or drops else None)
+        self._noise = Untracked(noise_of(model, options.network.drops))
         features = tf.TensorSpec([None, run.codec["width"]], tf.float32)
         edges, integer = tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int32)
         self.predict = in_graph(features, edges)(self._predict)
@@ -53,24 +48,14 @@ class Classifier(tf.Module):
     def _sample(self, features, edges, num_samples, seed):
         """Return the mean of draws (N, C), its class, its entropy and the mutual information of the draws, (N,) in
         nats, and the draws (S, N, C)."""
-        noise, seed, inputs = self._noise.value, keras_vattn.random.as_seed(seed), self._inputs(features, edges)
-
-        def draw(number):
-            with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
-                return self._probabilities(inputs)
-
-        draws = tf.map_fn(draw, tf.range(num_samples), fn_output_signature=tf.float32)
+        inputs = self._inputs(features, edges)
+        draws = drawn(self._noise.value, num_samples, seed, lambda: self._probabilities(inputs))
         mean = tf.reduce_mean(draws, axis=0)
-        entropy = _entropy(mean)
-        information = entropy - tf.reduce_mean(_entropy(draws), axis=0)
-        return self._classified(mean) | {"entropy": entropy, "mutual_information": information, "draws": draws}
+        information = entropy(mean) - tf.reduce_mean(entropy(draws), axis=0)
+        return self._classified(mean) | {"entropy": entropy(mean), "mutual_information": information, "draws": draws}
 
     def _probabilities(self, inputs):
         return tf.nn.softmax(tf.cast(self._model.value(inputs, training=False), tf.float32))
 
     def _classified(self, probabilities):
         return {"probabilities": probabilities, "classes": tf.gather(self.classes, tf.argmax(probabilities, axis=1))}
-
-
-def _entropy(probabilities):
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
