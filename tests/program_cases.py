@@ -166,7 +166,7 @@ VQA_CASE = Case(
 CAPTIONING_CASE = Case(
     program=CAPTIONING,
     options={
-        "model": "bam_wc",
+        "model": "wc",
         "network": "pixels",
         "grid": 2,
         "image_size": 8,

@@ -39,12 +39,12 @@ MODELS = {
     "soft": Model("Soft"),
     "hard": Model("Hard", "hard"),
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
-    "bam_lc": Model(
+    "lc": Model(
         "BAM-LC",
         "lognormal",
         published={"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0},
     ),
-    "bam_wc": Model(
+    "wc": Model(
         "BAM-WC",
         "weibull",
         published={"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0},
@@ -185,7 +185,7 @@ class CompareCaptioning(common.CompareOptions):
     """Train models with several seeds on the same data, and print tables with differences and intervals."""
 
     out: str = "runs/captioning_compare"
-    models: tuple[str, ...] = ("soft", "hard", "categorical", "bam_wc")
+    models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")
     baseline: str = "soft"
     layout: tuple[Literal["fan"], ...] = ()
     """Also Table 3 of Fan et al. 2020."""

@@ -123,7 +123,7 @@ def test_how_random_the_weights_are(made, eagerly):
     assert evaluation.statistics(made("soft"), made("soft").data["valid"]) == {}
     deviations = []
     for k in (1.0, 10.0, 1e5):
-        run = made("bam_wc", weibull_k=k)
+        run = made("wc", weibull_k=k)
         found = evaluation.statistics(run, run.data["valid"])
         deviations.append(found["weights_sd"])
         assert 0.0 < found["prior_entropy"] <= np.log(4) + 1e-6
@@ -132,7 +132,7 @@ def test_how_random_the_weights_are(made, eagerly):
     assert 0.1 < found["weights_sd"] < 0.5 and "prior_entropy" not in found
 
 
-@pytest.mark.parametrize("model", ["bam_wc", "bam_lc"])
+@pytest.mark.parametrize("model", ["wc", "lc"])
 def test_draws_of_the_prior(made, eagerly, model):
     """With the published values one region is all of a draw; with a strong prior draws are what it expects."""
     of_caption = lambda run: next(  # noqa: E731
@@ -153,7 +153,7 @@ def test_draws_of_the_prior(made, eagerly, model):
 
 def test_pictures(made, eagerly, tmp_path, monkeypatch):
     """Of some images the model's own caption and the first reference, a panel for each word."""
-    run, drawn = made("bam_wc"), []
+    run, drawn = made("wc"), []
     draw = keras_vattn.plots.image_attention
     monkeypatch.setattr(
         keras_vattn.plots, "image_attention", lambda *given, **more: drawn.append((given, draw(*given, **more)))

@@ -92,7 +92,7 @@ def test_images_and_their_features(made, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
-@pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "bam_wc"))
+@pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "wc"))
 def test_samples(made, model):
     """The same seed draws the same captions; no word is one that is none."""
     captioner = Captioner(made(model))

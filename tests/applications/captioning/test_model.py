@@ -117,7 +117,7 @@ def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, e
 @pytest.mark.parametrize(
     "model, baseline",
     slow_after(
-        [("hard", "moving_average"), ("bam_wc", "soft"), ("soft", "soft"), ("hard", "soft"), ("categorical", "soft")], 2
+        [("hard", "moving_average"), ("wc", "soft"), ("soft", "soft"), ("hard", "soft"), ("categorical", "soft")], 2
     ),
 )
 def test_every_model_learns(tmp_path, model, baseline):
@@ -188,13 +188,13 @@ def test_the_gradient_of_drawn_regions(tmp_path, eagerly, monkeypatch, baseline)
 
 def test_the_alignments_of_the_paper(made):
     """Appendix B.3.2; an option takes the place of a published value."""
-    attention = made("bam_wc").models.decoder.attention
+    attention = made("wc").models.decoder.attention
     assert (attention.alignment.k, attention.prior.beta, attention.prior.hidden_units) == (10.0, 1e-6, 3)
     assert float(attention.kl_annealing(0)) == 0.5
-    attention = made("bam_lc").models.decoder.attention
+    attention = made("lc").models.decoder.attention
     assert (attention.alignment.sigma, attention.prior.sigma) == (0.1, 1e3)
     attention = made(
-        "bam_wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5
+        "wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5
     ).models.decoder.attention
     assert (attention.alignment.k, attention.prior.beta, attention.kl_annealing) == (3.0, 2.0, None)
     assert attention.kl_weight == 0.5
@@ -202,8 +202,8 @@ def test_the_alignments_of_the_paper(made):
 
 def test_the_kl_is_that_of_real_words(made):
     """One loss for all words; padding adds none."""
-    training = made("bam_wc").models.training
-    regions, num_regions, target_input, target = captions_of(made("bam_wc"), count=2)
+    training = made("wc").models.training
+    regions, num_regions, target_input, target = captions_of(made("wc"), count=2)
     cut = target.copy()
     cut[:, 2:] = PAD
     divergences = []

@@ -28,7 +28,7 @@ def record(perplexity, bleu, kind="plug-in", meteor=None, deviation=None, pointi
 
 FOUND = {
     "soft": [record(7.0, 0.30, meteor=0.25), record(7.4, 0.32, meteor=0.27)],
-    "bam_wc@soft:weibull_k=5": [
+    "wc@soft:weibull_k=5": [
         record(6.9, 0.33, meteor=0.28, deviation=2e-4),
         record(7.3, 0.35, meteor=0.3, deviation=2e-4),
     ],
@@ -62,7 +62,7 @@ def test_means_and_differences_over_seeds():
     by_model = lines_of(main_table(APPLICATION.columns, FOUND))
     assert by_model["soft"]["kind of PPL"] == "plug-in" and by_model["categorical"]["kind of PPL"] == "exact"
     assert by_model["soft"]["sd of weights"] == "-"
-    assert by_model["bam_wc@soft:weibull_k=5"]["sd of weights"] == "2.0e-04, effectively deterministic"
+    assert by_model["wc@soft:weibull_k=5"]["sd of weights"] == "2.0e-04, effectively deterministic"
     assert by_model["categorical"]["pointing, all (%)"].startswith("75.0 [")
     assert by_model["soft"]["chance (%)"] == "6.2 [6.2, 6.2]"
     by_model = lines_of(difference_table(APPLICATION.columns, FOUND, "soft"))
