@@ -3,12 +3,6 @@
 from applications.captioning.options import MODELS
 from applications.common.tables import Column, main_table, spread, title_from, titled
 
-
-def deviation(record):
-    """Return the standard deviation of the attention weights, in words where there is next to none."""
-    return spread(record["report"]["attention"].get("weights_sd"))
-
-
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
 OTHERS = tuple(
     Column(title, f"report.captions.{name}", 1, 100)
@@ -28,7 +22,7 @@ COLUMNS = (
     ),
     Column("pointing, p(region | word) (%)", "report.attention.posterior.pointing.all.accuracy", 1, 100),
     Column("chance (%)", "report.attention.pointing.all.chance", 1, 100, differs=False),
-    Column("sd of weights", deviation, differs=False),
+    Column("sd of weights", lambda record: spread(record["report"]["attention"].get("weights_sd")), differs=False),
     Column("entropy of the prior (nats)", "report.attention.prior_entropy", differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
@@ -37,10 +31,6 @@ COLUMNS = (
 
 def fan(comparison):
     """Return Table 3 of Fan et al. 2020."""
-    text = main_table((*BLEU, *OTHERS), comparison.records, first_of=lambda name: (_title(name),))
+    title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
+    text = main_table((*BLEU, *OTHERS), comparison.records, first_of=title_of)
     return [titled("Table 3 of Fan et al. 2020", text)]
-
-
-def _title(name):
-    """Return the paper's name of a model, with where it starts from, and the options of its own."""
-    return title_from(name, lambda model: MODELS[model].title)
