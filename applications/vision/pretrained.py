@@ -1,4 +1,4 @@
-"""Networks whose weights are those of a file; none are downloaded."""
+"""Networks with the weights of a file; none are downloaded."""
 
 import warnings
 import zipfile
@@ -8,7 +8,7 @@ import keras
 
 from applications.common.errors import InputError
 
-# What Keras and h5py raise for a file that is none of theirs, or one of another network.
+# Errors of Keras and h5py for a foreign file, or for a file of another network.
 _UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
@@ -25,7 +25,7 @@ def pretrained_network(options):
         A `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D).
 
     Raises:
-        InputError: If the file cannot be read, or is that of another network.
+        InputError: If the file cannot be read, or has another network.
     """
     place, shape = f"--weights: {options.weights}", (options.side, options.side, 3)
     if options.weights.endswith(".keras"):
@@ -44,7 +44,7 @@ def pretrained_network(options):
         raise InputError(f"--image-size: {options.network} cannot be built. Received: {_first_line(error)}") from error
     try:
         with warnings.catch_warnings():
-            # What a file has not is an error, too.
+            # Weights that the file lacks are an error, too.
             warnings.simplefilter("ignore")
             network.load_weights(options.weights)
     except _UNREADABLE as error:
@@ -55,7 +55,7 @@ def pretrained_network(options):
 
 
 def load_network(path):
-    """Return the model of a .keras file; no code of the file is run."""
+    """Return the model of a .keras file; no code of the file runs."""
     try:
         return keras.saving.load_model(path, compile=False)
     except _UNREADABLE as error:

@@ -26,8 +26,8 @@ class HDF5Regions(Regions):
     """One HDF5.
 
     Args:
-        starts: int (N,), the first row of each image in the features of all; or `None`, if these are (N, R, D).
-        samples: What `sample_of` returns of the file.
+        starts: int (N,), the first row of each image in the features of all; or `None` for features (N, R, D).
+        samples: Result of `sample_of` for the file.
     """
 
     starts: np.ndarray | None
@@ -49,7 +49,7 @@ class HDF5Regions(Regions):
 
 
 def corners_of(place, boxes):
-    """Return boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` is what an error begins with."""
+    """Return boxes (n, 4), x0, y0, x1, y1, cut at the borders of the image; `place` begins the error."""
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
         raise InputError(f"{place}: expected boxes x0, y0, x1, y1 in the image, from 0 to 1. Received: others")
@@ -57,11 +57,11 @@ def corners_of(place, boxes):
 
 
 def open_regions(path, ids=None):
-    """Return the `Regions` of an HDF5: its headers are checked, and its values are when they are read.
+    """Return the `Regions` of an HDF5: its headers are checked here, its values when they are read.
 
-    `image_features` are the regions of all images one after the other, (_, D), and `pos_boxes` (N, 2) are where those
-    of an image begin and end; or (N, R, D), of which an image has `num_boxes` (N,) or all. Boxes are `spatial_features`
-    (..., 6), x0, y0, x1, y1 from 0 to 1, width and height; ids are `image_ids` (N,).
+    `image_features` are the regions of all images one after the other, (_, D), and `pos_boxes` (N, 2) the rows where an
+    image begins and ends; or they are (N, R, D), of which an image has `num_boxes` (N,) or all. Boxes are
+    `spatial_features` (..., 6), x0, y0, x1, y1 from 0 to 1, width and height; ids are `image_ids` (N,).
 
     Args:
         path: The file.
@@ -105,8 +105,8 @@ def open_regions(path, ids=None):
                 f"NAME_imgid2idx.json. Received: {', '.join(file)}"
             )
         if ids is None:
-            found = _data_set(path, file, "image_ids", (1,), "iuOS")
-            ids = found[:] if found.dtype.kind in "iu" else found.asstr()[:]
+            known = _data_set(path, file, "image_ids", (1,), "iuOS")
+            ids = known[:] if known.dtype.kind in "iu" else known.asstr()[:]
         if len(ids) != len(counts):
             raise InputError(f"{path}: expected the ids of {len(counts)} images. Received: {len(ids)}")
         width = features.shape[-1]
@@ -115,28 +115,22 @@ def open_regions(path, ids=None):
 
 
 def _data_set(path, file, name, ndims, kinds):
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
+    data_set = file.get(name)
+    if not isinstance(data_set, h5py.Dataset):
         raise InputError(f"{path}: expected a data set {name}. Received: {', '.join(file) or 'none'}")
-    if found.ndim not in ndims or found.dtype.kind not in kinds:
+    if data_set.ndim not in ndims or data_set.dtype.kind not in kinds:
         expected = {"f": "floating numbers", "iu": "integers", "iuOS": "integers or strings"}[kinds]
         raise InputError(
             f"{path}: expected {name} of {' or '.join(map(str, ndims))} axes, {expected}. "
-            f"Received: {found.dtype} {found.shape}"
+            f"Received: {data_set.dtype} {data_set.shape}"
         )
-    return found
+    return data_set
 
 
 def write_regions(path, regions):
-    """Write regions into one HDF5, atomically, as the adaptive features of bottom-up attention are, with their ids.
+    """Write `Regions` into one HDF5, atomically, laid out as the adaptive features of bottom-up attention, with ids.
 
-    Args:
-        path: File that `open_regions` reads. Its folder must exist.
-        regions: `Regions`.
-
-    Raises:
-        InputError: As `Regions.read`.
-        OSError: If it cannot be written; the old file is left.
+    Errors are those of `Regions.read`, and an `OSError` for a file that cannot be written; the old file is left.
     """
     ends = np.cumsum(regions.counts)
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
@@ -148,15 +142,15 @@ def write_regions(path, regions):
         boxes = file.create_dataset("spatial_features", (ends[-1], 6), np.float32)
         for first in progress(range(0, len(regions), 64), "writing regions"):
             rows = np.arange(first, min(first + 64, len(regions)))
-            found, corners, counts = regions.read(rows, regions.counts[rows].max())
+            of_rows, corners, counts = regions.read(rows, regions.counts[rows].max())
             at = slice(ends[first] - regions.counts[first], ends[rows[-1]])
-            mask = np.arange(found.shape[1]) < counts[:, None]
-            features[at] = found[mask]
+            mask = np.arange(of_rows.shape[1]) < counts[:, None]
+            features[at] = of_rows[mask]
             boxes[at] = np.concatenate([corners, corners[..., 2:] - corners[..., :2]], axis=-1)[mask]
 
 
 def sample_of(path, num_blocks=4, block=1024):
-    """Return the size of a file and a checksum of some of it: which tell it from another without reading it all."""
+    """Return the size of a file and a checksum of some blocks of it, which tell it from another file."""
     with open(path, "rb", buffering=0) as file:
         size, checksum = file.seek(0, 2), 0
         for start in np.linspace(0, max(size - block, 0), num_blocks).astype(int).tolist():

@@ -1,8 +1,8 @@
-"""A small network that learns to see what is said about images: detectors of words, by multiple-instance learning.
+"""A small network that learns to see the words about images: detectors of words, by multiple-instance learning.
 
-Fang et al. 2015, "From captions to visual concepts and back": a word is in an image if it is in one of its cells, and
-the probability of that is the noisy-OR, 1 - prod_cells (1 - p(word | cell)). So it learns where a word is, though only
-images are labelled, and what it learns are features of cells.
+Fang et al. 2015, "From captions to visual concepts and back": a word is in an image if it is in one of its cells, with
+the probability of the noisy-OR, 1 - prod_cells (1 - p(word | cell)). So the network learns where a word is from labels
+of whole images, and its last map has the features of cells.
 
 Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width of a cell's features, V words.
 """
@@ -20,7 +20,7 @@ from sklearn.metrics import average_precision_score
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-# A word of fewer images cannot be learned, one of nearly all of them says nothing.
+# A word of fewer images cannot be learned; a word of nearly all images tells them apart in nothing.
 MIN_IMAGES = 5
 MAX_SHARE = 0.9
 MAX_WORDS = 1000
@@ -34,9 +34,12 @@ _SMALL = -15.0
 class Detectors(typing.NamedTuple):
     """Word detectors.
 
-    `network` is from images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G, and `cells` to the
-    log-odds of the V words in each cell (B, G', G', V); `average_precision` is a dictionary from the words of held-out
-    images, and `chance` its mean if the images were in random order.
+    Attributes:
+        network: Images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G.
+        cells: Images to the log-odds of the words in each cell (B, G', G', V).
+        vocabulary: The V words.
+        average_precision: Dictionary from the words of held-out images.
+        chance: Mean average precision of images in random order.
     """
 
     network: keras.Model
@@ -47,18 +50,15 @@ class Detectors(typing.NamedTuple):
 
 
 def train_detectors(pixels, words, options):
-    """Train word detectors; print a line an epoch, and how well they do on a tenth of the images that is held out.
+    """Return word detectors; print a line an epoch, and their average precision on a tenth of the images, held out.
 
     Args:
         pixels: uint8 (N, S, S, 3), training images.
-        words: List of N lists of str, what is said about each of them.
+        words: List of N lists of str, the words about each image.
         options: `ExtractorOptions`.
 
-    Returns:
-        `Detectors`.
-
     Raises:
-        InputError: If no word is said about enough images and not about nearly all of them.
+        InputError: If no word is about enough images and not about nearly all of them.
     """
     vocabulary = vocabulary_of(words)
     if not vocabulary:
@@ -85,21 +85,21 @@ def train_detectors(pixels, words, options):
     )
     scores = models.training.predict(pixels[held], batch_size=BATCH_SIZE, verbose=0)
     truth = labels[held] > 0
-    found, guessed = {}, []
+    precision, guessed = {}, []
     for column in np.flatnonzero(truth.any(axis=0)):
-        found[vocabulary[column]] = float(average_precision_score(truth[:, column], scores[:, column]))
+        precision[vocabulary[column]] = float(average_precision_score(truth[:, column], scores[:, column]))
         guessed.append(random_precision(truth[:, column].sum(), len(held)))
-    mean, chance = (float(np.mean(values)) if found else math.nan for values in (list(found.values()), guessed))
+    mean, chance = (float(np.mean(values)) if guessed else math.nan for values in (list(precision.values()), guessed))
     print(
-        f"words: average precision {mean:.3f}, {chance:.3f} by chance, of {len(found)} of {len(vocabulary)} words on "
-        f"{len(held)} images that are held out",
+        f"words: average precision {mean:.3f}, {chance:.3f} by chance, of {len(precision)} of {len(vocabulary)} words "
+        f"on {len(held)} images that are held out",
         flush=True,
     )
-    return Detectors(models.network, models.cells, vocabulary, found, chance)
+    return Detectors(models.network, models.cells, vocabulary, precision, chance)
 
 
 def vocabulary_of(words):
-    """Return the words that are learned, the most frequent ones first; equally frequent ones in alphabetical order."""
+    """Return the words that are learned, the most frequent first, equally frequent words in alphabetical order."""
     counts = collections.Counter(word for said in words for word in set(said))
     most = MAX_SHARE * len(words)
     kept = [word for word, count in counts.items() if MIN_IMAGES <= count <= most and any(map(str.isalnum, word))]
@@ -107,13 +107,10 @@ def vocabulary_of(words):
 
 
 def build(options, shares):
-    """Return the models of `Detectors`, `network` and `cells`, and `training`: images to log-odds of words (B, V).
+    """Return the models `network` and `cells` of `Detectors`, and `training`: images to log-odds of words (B, V).
 
-    The network halves the images as often as leaves the grid's cells, with twice the filters each time, at most D.
-
-    Args:
-        options: `ExtractorOptions`.
-        shares: float (V,), shares of the images that the words are said about: where the detectors start.
+    The network halves the images down to the grid's cells, with twice the filters each time, at most D. The noisy-OR
+    starts at the `shares` (V,) of the images that the words are about.
     """
     seed = options.extractor_seed
     halvings = int(math.log2(options.side // options.cells))
@@ -123,7 +120,7 @@ def build(options, shares):
         last = number == halvings
         maps = keras.layers.Conv2D(
             options.feature_units if last else min(FIRST_FILTERS * 2**number, options.feature_units),
-            # What a cell has is not what its neighbours have.
+            # A cell's features are its own, and not its neighbours'.
             1 if last else 3,
             # The largest maps are most of the work.
             strides=2 if number == 0 and not last else 1,
@@ -157,7 +154,7 @@ def noisy_or(logits):
     """Return the log-odds that a word is in one cell at least: log-odds in each cell (B, G, G, V) to (B, V).
 
     1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
-    log(exp(s) - 1). All of it is in log space: nothing under- or overflows for large logits.
+    log(exp(s) - 1), computed in log space: large logits neither underflow nor overflow.
     """
     safe = ops.maximum(logits, _SMALL)
     log_softplus = ops.where(logits < _SMALL, logits, ops.log(ops.softplus(safe)))
@@ -168,7 +165,7 @@ def noisy_or(logits):
 
 
 def random_precision(num_true, num):
-    """Return the mean average precision of so many in random order, of which so many are true."""
+    """Return the mean average precision of `num` images in random order, `num_true` of them true."""
     ranks = np.arange(1, num + 1)
     return float(np.mean((1 + (ranks - 1) * (num_true - 1) / max(num - 1, 1)) / ranks))
 

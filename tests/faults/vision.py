@@ -138,8 +138,8 @@ FAULTS = [
     Fault(
         "regions: padding of a file is stored as regions",
         "applications/vision/region_hdf5.py",
-        "            mask = np.arange(found.shape[1]) < counts[:, None]\n",
-        "            mask = np.ones(found.shape[:2], bool)\n",
+        "            mask = np.arange(of_rows.shape[1]) < counts[:, None]\n",
+        "            mask = np.ones(of_rows.shape[:2], bool)\n",
         ("tests/applications/vision/test_regions.py",),
         "what_is_read and own",
     ),
