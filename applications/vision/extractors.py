@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.runs import digest_of, replacing, write_json
+from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
 from applications.vision.images import Images, decode_image, resized
 from applications.vision.options import NETWORKS
@@ -29,20 +29,20 @@ _AT_ONCE = 64
 class Extractor:
     """Features of regions of images.
 
-    With regions "grid" a region is a cell of a grid, and its features are those of the cells of the network's last map
-    that it covers, weighed by how much of it they are. With "windows" it is one of G x G overlapping windows of half
-    the image's side, or the whole image; each is seen by the network on its own, and has the mean of its last map.
+    With regions "grid" a region is a cell of a grid, with the mean of the network's last map over its area. With
+    "windows" it is one of G x G overlapping windows of half the image's side, or the whole image; the network sees each
+    on its own, and the region has the mean of its last map.
 
     Args:
         name: "pixels", where the features of a cell are its pixels, as values from -1 to 1; "words"; or a network of
             keras.applications, which says how pixels are scaled.
-        side: Side of what the network sees, in pixels.
+        side: Side of the network's images, in pixels.
         cells: G, cells or windows a side.
         regions: "grid" or "windows".
         network: `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D); `None` for pixels.
 
     Attributes:
-        image_size: S, side of the images: that of what the network sees, and twice that with windows.
+        image_size: S, `side`, or twice that with windows.
         boxes: float32 (R, 4), x0, y0, x1, y1 of the regions in [0, 1].
         width: D.
         variables: List of the network's variables, which an exported module has to hold.
@@ -93,7 +93,7 @@ class Extractor:
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, rows=None, title="features"):
-        """Yield the features of `Images`, float32 (B, R, D); rows, title and errors as `Images.batches` has them."""
+        """Yield the features of `Images`, float32 (B, R, D); rows, title and errors as in `Images.batches`."""
         at_once = max(1, _AT_ONCE // len(self.boxes)) if self.regions == "windows" else _AT_ONCE
         for pixels in images.batches(self.image_size, rows, at_once, title):
             features = self._traced(pixels).numpy()
@@ -102,8 +102,8 @@ class Extractor:
             yield features
 
     def decode(self, strings):
-        """Return the images that strings of bytes hold, resized: (B,) to uint8 (B, S, S, 3)."""
-        # On the CPU wherever the network runs: features are to be those of training.
+        """Return the images in strings of bytes, resized: (B,) to uint8 (B, S, S, 3)."""
+        # On the CPU wherever the network runs: features are those of training.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.image_size),
@@ -112,28 +112,20 @@ class Extractor:
             )
 
     def save(self, folder):
-        """Write the extractor into a folder: a file extractor.json, and the network as .keras.
-
-        At any moment `load` reads the old one or the new one.
-        """
+        """Write the extractor into a folder: extractor.json, and the network as .keras."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        network = None
-        if self.network is not None:
-            weights = [keras.ops.convert_to_numpy(weight) for weight in self.network.weights]
-            # Named after its weights: an older one stays beside it until extractor.json names the new one.
-            network = f"network-{digest_of(weights)[:12]}.keras"
+        network = None if self.network is None else "network.keras"
+        if network is not None:
             with replacing(folder / network) as temporary:
                 self.network.save(temporary)
-        config = {"name": self.name, "side": self.side, "cells": self.cells, "regions": self.regions}
+        config = {name: getattr(self, name) for name in ("name", "side", "cells", "regions")}
+        # Last, so that a folder with this file holds everything.
         write_json(folder / CONFIG, config | {"network": network})
-        for other in folder.glob("network-*.keras"):
-            if other.name != network:
-                other.unlink()
 
     @classmethod
     def load(cls, folder):
-        """Read what `save` wrote; `InputError` if there is no extractor in the folder, or it cannot be read."""
+        """Read an extractor from a folder; `InputError` if there is none, or it cannot be read."""
         path = pathlib.Path(folder, CONFIG)
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -152,12 +144,12 @@ class Extractor:
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` that options describe; train its network, or read its weights, where it has one.
+    """Return the `Extractor` that options describe; train its network, or read its weights.
 
     Args:
         options: `ExtractorOptions`.
         images: `Images` that the network words is trained on.
-        words: Dictionary from ids of images to lists of str, what is said about them: those of the training part.
+        words: Dictionary from ids of training images to lists of str, the words about the image.
     """
     network = None
     with _float32():
@@ -170,23 +162,19 @@ def make_extractor(options, images=None, words=None):
     return Extractor(options.network, options.side, options.cells, options.regions, network)
 
 
-def extract(extractor, images, title="features"):
-    """Return the features of `Images`, a `MemoryRegions` with their ids.
-
-    Raises:
-        InputError: If images do not decode; it counts them, and names the first five.
-    """
+def extract(extractor, images):
+    """Return the features of `Images`, a `MemoryRegions` with their ids; errors as in `Images.batches`."""
     features, end = np.empty((len(images), len(extractor.boxes), extractor.width), np.float32), 0
-    for found in extractor.batches(images, title=title):
-        features[end : end + len(found)] = found
-        end += len(found)
+    for batch in extractor.batches(images):
+        features[end : end + len(batch)] = batch
+        end += len(batch)
     counts = np.full(len(images), len(extractor.boxes), np.int32)
     return MemoryRegions(images.place, images.ids, counts, extractor.width, features, extractor.boxes)
 
 
 @dataclasses.dataclass
 class ExtractedRegions(Regions):
-    """Features that are made when they are read, for reading in order: a few of them are in memory.
+    """Features that are made when they are read, in order: only a few of them are in memory.
 
     Args:
         images: `Images`.
@@ -226,7 +214,7 @@ def _area_weights(cells, size):
 
 @contextlib.contextmanager
 def _float32():
-    """Make layers compute in float32: features are to be the same in half precision."""
+    """Make layers compute in float32: features do not depend on the precision of the run."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:

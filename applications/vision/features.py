@@ -1,4 +1,4 @@
-"""The command `features`: images in, a file of the features of their regions and what made it out."""
+"""The command `features`: from images to a file of the features of their regions, and the extractor that made it."""
 
 import pathlib
 
@@ -28,18 +28,16 @@ def write_features(options, images, words=None):
         print(f"words: about {len(words)} of {len(images)} images", flush=True)
     images.check()
     extractor = make_extractor(options.extractor, images, words)
-    out = pathlib.Path(options.out)
+    out, num_regions = pathlib.Path(options.out), len(extractor.boxes)
     extractor.save(out / _EXTRACTOR)
-    counts = np.full(len(images), len(extractor.boxes), np.int32)
+    counts = np.full(len(images), num_regions, np.int32)
     # Last, so that a folder with this file holds everything.
     write_regions(out / REGIONS, ExtractedRegions(images.place, images.ids, counts, extractor.width, images, extractor))
-    print(
-        f"written: {out / REGIONS}, {len(images)} images of {len(extractor.boxes)} regions of width {extractor.width}"
-    )
+    print(f"written: {out / REGIONS}, {len(images)} images of {num_regions} regions of width {extractor.width}")
 
 
 def read_words(path):
-    """Return what a file says about images: a dictionary from their ids to lists of words, in lower case.
+    """Return the words of a file about images: a dictionary from ids to lists of words, in lower case.
 
     Args:
         path: File of lines `image<TAB>words`, plain or .gz; an image may have several of them.
@@ -52,19 +50,19 @@ def read_words(path):
         name, _, text = (field.strip() for field in line.partition("\t"))
         if not name or not text:
             raise InputError(f"{path}:{number}: expected an image, a tab and words. Received: {line[:40]!r}")
-        names.append(name)
+        names.append(image_id(name))
         texts.append(text)
-    found = {}
+    words = {name: [] for name in names}
     for name, tokens in zip(names, Tokenizer().token_lists(texts), strict=True):
-        found.setdefault(image_id(name), []).extend(tokens)
-    return found
+        words[name] += tokens
+    return words
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that made the features of a path, where the command `features` left it; or `None`.
+    """Return the `Extractor` that the command `features` left beside its features, or `None`.
 
     Args:
-        path: The folder that the command wrote, or the file of features in it.
+        path: The folder of the command, or its file of features.
     """
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR

@@ -112,14 +112,6 @@ FAULTS = [
         "noisy_or",
     ),
     Fault(
-        "extractor: a network written over the one that is read",
-        "applications/vision/extractors.py",
-        'network = f"network-{digest_of(weights)[:12]}.keras"',
-        'network = "network-0.keras"',
-        ("tests/applications/vision/test_extractors.py",),
-        "old_one",
-    ),
-    Fault(
         "images: made smaller without an average",
         "applications/vision/images.py",
         "scaled = tf.image.resize(image, (size, size), antialias=True)",

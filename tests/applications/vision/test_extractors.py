@@ -120,24 +120,6 @@ def test_what_is_loaded_has_equal_features(tmp_path, extractor):
         assert len(list((tmp_path / name).iterdir())) == 1 + (name == "words")
 
 
-def test_the_old_one_is_read_until_the_new_one_is_whole(tmp_path, extractor, monkeypatch):
-    extractor.save(tmp_path)
-    other = keras.models.clone_model(extractor.network)
-    new = Extractor("words", SIDE, CELLS, network=other)
-
-    def fail(*arguments):
-        raise OSError("No space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(extractors, "write_json", fail)
-        with pytest.raises(OSError, match="No space left"):
-            new.save(tmp_path)
-    np.testing.assert_array_equal(Extractor.load(tmp_path)(PIXELS[:2]), extractor(PIXELS[:2]))
-    new.save(tmp_path)
-    np.testing.assert_array_equal(Extractor.load(tmp_path)(PIXELS[:2]), new(PIXELS[:2]))
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_what_is_no_extractor(tmp_path, extractor):
     fails(lambda: Extractor.load(tmp_path), f"{tmp_path / 'extractor.json'}: expected an extractor")
     extractor.save(tmp_path)
