@@ -15,8 +15,8 @@ from applications.vision.codec import boxes_of
 from applications.vision.program import ImageApplication
 
 NUM_PICTURES = 3
-# What a run says of the images that are drawn.
-PICTURED = "pictures.json"
+# The figures behind the pictures of a run.
+PICTURES = "pictures.json"
 
 
 class Captioning(ImageApplication):
@@ -44,8 +44,9 @@ class Captioning(ImageApplication):
     def read_other(self, options, evaluation):
         if evaluation.captions is None:
             return None
-        captions = read_parts({"test": evaluation.captions}, options.captions.skip_invalid)["test"]
-        return data.with_images(captions, data.sources_of(options), options)
+        captions, sources = read_parts({"test": evaluation.captions})["test"], data.sources_of(options)
+        sources.source.rows_of(captions.ids)
+        return data.Part(captions, sources)
 
     def evaluate(self, run, part, evaluation=None):
         return evaluate(run, part, *(() if evaluation is None else (evaluation.num_beams, evaluation.num_draws)))
@@ -56,18 +57,18 @@ class Captioning(ImageApplication):
 
     def heading(self, record):
         report = record["report"]
-        found = f"{report['num_images']} {record['split']} images with {report['num_captions']} captions; "
-        found += f"tokens of the metrics: {report['captions']['tokenizer']}"
+        text = f"{report['num_images']} {record['split']} images with {report['num_captions']} captions; "
+        text += f"tokens of the metrics: {report['captions']['tokenizer']}"
         draws = report["likelihood"].get("num_draws")
-        return found + (f"; predictive PPL of {draws} draws" if draws else "")
+        return text + (f"; predictive PPL of {draws} draws" if draws else "")
 
     def example_of(self, part):
         return part.captions.ids[0]
 
     def report(self, run, part, record, outputs):
-        pictured = pictures_of(run, part)
-        write_json(run.folder.file(PICTURED), {"model": run.options.model, "pictures": pictured})
-        for picture in pictured:
+        pictures = pictures_of(run, part)
+        write_json(run.folder.file(PICTURES), {"model": run.options.model, "pictures": pictures})
+        for picture in pictures:
             draw_caption(picture, part, run.folder.file(f"pictures/{picture['image']}.png"))
         rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, strict=True)
         samples = [
@@ -93,62 +94,53 @@ class Captioning(ImageApplication):
     def words_of(self, options):
         if options.captions is None:
             return None
-        return data.words_of_images(read_parts({"train": options.captions}, skip_invalid=True)["train"])
+        return data.words_of_images(read_parts({"train": options.captions})["train"])
 
     def compared(self, comparison):
-        known = {run.name: comparison.read(run, PICTURED)["pictures"] for run in comparison.of_first_seed}
+        pictures = {run.name: comparison.read(run, PICTURES)["pictures"] for run in comparison.of_first_seed}
         parts = self.read(comparison.planned[0].options)
-        draw_references(known, parts.get("test", parts["valid"]), comparison.folder)
+        draw_references(pictures, parts.get("test", parts["valid"]), comparison.folder)
         return []
 
 
 def pictures_of(run, part):
-    """Return what is drawn of some images: where the model looks for the words of its own caption, and of the first
-    reference."""
+    """Return where the model looks in some images for the words of its own caption, and of the first reference."""
     chosen = evenly(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
     own, of_reference = looks(run, part, chosen), looks(run, part, chosen, [row[0] for row in references])
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
-    columns = zip(chosen, references, own, of_reference, boxes, strict=True)
-    return [
-        {
-            "image": part.captions.ids[index],
-            "references": texts,
-            "caption": caption,
-            "reference": reference,
-            "boxes": box,
-        }
-        for index, texts, caption, reference, box in columns
-    ]
+    ids = [part.captions.ids[index] for index in chosen]
+    names = ("image", "references", "caption", "reference", "boxes")
+    return [dict(zip(names, row)) for row in zip(ids, references, own, of_reference, boxes, strict=True)]
 
 
 def draw_caption(picture, part, path):
-    """Draw where a model looks for each word of its caption; of BAM a draw from the prior above one from the posterior,
-    Figure 1 of Fan et al. 2020."""
-    looked = picture["caption"]
-    kinds = [kind for kind in ("prior", "posterior") if kind in looked]
-    rows = [looked[kind] for kind in kinds or ("weights",)]
-    title = " ".join(looked["words"]) + ("; a draw for each word" if kinds else "")
-    _draw(picture, part, looked["words"], rows, kinds or None, title, path)
+    """Draw where a model looks for each word of its caption; of BAM a draw from the prior above a draw from the
+    posterior, Figure 1 of Fan et al. 2020."""
+    looks = picture["caption"]
+    kinds = [kind for kind in ("prior", "posterior") if kind in looks]
+    rows = [looks[kind] for kind in kinds or ("weights",)]
+    title = " ".join(looks["words"]) + ("; a draw for each word" if kinds else "")
+    _draw(picture, part, looks["words"], rows, kinds or None, title, path)
 
 
-def draw_references(known, part, folder):
+def draw_references(of_models, part, folder):
     """Draw where models look for the words of the same references, a row for each model, a PNG for each image.
 
     Args:
-        known: Dictionary from the name of a model to its pictures, of the same images.
-        part: The part that they are of.
+        of_models: Dictionary from the name of a model to its pictures, of the same images.
+        part: The part of the images.
         folder: `pathlib.Path`.
     """
-    for index, picture in enumerate(next(iter(known.values()))):
+    for index, picture in enumerate(next(iter(of_models.values()))):
         words = picture["reference"]["words"]
-        rows = [pictures[index]["reference"]["weights"] for pictures in known.values()]
+        rows = [pictures[index]["reference"]["weights"] for pictures in of_models.values()]
         path = folder / f"attention_{picture['image']}.png"
-        _draw(picture, part, words, rows, list(known), f"reference: {' '.join(words)}", path)
+        _draw(picture, part, words, rows, list(of_models), f"reference: {' '.join(words)}", path)
 
 
 def _draw(picture, part, words, rows, labels, title, path):
-    # Without images there is nothing to draw on, without boxes no place to draw at, and perhaps no word.
+    # A run on features may lack images or boxes, and a caption may lack words.
     if part.sources.images is None or not np.any(picture["boxes"]) or not words:
         return
     image = part.sources.images.read(part.sources.images.rows_of([picture["image"]])[0])

@@ -4,6 +4,7 @@ Shapes: N images, C captions, T words with the end, R regions.
 """
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 
 import keras_vattn
@@ -11,7 +12,6 @@ from applications.captioning.captions import Captions
 from applications.captioning.data import EncodedPart, Part
 from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics, pointing
-from applications.captioning.model import region_mask
 from applications.captioning.options import MODELS
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
@@ -27,7 +27,7 @@ KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
 
 def evaluate(run, part, num_beams=None, num_draws=None):
-    """Return everything reported about a part, and the captions of its images."""
+    """Return the figures of a part, and the captions of its images."""
     reports = run.options.reports
     captioner = Captioner(run, num_beams)
     report = {"num_images": len(part), "num_captions": len(part.texts)}
@@ -43,31 +43,31 @@ def evaluate(run, part, num_beams=None, num_draws=None):
 
 def caption(captioner, part, chosen=None, title="captioning"):
     """Return a caption of each image of a part, or of some, a list of str."""
-    found = []
-    for (inputs,) in progress(part.images(BATCH, chosen), title) if title else part.images(BATCH, chosen):
+    batches, captions = part.images(BATCH, chosen), []
+    for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(inputs["regions"], inputs["num_regions"])["ids"]
-        found += [text.decode() for text in captioner.texts(ids).numpy()]
-    return found
+        captions += [text.decode() for text in captioner.texts(ids).numpy()]
+    return captions
 
 
 def likelihood_report(captioner, run, part, num_draws):
-    """Return the perplexity of the captions, its kind named, and what is known of the attention that predicts them.
+    """Return the perplexity of the captions, with its kind, and the figures of the weights that predict them.
 
-    Tokens count the end of a caption. An attention that is drawn has the predictive log p, too: the logarithm of the
-    mean over draws of p(caption | draws).
+    Tokens count the end of a caption. A model that draws its attention also has the predictive log p: the logarithm of
+    the mean over draws of p(caption | draws).
     """
     kind = MODELS[run.options.model]
     num_draws = num_draws if kind.alignment is not None else 0
-    total, drawn, tokens, looked = 0.0, 0.0, 0, Looked(part)
+    total, drawn, tokens, weights = 0.0, 0.0, 0, {}
     for number, (inputs, target) in enumerate(progress(part.batches(run.options), "likelihood")):
-        arguments = [inputs[name] for name in ("regions", "num_regions", "target_input", "target")]
-        found = {name: x.numpy() for name, x in captioner.read(*arguments).items()}
-        total += found.pop("log_likelihood").sum(dtype="float64")
-        lengths = np.count_nonzero(target != PAD, axis=1)
-        tokens += int(lengths.sum())
-        looked.add(found, lengths, inputs["num_regions"].numpy())
+        captions = arguments_of(inputs)
+        figures = {name: x.numpy() for name, x in captioner.read(*captions).items()}
+        total += figures.pop("log_likelihood").sum(dtype="float64")
+        tokens += np.count_nonzero(target)
+        for name, x in figures.items():
+            weights.setdefault(name, []).extend(x)
         values = [
-            tf.reduce_sum(captioner.read_drawn(*arguments, tf.constant([number, draw]))["log_likelihood"], axis=1)
+            tf.reduce_sum(captioner.read_drawn(*captions, tf.constant([number, draw]))["log_likelihood"], axis=1)
             for draw in range(num_draws)
         ]
         if values:
@@ -80,41 +80,29 @@ def likelihood_report(captioner, run, part, num_draws):
     }
     if num_draws:
         report |= {"predictive": perplexity(-drawn / tokens), "num_draws": num_draws}
-    return {"likelihood": report, "attention": looked.report()}
+    attention = {name: weights_report(part, x) for name, x in weights.items()}
+    return {"likelihood": report, "attention": attention.pop("weights") | attention}
 
 
-class Looked:
-    """Where models look for the words of a part's captions: entropies in nats, and whether it is the right region where
-    that is known; of the weights, and of the posterior that has seen the word."""
+def arguments_of(inputs):
+    """Return the arguments of `Captioner.read` for a batch of captions."""
+    return [inputs[name] for name in ("regions", "num_regions", "target_input", "target")]
 
-    def __init__(self, part):
-        self.part = part
-        self.knows_cells = part.scenes is not None and scenes.are_cells(part.codec.regions)
-        self.entropies, self.weights = {}, {}
 
-    def add(self, found, lengths, num_regions):
-        """Take the weights of a batch, a dictionary of arrays (B, T, R)."""
-        for name, weights in found.items():
-            for matrix, length, count in zip(weights, lengths, num_regions, strict=True):
-                rows = matrix[:length]
-                entropy = -np.sum(rows * np.log(np.where(rows > 0.0, rows, 1.0)), axis=-1)
-                self.entropies.setdefault(name, []).append(entropy)
-                if self.knows_cells:
-                    self.weights.setdefault(name, []).append(matrix[: length - 1, :count])
-
-    def report(self):
-        """Return the figures of the weights, and in "posterior" those of the posterior."""
-        reports = {name: {"entropy": float(np.concatenate(rows).mean())} for name, rows in self.entropies.items()}
-        for name, weights in self.weights.items():
-            reports[name]["pointing"] = pointing(weights, cells_of(self.part), self.part.tokens, KINDS)
-        return reports.pop("weights") | reports
+def weights_report(part, weights):
+    """Return the figures of the weights of a part's captions, a list of C arrays (T, R): the mean entropy in nats, and
+    on scenes how often a word's largest weight is at its region."""
+    entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
+    report = {"entropy": float(np.concatenate(entropies).mean())}
+    if part.scenes is not None and scenes.are_cells(part.codec.regions):
+        report["pointing"] = pointing(weights, cells_of(part), part.tokens, KINDS)
+    return report
 
 
 def cells_of(part):
-    """Return the region that each word of each caption of scenes is about, a list of C lists, -1 for none."""
+    """Return the region of each word of each caption of scenes, a list of C lists, -1 for a word about no region."""
     known = [scenes.true_captions(scene) for scene in part.scenes]
-    found = [known[image][text] for image, text in zip(part.image, part.texts, strict=True)]
-    return [cells[: len(words)] for cells, words in zip(found, part.tokens, strict=True)]
+    return [known[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
 
 def statistics(run, part):
@@ -124,31 +112,14 @@ def statistics(run, part):
         return {}
     batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
     inputs, target = next(iter(batches))
-    query, memory, mask = queries(run, inputs)
+    decoded, memory, mask = run.models.decode(*arguments_of(inputs))
     attention = run.models.decoder.attention
-    found = attention.alignment_statistics(query, memory, value_mask=mask, sample_seed=SEED)
+    figures = attention.alignment_statistics(decoded["query"], memory, value_mask=mask, sample_seed=SEED)
     counted = (target != PAD).numpy()
-    report = {"weights_sd": float(np.array(found["weights_sd"])[counted].mean())}
-    if "prior_entropy" in found:
-        report["prior_entropy"] = float(np.array(found["prior_entropy"]).mean())
+    report = {"weights_sd": float(np.array(figures["weights_sd"])[counted].mean())}
+    if "prior_entropy" in figures:
+        report["prior_entropy"] = float(np.array(figures["prior_entropy"]).mean())
     return report
-
-
-def queries(run, inputs):
-    """Return what the decoder asks with for captions (C, T, units), the memory (C, R, units) and its mask (C, R)."""
-    models = run.models
-    memory = models.encoder(inputs["regions"], training=False)
-    mask = region_mask(inputs["num_regions"], memory.shape[1])
-    embedded = models.embedding(inputs["target_input"], training=False)
-    decoded = models.decoder(
-        embedded,
-        memory,
-        inputs_mask=inputs["target"] != PAD,
-        memory_mask=mask,
-        return_attention_scores=True,
-        return_logits=True,
-    )
-    return decoded["query"], memory, mask
 
 
 def looks(run, part, chosen, texts=None):
@@ -161,32 +132,29 @@ def looks(run, part, chosen, texts=None):
         chosen: Numbers of the images.
         texts: A caption of each, or `None` for the model's own.
     """
-    captioner, kind = Captioner(run), MODELS[run.options.model]
+    captioner = Captioner(run)
     texts = caption(captioner, part, chosen, title=None) if texts is None else texts
     ids = [part.captions.ids[index] for index in chosen]
     asked = Part(Captions(ids, [[text] for text in texts]), part.sources)
     of_texts = EncodedPart.of(run.options, part.codec, asked)
-    found = []
+    rows = []
     for (inputs, _), tokens in zip(of_texts.batches(run.options).unbatch().batch(1), of_texts.tokens, strict=True):
-        arguments = [inputs[name] for name in ("regions", "num_regions", "target_input", "target")]
-        shape = len(tokens), int(inputs["num_regions"][0])
-        weights = {"weights": captioner.read(*arguments)["weights"]}
-        if kind.is_bayesian:
+        captions, shape = arguments_of(inputs), (len(tokens), int(inputs["num_regions"][0]))
+        weights = {"weights": captioner.read(*captions)["weights"]}
+        if MODELS[run.options.model].is_bayesian:
             weights["prior"] = prior_draws(run, inputs, *shape)[None]
-            weights["posterior"] = captioner.read_drawn(*arguments, tf.constant([SEED, 0]))["weights"]
+            weights["posterior"] = captioner.read_drawn(*captions, tf.constant([SEED, 0]))["weights"]
         cut = {name: np.array(x)[0, : shape[0], : shape[1]] for name, x in weights.items()}
-        found.append({"words": tokens, **cut})
-    return found
+        rows.append({"words": tokens, **cut})
+    return rows
 
 
 def prior_draws(run, inputs, num_words, num_regions):
     """Return weights drawn from the contextual prior, which is one for all words, (T, R).
 
-    In logarithms: a draw of Gamma(1e-6) is no float32, and nearly always that of one region is all.
+    The draws are in logarithms: a draw of Gamma(1e-6) is no float32, and nearly always one region has all of it.
     """
-    query, memory, mask = queries(run, inputs)
-    p = run.models.decoder.attention.prior_distribution(query, memory, value_mask=mask)
+    decoded, memory, mask = run.models.decode(*arguments_of(inputs))
+    p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)
     log_draws = p.log_sample((num_words, *p.like.shape), keras_vattn.random.as_seed(SEED))
-    draws = np.array(log_draws)[:, 0, 0, :num_regions]
-    weights = np.exp(draws - draws.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    return scipy.special.softmax(np.array(log_draws)[:, 0, 0, :num_regions], axis=1)

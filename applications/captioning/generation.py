@@ -7,20 +7,20 @@ import tensorflow as tf
 from keras import ops, tree
 
 import keras_vattn
-from applications.captioning.model import region_mask
 from applications.captioning.options import MODELS
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.vision.program import INTEGER, ImageModule
+from applications.vision.regions import region_mask
 from keras_vattn import decoding
 
-# A caption is asked for: no padding, no second start, not the token for unknown words.
+# A caption has no padding, no second start, and no token for unknown words.
 _FORBIDDEN = (PAD, START, UNKNOWN)
 _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class Captioner(ImageModule):
-    """What is exported, `generate` and `sample`; the functions on ids are what `evaluate` calls.
+    """The exported endpoints `generate` and `sample`, and the functions on ids of `evaluate`.
 
     Args:
         run: `Run`.
@@ -37,7 +37,7 @@ class Captioner(ImageModule):
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), _IDS, _IDS
-        # What is not exported.
+        # Not exported.
         self._traced = Untracked(
             {
                 "search": in_graph(*forced[:2])(self._search),
@@ -56,52 +56,35 @@ class Captioner(ImageModule):
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def read(self, regions, num_regions, target_input, target):
-        """Return what the model says of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in
-        nats of the words of `target`, 0 at padding; and "weights" (B, T, R), those that predict a word. Of a region
-        that is summed over also "posterior" (B, T, R), p(region | word)."""
+        """Return the figures of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in nats of
+        the words of `target`, 0 at padding; and "weights" (B, T, R), which predict a word. With a region that is summed
+        over also "posterior" (B, T, R), p(region | word)."""
         return self._traced.value["read"](regions, num_regions, target_input, target)
 
     def read_drawn(self, regions, num_regions, target_input, target, seed):
-        """Return what `read` does, given a draw of an attention that is drawn."""
+        """Return the result of `read` for a draw of an attention that is drawn."""
         return self._traced.value["read_drawn"](regions, num_regions, target_input, target, seed)
 
-    def _generate_images(self, images):
-        return self._captions(*self.seen_images(images))
-
-    def _generate_features(self, features, boxes, num_regions):
-        return self._captions(*self.seen_features(features, boxes, num_regions))
-
-    def _sample_images(self, images, num_samples, seed):
-        return self._samples(*self.seen_images(images), num_samples, seed)
-
-    def _sample_features(self, features, boxes, num_regions, num_samples, seed):
-        return self._samples(*self.seen_features(features, boxes, num_regions), num_samples, seed)
-
-    def _captions(self, regions, num_regions):
+    def _generate(self, regions, num_regions):
         """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
-        found = self._search(regions, num_regions)
+        best = self._search(regions, num_regions)
         return {
-            "captions": self.texts(found["ids"]),
-            "log_probabilities": found["log_probabilities"],
-            "weights": found["weights"],
+            "captions": self.texts(best["ids"]),
+            "log_probabilities": best["log_probabilities"],
+            "weights": best["weights"],
         }
 
     def _search(self, regions, num_regions):
         memory, mask = self._memory(regions, num_regions)
         state, step = self._steps(memory, mask, self._num_beams)
-        found = decoding.beam_search(
-            step,
-            state,
-            tf.fill([tf.shape(regions)[0]], START),
-            END,
-            self._max_length + 1,
-            self._num_beams,
-            forbidden_ids=_FORBIDDEN,
+        start = tf.fill([tf.shape(regions)[0]], START)
+        beams = decoding.beam_search(
+            step, state, start, END, self._max_length + 1, self._num_beams, forbidden_ids=_FORBIDDEN
         )
-        return {name: x[:, 0] for name, x in found.items()}
+        return {name: x[:, 0] for name, x in beams.items()}
 
-    def _samples(self, regions, num_regions, num_samples, seed):
-        """Return captions (B, S) of words drawn from p, the attention drawn beside them where the model draws it."""
+    def _sample(self, regions, num_regions, num_samples, seed):
+        """Return captions (B, S) of words drawn from p, and of the attention if the model draws it."""
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
         seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
@@ -111,17 +94,9 @@ class Captioner(ImageModule):
                 prepared = models.decoder.prepare_memory(memory, mask)
                 noise = models.decoder.draw_noise(num_rows, self._max_length + 1, prepared)
         state, step = self._steps(memory, mask, noise=noise)
-        found = decoding.sample(
-            step,
-            state,
-            tf.fill([num_rows], START),
-            END,
-            self._max_length + 1,
-            keras_vattn.random.fold_in(seed, 1),
-            forbidden_ids=_FORBIDDEN,
-        )
-        captions = self.texts(found["ids"])
-        return {"captions": tf.reshape(captions, [tf.shape(regions)[0], num_samples])}
+        start, of_words = tf.fill([num_rows], START), keras_vattn.random.fold_in(seed, 1)
+        drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=_FORBIDDEN)
+        return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _memory(self, regions, num_regions):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
@@ -133,7 +108,7 @@ class Captioner(ImageModule):
             memory: (B, R, units).
             mask: Boolean (B, R).
             num_beams: Rows of the step for each of the state.
-            noise: Of all steps, (B, T, ...), or `None`.
+            noise: Noise of all steps, (B, T, ...), or `None`.
         """
         models = self._models.value
         start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
@@ -152,27 +127,15 @@ class Captioner(ImageModule):
 
     def _read(self, regions, num_regions, target_input, target):
         models = self._models.value
-        memory, mask = self._memory(regions, num_regions)
-        decoded = models.decoder(
-            models.embedding(target_input),
-            memory,
-            inputs_mask=ops.not_equal(target, PAD),
-            memory_mask=mask,
-            return_attention_scores=True,
-            return_logits=True,
-        )
+        decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
         value = models.emission.words(hidden, target)
-        posterior = {}
+        figures = {"weights": ops.cast(decoded["weights"], "float32")}
         if log_prior is not None:
             value = log_prior + value
-            posterior["posterior"] = ops.softmax(value, axis=-1)
+            figures["posterior"] = ops.softmax(value, axis=-1)
         value = ops.logsumexp(value, axis=-1)
-        return {
-            "log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0),
-            "weights": ops.cast(decoded["weights"], "float32"),
-            **posterior,
-        }
+        return figures | {"log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0)}
 
     def _read_drawn(self, regions, num_regions, target_input, target, seed):
         with keras_vattn.posterior_draws(self._models.value.training, seed=seed):

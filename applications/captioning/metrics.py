@@ -1,7 +1,7 @@
-"""Metrics of captions against several references, and of attention against the regions that words are about.
+"""Metrics of captions against several references, and of attention against the true regions of words.
 
-The metrics of captions are those of pycocoevalcap (the extra `captions`). BLEU, ROUGE-L and METEOR lie between 0 and 1,
-CIDEr between 0 and 10; papers print them times 100. Shapes: T words of a caption, R regions of its image.
+pycocoevalcap (the extra `captions`) computes the metrics of captions. BLEU, ROUGE-L and METEOR lie between 0 and 1,
+CIDEr between 0 and 10; papers print them times 100.
 """
 
 import functools
@@ -18,8 +18,8 @@ from applications.common.errors import InputError
 FIGURES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "meteor")
 PTB, RULES = "PTBTokenizer", "rules without Java"
 
-# The tokens of Stanford's PTBTokenizer but for the punctuation that is removed afterwards. Of the 25,014 captions of
-# COCO val2017 all but 9 come out the same.
+# The tokens of Stanford's PTBTokenizer, without the punctuation that is removed afterwards: the same for all but 9 of
+# the 25,014 captions of COCO val2017.
 _TOKEN = re.compile(
     r"""<\w+> | -[lr][rsc]b-                              # <unk>, and what brackets become
       | \d+(?:[.,:]\d+)+                                  # 3.5, 10:30
@@ -35,21 +35,20 @@ _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-
 
 
 def caption_metrics(hypotheses, references, java=True):
-    """BLEU-1 to BLEU-4 of the corpus, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
+    """Return BLEU-1 to BLEU-4 of the corpus, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
-    CIDEr has the document frequencies of these references: those of one image are all 1, which makes it 0. The tokens
-    are those of Stanford's PTBTokenizer in lower case, without punctuation. It and METEOR need Java; without Java rules
-    that nearly always find the same tokens take its place, METEOR is left out, and a line on standard error says so
-    once.
+    CIDEr has the document frequencies of these references: with one image they are all 1, and CIDEr is 0. Tokens are
+    those of Stanford's PTBTokenizer in lower case, without punctuation. It and METEOR need Java; without Java a line on
+    standard error says once that rules make the tokens, nearly always the same, and that METEOR is left out.
 
     Args:
-        hypotheses: list of str, a caption an image; it may be empty.
-        references: list of list of str, the references of each image.
-        java: whether Java is used where it runs.
+        hypotheses: List of str, a caption an image; it may be empty.
+        references: List of list of str, the references of each image.
+        java: Whether Java is used where it runs.
 
     Returns:
-        Dict: "num_images", "num_empty" (hypotheses without a word), "tokenizer" ("PTBTokenizer", or "rules without
-        Java"), and the value of each of `FIGURES` that there is.
+        Dictionary: "num_images", "num_empty" (hypotheses without a word), "tokenizer" (`PTB` or `RULES`), and the value
+        of each of `FIGURES`, METEOR with Java alone.
     """
     require_pycocoevalcap()
     runs = java and _java_runs()
@@ -60,8 +59,8 @@ def caption_metrics(hypotheses, references, java=True):
 
     tokens = _ptb_tokens if runs else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
-    # Apart from the hypotheses, as pycocoevalcap does it: the next line tells PTBTokenizer whether a full stop ends a
-    # sentence.
+    # Apart from the hypotheses, as in pycocoevalcap: PTBTokenizer reads the next line to tell whether a full stop ends
+    # a sentence.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     references = [list(itertools.islice(tokenized, len(row))) for row in references]
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if runs else RULES}
@@ -86,7 +85,7 @@ def _scores(hypotheses, references):
 
 
 def require_pycocoevalcap():
-    """`InputError` without pycocoevalcap: for programs that would miss it only after hours of training."""
+    """Raise `InputError` without pycocoevalcap, before hours of training."""
     try:
         import pycocoevalcap.bleu.bleu_scorer  # noqa: F401
     except ImportError as error:
@@ -94,45 +93,42 @@ def require_pycocoevalcap():
 
 
 def rule_tokens(captions):
-    """Return the tokens of each caption, joined by spaces: those of `caption_metrics` without Java."""
-    found = (_TOKEN.findall(caption.lower().replace("’", "'")) for caption in captions)
-    return [" ".join(_BRACKETS.get(token, token) for token in tokens) for tokens in found]
+    """Return the tokens of each caption without Java, joined by spaces."""
+    tokens = (_TOKEN.findall(caption.lower().replace("’", "'")) for caption in captions)
+    return [" ".join(_BRACKETS.get(token, token) for token in row) for row in tokens]
 
 
-def pointing(weights, cells, words, kinds=None):
-    """How often the largest weight of a word is at the region that the word is about.
+def pointing(weights, cells, words, kinds):
+    """Return how often the largest weight of a word is at the word's region.
 
     A word whose largest weight is at n regions counts 1/n if its own is among them, so that equal weights score
-    exactly what chance does. The chance of a word is 1/R.
+    exactly the chance, 1/R.
 
     Args:
-        weights: list of (T, R) arrays, a caption each, with the regions that its image really has.
-        cells: list of T ints for each caption: the region that each word is about, -1 for a word about none.
-        words: list of T words for each caption.
-        kinds: dict from the name of a kind of words to these words, such as the colours. Default: no kinds.
+        weights: List of arrays for each caption, (R,) for each word.
+        cells: List of ints for each caption: the region of each word, -1 for a word about no region.
+        words: List of words for each caption.
+        kinds: Dictionary from the name of a kind of words to the words, such as the colours.
 
     Returns:
-        Dict from "all", and each kind of which there is a word, to {"accuracy", "chance", "num_words"}.
+        Dictionary from "all", and each kind with a word, to {"accuracy", "chance", "num_words"}.
     """
-    found = {}
+    pairs = {kind: [] for kind in ("all", *kinds)}
     for matrix, places, caption in zip(weights, cells, words, strict=True):
-        matrix, places = np.asarray(matrix, np.float64), np.asarray(places, np.int64)
-        num_regions = matrix.shape[1]
-        for step in np.flatnonzero(places >= 0):
-            largest = matrix[step] == matrix[step].max()
-            pair = (largest[places[step]] / largest.sum(), 1.0 / num_regions)
-            for kind in ("all", *(name for name, known in (kinds or {}).items() if caption[step] in known)):
-                found.setdefault(kind, []).append(pair)
-    order = [kind for kind in ("all", *(kinds or {})) if kind in found]
-    means = {kind: np.mean(found[kind], axis=0) for kind in order}
+        for row, cell, word in zip(matrix, places, caption):
+            if cell >= 0:
+                pair = (row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)
+                for kind in ("all", *(name for name, known in kinds.items() if word in known)):
+                    pairs[kind].append(pair)
+    means = {kind: np.mean(of_kind, axis=0).tolist() for kind, of_kind in pairs.items() if of_kind}
     return {
-        kind: {"accuracy": float(accuracy), "chance": float(chance), "num_words": len(found[kind])}
+        kind: {"accuracy": accuracy, "chance": chance, "num_words": len(pairs[kind])}
         for kind, (accuracy, chance) in means.items()
     }
 
 
-# pycocoevalcap's classes of Java programs leave files in its folder, wait for ever for a Java that has ended, and keep
-# it running.
+# pycocoevalcap's own calls of Java leave files in its folder, wait for ever for a Java that has ended, and keep it
+# running.
 
 
 def _ptb_tokens(captions):
@@ -145,7 +141,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return METEOR of the corpus: its statistics of each caption first, and then what they make together."""
+    """Return METEOR of the corpus, from its statistics of each caption."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)
@@ -153,7 +149,7 @@ def _meteor(hypotheses, references):
     rows = [(*sentences, hypothesis) for hypothesis, sentences in zip(hypotheses, references)]
     lines = [" ||| ".join(("SCORE", *(sentence.replace("|||", " ") for sentence in row))) for row in rows]
     statistics = _java("METEOR", options, lines)
-    # A score of each caption, and that of all.
+    # A score of each caption, and of all.
     scores = _java("METEOR", options, [" ||| ".join(("EVAL", *statistics))], len(rows) + 1)
     try:
         return float(scores[-1])
@@ -162,7 +158,7 @@ def _meteor(hypotheses, references):
 
 
 def _java(name, options, lines, num_answers=None):
-    """Return the lines that a Java program answers, as many as it is given by default; it ends in any case."""
+    """Return the lines that a Java program answers, as many as its input has by default; the program always ends."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="replace")
     result = subprocess.run(command, input=content, capture_output=True)
@@ -170,7 +166,7 @@ def _java(name, options, lines, num_answers=None):
     expected = len(lines) if num_answers is None else num_answers
     if result.returncode or len(answers) != expected:
         said = result.stderr.decode("utf-8", errors="replace").splitlines()
-        # Java writes where the error occurred below it, and what it thinks of its options above it.
+        # Java writes remarks about its options above the error, and its place below.
         error = next((line for line in said if "Error" in line or "Exception" in line), " ".join(said))
         raise InputError(
             f"java: {name}: expected {expected} lines and status 0. "

@@ -4,11 +4,10 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from applications.common import options as common
-from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions
-from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
+from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +17,9 @@ class Model:
     Attributes:
         title: Name of the model in the paper.
         alignment: Distribution of the decoder's weights: "hard", "weibull" or "lognormal"; `None` for softmax.
-        feeding: What enters the decoder: the "sampled" vector, or the one "expected" under p.
+        feeding: Input of the decoder: the "sampled" vector, or the one "expected" under p.
         is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
-        published: Values of `AlignmentOptions` that the paper has for the model.
+        published: The paper's values of `AlignmentOptions` for the model.
     """
 
     title: str
@@ -35,20 +34,14 @@ class Model:
 
 
 # The appendix B.3.2 of Fan et al. 2020, where sigma_1 is the prior's.
+_LC = {"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0}
+_WC = {"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0}
 MODELS = {
     "soft": Model("Soft"),
     "hard": Model("Hard", "hard"),
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
-    "lc": Model(
-        "BAM-LC",
-        "lognormal",
-        published={"lognormal_sigma": 0.1, "prior_sigma": 1e3, "annealing_rate": 1.0},
-    ),
-    "wc": Model(
-        "BAM-WC",
-        "weibull",
-        published={"weibull_k": 10.0, "prior_beta": 1e-6, "annealing_rate": 1.0},
-    ),
+    "lc": Model("BAM-LC", "lognormal", published=_LC),
+    "wc": Model("BAM-WC", "weibull", published=_WC),
 }
 
 
@@ -64,16 +57,12 @@ class CaptionOptions:
     """Test captions, touched once at the end of training and by `evaluate`."""
     valid_fraction: common.Fraction = 0.1
     """Share of the training images that is held out where there are no validation captions."""
-    split_seed: common.Seed = 0
-    """Seed of this cut, apart from the model's, so that seeds are compared on the same images."""
-    skip_invalid: bool = False
-    """Leave out captions that are empty or of no image, and count them, instead of stopping."""
     min_word_count: common.Positive = 1
     """A word is known if it occurs that often in training."""
     max_length: common.Positive = 16
     """Longest caption in words, punctuation left out; longer ones are cut, and counted."""
     num_scenes: common.Positive = 8000
-    """How many embedded scenes."""
+    """Number of embedded scenes."""
 
     def check(self):
         for part in ("valid", "test"):
@@ -88,7 +77,7 @@ class NetworkOptions:
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 128
-    """Width of the regions, the decoder, and what the words are read off."""
+    """Width of the regions, of the decoder, and of the states that words are read off."""
     attention_units: common.Positive = 64
     """Width of the score."""
     dropout: common.Dropout = 0.1
@@ -96,16 +85,11 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions(PublishedOptions):
+class CaptioningAlignmentOptions(AlignmentOptions):
     """Attention; none for the value that the paper has for the model"""
 
-    baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """What is subtracted from the reward of a drawn region, in the model hard. soft: the log-likelihood of the words
-    after the expected regions, at the cost of a second decoder."""
     entropy_weight: common.NotNegativeFloat = 0.0
     """Factor on the entropy of p, which is added to the bound of the model hard."""
-    kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
-    """sum: the ELBO of a caption. query_mean, mean: divided by the words, or by all pairs of a word and a region."""
 
 
 @dataclasses.dataclass
@@ -120,12 +104,10 @@ class SearchOptions:
 class ReportOptions(DecodeOptions):
     """Reports"""
 
-    num_decoded: common.Positive = 100
-    """How many validation images are captioned then, the first ones."""
     num_draws: common.NotNegative = 10
     """Draws of the attention behind the predictive perplexity; 0 for none of it."""
     java: bool = True
-    """Use Java, where there is one, for METEOR and the tokens of the other metrics."""
+    """Use Java, where it runs, for METEOR and the tokens of the other metrics."""
 
 
 # Defaults for two CPU cores and a few minutes on the embedded captions; the alignment's values are the paper's.
@@ -139,7 +121,7 @@ class Options:
     captions: CaptionOptions = common.group(CaptionOptions)
     regions: RegionOptions = common.group(RegionOptions, network="words", grid=4, image_size=48, use_boxes=True)
     network: NetworkOptions = common.group(NetworkOptions)
-    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    alignment: CaptioningAlignmentOptions = common.group(CaptioningAlignmentOptions)
     fit: common.FitOptions = common.group(
         common.FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine"
     )
@@ -147,9 +129,7 @@ class Options:
     reports: ReportOptions = common.group(ReportOptions)
 
     def check(self):
-        named = self.regions.features is not None or self.regions.images is not None
-        if (self.captions.train_captions is not None) != named:
-            raise InputError("--train-captions and --features or --images belong together; one of them is missing.")
+        self.regions.check_beside("train-captions", self.captions.train_captions)
 
 
 @dataclasses.dataclass

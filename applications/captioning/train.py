@@ -22,7 +22,7 @@ def train(options):
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
     with run.scope():
-        # The model returns a bound of the log-likelihood.
+        # The model returns the terms of a bound of the log-likelihood.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),

@@ -1,4 +1,4 @@
-"""What the examples of a program are about: images, the features of their regions, and how the ones become the others.
+"""Images, the features of their regions, and how a run makes the features of the images.
 
 Shapes: N images, B of a batch, R regions, D width of a region's features.
 """
@@ -22,11 +22,11 @@ from applications.vision.regions import MemoryRegions, Regions, with_regions
 
 _CONFIG = "regions.json"
 _EXTRACTOR = "extractor"
-# Numbers of features that are held in memory, 256 MB; of a file with more they are read as they are needed.
+# Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.
 _MOST_IN_MEMORY = 2**26
-# Side of the smallest box that is drawn, of that of the image.
+# Side of the smallest box that is drawn, as a share of the image's side.
 _SMALLEST_BOX = 0.01
-# Images whose features the standard deviation is that of.
+# Images that the standard deviation of the features is computed on.
 _NUM_SCALE = 256
 
 
@@ -35,32 +35,27 @@ class Sources:
     """Where regions come from: features of a file, or else images.
 
     Attributes:
-        images: `Images`, or `None`: then nothing is drawn over them.
+        images: `Images`, or `None`: then attention is not drawn over them.
         regions: `Regions`, or `None`: then features are made of the images.
     """
 
     images: Images | None
     regions: Regions | None
 
-    def require(self, ids, skip_missing):
-        """Return which examples have an image, a boolean array; `InputError` for those without, unless they are to be
-        left out."""
-        return self.source.rows_of(ids, skip_missing) >= 0
-
     @property
     def source(self):
-        """What has the rows of ids: the regions, or else the images."""
+        """The regions, or else the images."""
         return self.images if self.regions is None else self.regions
 
     def some(self, ids):
-        """Return the `Sources` of a few ids, which are all there: features are made of no other image."""
+        """Return the `Sources` of a few ids: features are made of no other image."""
         if self.regions is not None:
             return self
         return Sources(self.images.some(self.images.rows_of(list(dict.fromkeys(ids)))), None)
 
 
 def open_sources(options, embedded=None):
-    """Return the `Sources` that `RegionOptions` name; without any those of embedded `Images`."""
+    """Return the `Sources` that `RegionOptions` name; without names the embedded `Images`."""
     images = embedded if options.images is None else open_images(options.images)
     if options.features is None:
         return Sources(images, None)
@@ -69,14 +64,14 @@ def open_sources(options, embedded=None):
 
 
 class RegionCodec:
-    """From images to the regions that a model sees, as its run has them.
+    """From images to the regions that the model of a run sees.
 
     Args:
         width: D of the features, without boxes.
         max_regions: R.
         use_boxes: Whether a region's box is appended to its features.
         scale: Standard deviation of the features of training images.
-        extractor: `Extractor` that made the features, or `None` where it is not known: then only features are taken.
+        extractor: `Extractor` that made the features, or `None` where it is unknown: then images are refused.
     """
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
@@ -89,20 +84,17 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return the codec of `RegionOptions`; a network that learns words is trained here.
+        """Return the codec of `RegionOptions`; the network words is trained here.
 
         Args:
             options: `RegionOptions`.
             sources: `Sources`.
             ids: Ids of the training images.
-            words: Dictionary from some of them to lists of str, what is said about them.
+            words: Dictionary from some of the ids to lists of str, the words about the image.
         """
         if sources.regions is not None:
-            extractor, width, max_regions = (
-                extractor_beside(options.features),
-                sources.regions.width,
-                options.max_regions,
-            )
+            extractor = extractor_beside(options.features)
+            width, max_regions = sources.regions.width, options.max_regions
         else:
             extractor = make_extractor(options, sources.images, words)
             width, max_regions = extractor.width, min(options.max_regions, len(extractor.boxes))
@@ -121,20 +113,20 @@ class RegionCodec:
 
     @classmethod
     def load(cls, folder):
-        """Read what `save` wrote."""
+        """Read the codec from the folder of a run."""
         config = json.loads((folder.path / _CONFIG).read_text(encoding="utf-8"))
         extractor = Extractor.load(folder.path / _EXTRACTOR) if config.pop("has_extractor") else None
         return cls(**config, extractor=extractor)
 
     @property
     def model_width(self):
-        """Width of what a model sees of a region."""
+        """Width of a region as the model sees it."""
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of sources, of images those of the extractor; made once, in memory where few."""
+        """Return the `Regions` of sources, or those that the extractor makes of images; made once, in memory if few."""
         source = sources.source
-        # With the source, whose id is that of no other as long as it is kept.
+        # Keeps the source alive, so that its id stays unique.
         if id(source) not in self._known:
             self._known[id(source)] = source, self._regions_of(sources)
         return self._known[id(source)][1]
@@ -154,12 +146,12 @@ class RegionCodec:
         return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
-        """Return what a model sees, (B, R, D) or (B, R, D + 4), in graph."""
+        """Return the regions as the model sees them, (B, R, D) or (B, R, D + 4), in graph."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, sources, blind=False):
-        """Return batches whose inputs, the first of each, have "regions" and "num_regions" in the place of "image", a
-        row of the regions of sources; blind: all regions are zeros."""
+        """Return batches whose inputs, the first of each, have "regions" and "num_regions" instead of "image", a row of
+        the regions of sources; blind: all regions are zeros."""
 
         def seen(inputs, *others):
             regions = self.inputs(inputs.pop("regions"), inputs.pop("boxes"))
@@ -169,7 +161,7 @@ class RegionCodec:
         return with_regions(dataset, self.regions_of(sources), self.max_regions).map(seen).prefetch(2)
 
     def of_images(self, strings):
-        """Return what a model sees of encoded images, (B,) strings, and how many regions they have (B,), in graph."""
+        """Return the regions of encoded images (B,) as the model sees them, and their numbers (B,), in graph."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)
         boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))
@@ -177,31 +169,31 @@ class RegionCodec:
 
 
 def boxes_of(codec, sources, rows):
-    """Return the boxes of images to draw over them, a list of float32 (R, 4) each: all zeros where none are known, and
-    otherwise none without an area, which a region at the edge of an image may have."""
+    """Return the boxes of images for a picture, a list of float32 (R, 4): all zeros where they are unknown. A known box
+    has an area, though a region at the edge of an image may have none."""
     _, boxes, counts = codec.regions_of(sources).read(np.asarray(rows), codec.max_regions)
-    found = [box[:count] for box, count in zip(boxes, counts, strict=True)]
-    for box in filter(np.any, found):
+    of_images = [box[:count] for box, count in zip(boxes, counts, strict=True)]
+    for box in filter(np.any, of_images):
         box[:, :2] = np.minimum(box[:, :2], 1.0 - _SMALLEST_BOX)
         box[:, 2:] = np.maximum(box[:, 2:], box[:, :2] + _SMALLEST_BOX)
-    return found
+    return of_images
 
 
 def named_regions(codec, names, sources_of, place):
-    """Return what names stand for, a list of triples: `Regions`, the rows of images there, the numbers of their names.
+    """Return the images that lines name, a list of triples: `Regions`, the rows of images there, the lines from 0.
 
     Args:
         codec: `RegionCodec`.
-        names: Each the id of an image, or the path of an image's file where features can be made of images.
-        sources_of: Function that returns the `Sources` that have the ids. It is called where there are ids.
-        place: What errors begin with: the names are those of its lines.
+        names: The id of an image for each line, or the path of a file where features can be made of images.
+        sources_of: Function that returns the `Sources` of the ids; called if there are ids.
+        place: First words of the errors, before the number of the line.
 
     Raises:
-        InputError: If there is no image of a name, or its file does not decode.
+        InputError: For an unknown name, and a file that does not decode.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
-    others = sorted(set(range(len(names))) - set(files))
-    found = []
+    others = [number for number, name in enumerate(names) if not os.path.isfile(name)]
+    triples = []
     if files:
         if codec.extractor is None:
             raise InputError(
@@ -209,15 +201,16 @@ def named_regions(codec, names, sources_of, place):
                 f"Received: {names[files[0]]}"
             )
         images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
-        found.append((extract(codec.extractor, images), np.arange(len(files)), files))
+        triples.append((extract(codec.extractor, images), np.arange(len(files)), files))
     if others:
         sources, ids = sources_of(), [image_id(names[number]) for number in others]
-        for number, there in zip(others, sources.require(ids, skip_missing=True), strict=True):
-            if not there:
+        known = set(sources.source.ids)
+        for number, each in zip(others, ids, strict=True):
+            if each not in known:
                 raise InputError(
                     f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
                     f"Received: {names[number]!r}"
                 )
         regions = codec.regions_of(sources.some(ids))
-        found.append((regions, regions.rows_of(ids), others))
-    return found
+        triples.append((regions, regions.rows_of(ids), others))
+    return triples

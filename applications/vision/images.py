@@ -1,4 +1,4 @@
-"""Images of a folder or of an array, by id; what is no image is an `InputError` that names it.
+"""Images of a folder or of an array, by id; a file that is no image is an `InputError` that names it.
 
 Shapes: N images, B of a batch, H and W the height and width of an image in pixels, S the side of a resized one.
 """
@@ -19,13 +19,12 @@ from applications.common.errors import InputError
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-# Also those of files of features, which are named after the files of the images.
+# Files of features are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 _UNREADABLE = (
     *(AttributeError, EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
 )
-_DECODES = "expected an image that decodes"
 _NUMBER = re.compile(r"(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)", re.ASCII)
 
 
@@ -46,32 +45,30 @@ def image_id(name):
     return stem if number is None else number[1]
 
 
-def rows_by_id(place, known, ids, skip_missing=False):
+def rows_by_id(place, known, ids):
     """Return the rows of ids, int64 (len(ids),).
 
     Args:
-        place: What the error begins with.
-        known: List of the ids that there are, a row each.
+        place: First words of the error.
+        known: List of the ids of the rows.
         ids: List of ids.
-        skip_missing: Whether one that there is not gets the row -1.
 
     Raises:
-        InputError: For ids that there are not; it counts the different ones and names the first five.
+        InputError: For unknown ids; it counts the different ones and names the first five.
     """
     row_of = {each: row for row, each in enumerate(known)}
-    rows = np.array([row_of.get(each, -1) for each in ids], np.int64).reshape(-1)
-    missing = list(dict.fromkeys(each for each, row in zip(ids, rows, strict=True) if row < 0))
-    if missing and not skip_missing:
+    missing = [each for each in dict.fromkeys(ids) if each not in row_of]
+    if missing:
         raise InputError(
             f"{place}: expected an image of every id. Received: {len(missing)} of {len(set(ids))} ids without one, "
             f"{_first(missing)}"
         )
-    return rows
+    return np.array([row_of[each] for each in ids], np.int64)
 
 
 @contextlib.contextmanager
 def reading(place):
-    """Turn what the reading of damaged files raises into an `InputError`."""
+    """Turn the errors of libraries that read a damaged file into an `InputError`."""
     try:
         yield
     except InputError:
@@ -85,10 +82,10 @@ class Images:
     """Images by id.
 
     Args:
-        place: Folder or file that they are in.
+        place: Their folder or file.
         ids: List of N str.
         files: List of N paths in the folder; or `None`.
-        pixels: uint8 (N, H, W, 3) instead of them.
+        pixels: uint8 (N, H, W, 3) instead of files.
     """
 
     place: dataclasses.InitVar[str]
@@ -97,7 +94,7 @@ class Images:
     pixels: np.ndarray | None = None
 
     def __post_init__(self, place):
-        # No field: what is read is the same wherever it lies.
+        # No field: the digest of the data does not depend on their place.
         self.place = str(place)
 
     def __len__(self):
@@ -116,23 +113,20 @@ class Images:
             with tf.device("CPU:0"):
                 return decode_image(pathlib.Path(path).read_bytes()).numpy()
         except tf.errors.OpError as error:
-            raise InputError(f"{path}: {_DECODES}. Received: {_reason(error)}") from error
+            raise InputError(f"{path}: expected an image that decodes. Received: {_reason(error)}") from error
 
-    def rows_of(self, ids, skip_missing=False):
-        """Return the rows of ids, as `rows_by_id` has them."""
-        return rows_by_id(self.place, self.ids, ids, skip_missing)
+    def rows_of(self, ids):
+        """Return the rows of ids; `InputError` for an id without an image."""
+        return rows_by_id(self.place, self.ids, ids)
 
     def some(self, rows):
         """Return the `Images` of some rows."""
-        return Images(
-            self.place,
-            [self.ids[row] for row in rows],
-            None if self.files is None else [self.files[row] for row in rows],
-            None if self.pixels is None else self.pixels[rows],
-        )
+        files = None if self.files is None else [self.files[row] for row in rows]
+        pixels = None if self.pixels is None else self.pixels[rows]
+        return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def check(self):
-        """Raise `InputError` if images do not decode, as `batches` does."""
+        """Raise the `InputError` of `batches` if images do not decode."""
         if self.files is not None:
             collections.deque(self.batches(1, title="checking images"), maxlen=0)
 
@@ -141,9 +135,9 @@ class Images:
 
         Args:
             size: S.
-            rows: Rows of the images; all of them by default.
-            batch_size: B, the last one may be smaller.
-            title: Name of the progress line; `None` for none.
+            rows: Rows of the images; `None` for all.
+            batch_size: B, of which the last batch may have fewer.
+            title: Name of the progress line; `None` for no line.
 
         Raises:
             InputError: After the last batch, for all images that do not decode: it counts them and names the first
@@ -167,23 +161,22 @@ class Images:
         if len(errors) == 1:
             raise next(iter(errors.values()))
         if errors:
-            names = [self.files[row] for row in sorted(errors)]
             raise InputError(
-                f"{self.place}: expected images that decode. Received: {len(names)} of {len(rows)} that do not, "
-                f"{_first(names)}"
+                f"{self.place}: expected images that decode. Received: {len(errors)} of {len(rows)} that do not, "
+                f"{_first([self.files[row] for row in sorted(errors)])}"
             )
 
 
 def open_images(path):
-    """Return the `Images` of a folder, searched through, or of an .npz file.
+    """Return the `Images` of a folder, with its subfolders, or of an .npz file.
 
     Args:
-        path: Folder with files that end in .jpg, .jpeg, .png, .bmp or .gif, whose ids are those of `image_id`; files
-            whose names begin with a dot are none. Or an .npz with one uint8 array (N, H, W, 3), the ids 0, 1, ...
+        path: Folder with files that end in .jpg, .jpeg, .png, .bmp or .gif, whose ids `image_id` makes of their names;
+            hidden files are left out. Or an .npz with one uint8 array (N, H, W, 3), the ids 0, 1, ...
 
     Raises:
-        InputError: If there is no image, if two have one id, or if the .npz holds something else. Whether a file
-            decodes is known when it is read.
+        InputError: For a folder without images, two images of one id, and another content of the .npz. A file that does
+            not decode is an error when it is read.
     """
     path = pathlib.Path(path)
     if not path.is_dir():
@@ -196,18 +189,18 @@ def open_images(path):
     )
     if not files:
         raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: a folder without any")
-    ids = [image_id(file) for file in files]
     file_of = {}
-    for each, file in zip(ids, files, strict=True):
-        if file_of.setdefault(each, file) != file:
-            raise InputError(f"{path}: expected one image of the id {each}. Received: {file_of[each]} and {file}")
-    return Images(path, ids, files=files)
+    for file in files:
+        other = file_of.setdefault(image_id(file), file)
+        if other != file:
+            raise InputError(f"{path}: expected one image of the id {image_id(file)}. Received: {other} and {file}")
+    return Images(path, list(file_of), files=files)
 
 
 def _read_array(path):
     if not path.is_file():
         raise InputError(f"{path}: expected a folder of images or an .npz file. Received: nothing of this name")
-    # Opened here: NumPy leaves one that it cannot read open. Never allow_pickle: unpickling runs code of the file.
+    # Opened here: NumPy leaves a file that it cannot read open. Never allow_pickle: unpickling runs code of the file.
     with reading(path), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         array = archive[names[0]] if len(names) == 1 else None
@@ -219,13 +212,13 @@ def _read_array(path):
 
 
 def decode_image(content):
-    """Return the image that a string of bytes holds, uint8 (H, W, 3), in graph.
+    """Return the image in a string of bytes, uint8 (H, W, 3), in graph.
 
     JPEG, PNG, BMP and the first picture of a GIF. Grey becomes RGB, 16 bits become 8, transparency is left out. A BMP
     with a palette is refused: its indices would be read as grey.
     """
     is_bitmap = tf.strings.regex_full_match(tf.strings.substr(content, 0, 2), "BM")
-    # Its header says after 28 bytes how many bits a pixel has.
+    # Byte 28 of its header is the number of bits of a pixel.
     bits = tf.io.decode_raw(tf.strings.substr(tf.strings.join([content, " " * 30]), 28, 1), tf.uint8)[0]
     assertion = tf.debugging.Assert(~is_bitmap | (bits >= 16), ["a BMP with a palette; save it as PNG"])
     with tf.control_dependencies([] if assertion is None else [assertion]):
@@ -233,7 +226,7 @@ def decode_image(content):
 
 
 def resized(image, size):
-    """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; one of that size as it is."""
+    """Return an image (H, W, 3) as uint8 (S, S, 3), in graph; an image of that size is returned as it is."""
     scaled = tf.image.resize(image, (size, size), antialias=True)
     return tf.saturate_cast(tf.round(scaled), tf.uint8)
 
@@ -243,6 +236,6 @@ def _first(names):
 
 
 def _reason(error):
-    """Return what TensorFlow says of an error in one line, without the name of the operation; or what we say."""
+    """Return the message of a TensorFlow error in one line, without the name of the operation."""
     own = re.search(r"Summarized data: b'(.*)'", error.message)
     return own[1] if own else re.sub(r"^\{\{.*?\}\} | \[Op:.*$|\n.*", "", error.message, flags=re.DOTALL)

@@ -4,8 +4,9 @@ import dataclasses
 import pathlib
 from typing import Annotated, ClassVar, Literal
 
+from applications.common import options as common
+from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
-from applications.common.options import Bound, File, Positive, Seed, group
 
 # The networks of keras.applications, and the module there that scales the pixels of each.
 NETWORKS = {
@@ -28,10 +29,10 @@ NETWORKS = {
 # In the folder that the command `features` writes.
 REGIONS = "regions.h5"
 
-Existing = Annotated[str, Bound("no such file or folder", lambda x: pathlib.Path(x).exists())]
+Existing = Annotated[str, common.Bound("no such file or folder", lambda x: pathlib.Path(x).exists())]
 ImageSource = Annotated[
     str,
-    Bound(
+    common.Bound(
         "must be a folder of images or an .npz file",
         lambda x: pathlib.Path(x).is_dir() or (pathlib.Path(x).is_file() and pathlib.Path(x).suffix == ".npz"),
     ),
@@ -43,24 +44,24 @@ class ExtractorOptions:
     """From images to features of their regions"""
 
     network: str = "pixels"
-    """pixels: none, the colours of a grid of cells. words: a small network that is trained here to detect words that
-    are said about the training images. A name of keras.applications, such as MobileNetV2: with weights."""
-    weights: File | None = None
+    """pixels: none, the colours of a grid of cells. words: a small network that learns here to detect words about the
+    training images. A name of keras.applications, such as MobileNetV2: with weights."""
+    weights: common.File | None = None
     """Weights of a network of keras.applications without its top, .weights.h5 or .h5; or a .keras model in its place,
     whose pixels are scaled as that network's."""
     regions: Literal["grid", "windows"] = "grid"
     """grid: the cells of the network's last map. windows: overlapping windows of half the image's side, and the whole
     image, each seen by the network on its own."""
-    grid: Positive | None = None
+    grid: common.Positive | None = None
     """Cells or windows a side; none for 6 cells, 3 windows."""
-    image_size: Positive | None = None
-    """Side of what the network sees, in pixels: images of any shape are resized to it; none for 48 of pixels, 96 of
+    image_size: common.Positive | None = None
+    """Side of the network's images in pixels, to which images of any shape are resized; none for 48 of pixels, 96 of
     words, 224 of the others."""
-    feature_units: Positive = 128
+    feature_units: common.Positive = 128
     """Width of the last map of the network words."""
-    extractor_epochs: Positive = 10
+    extractor_epochs: common.Positive = 10
     """Passes of the network words over the training images."""
-    extractor_seed: Seed = 0
+    extractor_seed: common.Seed = 0
     """Seed of the network words, apart from the model's, so that seeds are compared on the same features."""
 
     @property
@@ -70,7 +71,7 @@ class ExtractorOptions:
 
     @property
     def side(self):
-        """Side of what the network sees, in pixels."""
+        """Side of the network's images, in pixels."""
         return self.image_size or {"pixels": 48, "words": 96}.get(self.network, 224)
 
     @property
@@ -84,11 +85,10 @@ class ExtractorOptions:
             raise InputError(f"--network: expected one of {known}. Received: {self.network}")
         if self.network in NETWORKS and self.weights is None:
             raise InputError(f"--weights: {self.network} needs a file of weights; none are downloaded. Received: none")
-        if self.weights is not None:
-            if self.network not in NETWORKS:
-                raise InputError(f"--weights: the network {self.network} reads none. Received: {self.weights}")
-            if pathlib.Path(self.weights).suffix not in (".h5", ".keras"):
-                raise InputError(f"--weights: expected a .weights.h5, .h5 or .keras file. Received: {self.weights}")
+        if self.network not in NETWORKS and self.weights is not None:
+            raise InputError(f"--weights: the network {self.network} reads none. Received: {self.weights}")
+        if self.weights is not None and pathlib.Path(self.weights).suffix not in (".h5", ".keras"):
+            raise InputError(f"--weights: expected a .weights.h5, .h5 or .keras file. Received: {self.weights}")
         if self.network == "pixels" and self.regions != "grid":
             raise InputError(f"--regions: the network pixels has a grid. Received: {self.regions}")
         if self.network == "pixels" and self.side % self.cells:
@@ -100,7 +100,7 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected twice --grid, {self.cells}, at least. Received: {self.side}")
 
 
-# What makes a run's features: of a run that starts from another it is the other's.
+# They make a run's features: a run that starts from another has the same.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 
@@ -109,17 +109,15 @@ class RegionOptions(ExtractorOptions):
     """Image regions; features of a file, or made here of images"""
 
     features: Existing | None = None
-    """Region features: an .h5 file as of bottom-up attention, or what the command `features` wrote; the network is not
-    used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
+    """Region features: an .h5 file laid out as bottom-up attention's, or a folder of the command `features`; the
+    network is not used then. `python -m tools.convert_regions` makes the file of .npz, .npy and .tsv."""
     images: ImageSource | None = None
-    """Folder of images, or an .npz with one array (N, H, W, 3): features are made of them where none are named, and
+    """Folder of images, or an .npz with one array (N, H, W, 3): without --features, features are made of them;
     attention is drawn over them."""
-    max_regions: Positive = 36
+    max_regions: common.Positive = 36
     """Regions of an image that are read, the first ones."""
     use_boxes: bool = False
     """Append the corners of its box, between 0 and 1, to the features of a region."""
-    skip_missing: bool = False
-    """Leave out examples whose image has no features, and count them, instead of stopping."""
 
     def check(self):
         super().check()
@@ -128,6 +126,39 @@ class RegionOptions(ExtractorOptions):
                 f"--max-regions: expected {self.num_regions} at least, the regions of an image. "
                 f"Received: {self.max_regions}"
             )
+
+    def check_beside(self, name, file):
+        """Raise `InputError` unless the training file of the option `name` and images are named together."""
+        if (file is not None) != (self.features is not None or self.images is not None):
+            raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
+
+
+@dataclasses.dataclass
+class AlignmentOptions(PublishedOptions):
+    """Attention; none for the value that the paper has for the model"""
+
+    baseline: Literal["soft", "moving_average", "none"] = "soft"
+    """What is subtracted from the reward of a drawn region. soft: the log-likelihood under the expected regions, which
+    captioning needs a second decoder for."""
+    kl_reduction: Literal["sum", "query_mean", "mean"] = "sum"
+    """sum: the ELBO of an example. mean: divided by all pairs of a query and a key, as in the code of Fan et al. 2020.
+    query_mean: divided by the queries."""
+
+    def arguments(self, distribution, published, prior="contextual"):
+        """Return the arguments of an attention layer with drawn weights that concern its alignment and its KL.
+
+        Args:
+            distribution: "weibull" or "lognormal".
+            published: The paper's values for the model, a dictionary.
+            prior: "contextual", "fixed" or `None`.
+        """
+        drawn = self.of_model(published)
+        arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
+        arguments["kl_reduction"] = self.kl_reduction
+        if prior is not None:
+            arguments["prior"] = drawn.prior(distribution, prior, published.get("prior_alpha", 1.0))
+            arguments["kl_annealing"] = drawn.annealing()
+        return arguments
 
 
 @dataclasses.dataclass
@@ -138,14 +169,15 @@ class FeaturesOptions:
     """Folder of images, or an .npz with one array (N, H, W, 3)."""
     out: str = "features"
     """Folder that is written."""
-    words: File | None = None
-    """What is said about the images, for the network words: an image, a tab and words a line, plain or .gz."""
-    extractor: ExtractorOptions = group(ExtractorOptions)
+    words: common.File | None = None
+    """Words about the images, for the network words: an image, a tab and words a line, plain or .gz."""
+    extractor: ExtractorOptions = common.group(ExtractorOptions)
+    # The option of a program with a file of its own that has words about the images.
     said_in: ClassVar[str | None] = None
 
     @property
     def word_file(self):
-        """The file that says what is said about the images: of a program with one of its own, `said_in`, either."""
+        """The file with words about the images."""
         return self.words or (self.said_in and getattr(self, self.said_in))
 
     def check(self):

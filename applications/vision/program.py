@@ -1,12 +1,12 @@
 """What the programs on images share: the codec of a run, the commands about named images, the exported module."""
 
 import dataclasses
+import inspect
 import json
 
 import tensorflow as tf
 
 from applications.common.application import Application
-from applications.common.errors import InputError
 from applications.common.runs import CODEC, write_json
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
@@ -22,12 +22,12 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """What turns texts and images into tensors, and back.
+    """From texts and images to tensors, and back.
 
     Args:
         vocabulary: `Vocabulary` of the words.
         regions: `RegionCodec`.
-        answers: List of the answers that are known, in a program that has them.
+        answers: List of the known answers, in a program that has them.
     """
 
     vocabulary: Vocabulary
@@ -38,14 +38,14 @@ class Codec:
         self.words = TextEncoder(Tokenizer(), self.vocabulary)
 
     def save(self, folder):
-        found = {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :]}
-        write_json(folder.file(CODEC), found if self.answers is None else found | {"answers": self.answers})
+        config = {"words": self.vocabulary.tokens[len(SPECIAL_TOKENS) :]}
+        write_json(folder.file(CODEC), config if self.answers is None else config | {"answers": self.answers})
         self.regions.save(folder)
 
     @classmethod
     def load(cls, folder):
-        found = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
-        return cls(Vocabulary(found["words"]), RegionCodec.load(folder), found.get("answers"))
+        config = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+        return cls(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
 
 class ImageApplication(Application):
@@ -55,7 +55,7 @@ class ImageApplication(Application):
         return Codec.load(folder)
 
     def words_of(self, options):
-        """Return what the program's own file of `FeaturesOptions` says about images; `None` if there is none."""
+        """Return the words about images in the program's own file of `FeaturesOptions`; `None` if there is none."""
         raise NotImplementedError
 
     def features(self, options):
@@ -64,32 +64,25 @@ class ImageApplication(Application):
         write_features(options, open_images(options.images), words)
 
     def answers_about(self, codec, names, sources_of, place, answer):
-        """Return an answer about each of the images that names stand for, a list.
+        """Return an answer about each of the images that lines name, a list.
 
         Args:
-            codec, names, sources_of, place: As `named_regions` has them.
-            answer: Function from the numbers of some names and their regions, as `Regions.read` returns them, to as
+            codec, names, sources_of, place: As in `named_regions`.
+            answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as
                 many answers.
         """
         answers = [None] * len(names)
         for regions, rows, numbers in named_regions(codec, names, sources_of, place):
             for start in range(0, len(rows), BATCH):
                 chosen = numbers[start : start + BATCH]
-                found = answer(chosen, regions.read(rows[start : start + BATCH], codec.max_regions))
-                for number, each in zip(chosen, found, strict=True):
+                of_chosen = answer(chosen, regions.read(rows[start : start + BATCH], codec.max_regions))
+                for number, each in zip(chosen, of_chosen, strict=True):
                     answers[number] = each
         return answers
 
 
-def require_some(kept, what):
-    """Raise `InputError` if of all examples none is kept, as none has an image."""
-    if not kept.any():
-        raise InputError(f"--skip-missing: none of the {len(kept)} {what} is there.")
-
-
 class ImageModule(tf.Module):
-    """What is exported: endpoints that take encoded images, where the features that the model was trained on can be
-    made of them, and endpoints that take features.
+    """An exported module: endpoints of encoded images, if the run can make features of images, and of features.
 
     Args:
         name: Name of the module.
@@ -107,17 +100,28 @@ class ImageModule(tf.Module):
         self._names = []
 
     def offer(self, name, *signature):
-        """Make endpoints of the methods `_NAME_images` and `_NAME_features`; `signature` is that of their arguments
-        beside the image."""
-        regions = self._regions.value
+        """Make the endpoint `name`, and `NAME_features` if `name` takes images.
+
+        The method `_NAME` returns the result, of the regions as the model sees them (B, R, D), their numbers (B,), and
+        the arguments of `signature`. Features are (B, R, D), boxes (B, R, 4), x0, y0, x1, y1 in [0, 1], or zeros where
+        the model was trained without boxes.
+        """
+        regions, method = self._regions.value, getattr(self, f"_{name}")
+        own = list(inspect.signature(method).parameters)[2:]
+
+        def of_features(features, boxes, num_regions, *arguments):
+            return method(*self._padded(regions.inputs(features, boxes), num_regions), *arguments)
+
+        def of_images(images, *arguments):
+            return method(*self._padded(*regions.of_images(images)), *arguments)
+
         features = (tf.TensorSpec(shape, tf.float32) for shape in ([None, None, regions.width], [None, None, 4]))
-        of_features = in_graph(*features, tf.TensorSpec([None], tf.int32), *signature)(
-            getattr(self, f"_{name}_features")
-        )
-        setattr(self, f"{name}_features", of_features)
+        of_features = _with_names(of_features, "features", "boxes", "num_regions", *own)
+        of_features = in_graph(*features, tf.TensorSpec([None], tf.int32), *signature)(of_features)
         takes_images = regions.extractor is not None
-        of_images = in_graph(STRINGS, *signature)(getattr(self, f"_{name}_images")) if takes_images else of_features
-        setattr(self, name, of_images)
+        of_images = in_graph(STRINGS, *signature)(_with_names(of_images, "images", *own))
+        setattr(self, f"{name}_features", of_features)
+        setattr(self, name, of_images if takes_images else of_features)
         self._names.append(name)
 
     @property
@@ -126,23 +130,17 @@ class ImageModule(tf.Module):
         own = tuple(self._names)
         return own if self._regions.value.extractor is None else (*own, *(f"{name}_features" for name in own))
 
-    def seen_images(self, images):
-        """Return what `seen_features` does of encoded images, (B,) strings."""
-        return self._padded(*self._regions.value.of_images(images))
-
-    def seen_features(self, features, boxes, num_regions):
-        """Return the regions that the model sees, as many as it takes, the first ones, and how many there are (B,).
-
-        Args:
-            features: (B, R, D).
-            boxes: (B, R, 4), x0, y0, x1, y1 in [0, 1]; they may be zeros where the model was trained without.
-            num_regions: (B,).
-        """
-        return self._padded(self._regions.value.inputs(features, boxes), num_regions)
-
     def _padded(self, regions, num_regions):
+        """Return the first regions, as many as the model takes, and their numbers."""
         most = self._regions.value.max_regions
         missing = tf.maximum(most - tf.shape(regions)[1], 0)
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])
         regions = tf.ensure_shape(regions, [None, most, self._regions.value.model_width])
         return regions, tf.minimum(num_regions, most - missing)
+
+
+def _with_names(function, *names):
+    """Return a function whose arguments have these names for TensorFlow, which calls a signature's inputs by them."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return function

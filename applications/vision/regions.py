@@ -1,4 +1,4 @@
-"""Features of the regions of images, by id: what every kind of them shares, and those in memory.
+"""Features of the regions of images, by id: what all kinds of them share, and the features in memory.
 
 Shapes: N images, B of a batch, R regions of an image with padding, n without, D width of a region's features.
 """
@@ -9,15 +9,16 @@ import gc
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import rows_by_id
 
-# Batches that are read at a time, and that wait to be used: what is in memory does not depend on the machine.
+# Batches that are read at a time, and batches that wait: memory does not depend on the number of cores.
 PARALLEL_BATCHES = 4
 WAITING_BATCHES = 2
-# An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. Those that
-# only a cycle holds, an error's for instance, are freed before.
+# An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. An iterator
+# that only a cycle holds, an error's for instance, is freed before.
 atexit.register(gc.collect)
 
 
@@ -26,7 +27,7 @@ class Regions:
     """Features of the regions of images.
 
     Args:
-        place: File or folder that they are in.
+        place: File or folder of the features.
         ids: List of N str.
         counts: int (N,), regions of each image.
         width: D.
@@ -41,7 +42,7 @@ class Regions:
     width: int
 
     def __post_init__(self, place):
-        # No field: what is read is the same wherever it lies.
+        # No field: the digest of the data does not depend on their place.
         self.place = str(place)
         if not self.ids:
             raise InputError(f"{place}: expected features of images. Received: none")
@@ -66,43 +67,41 @@ class Regions:
         """Return the place of an image, for messages."""
         return f"{self.place}, image {self.ids[row]}"
 
-    def rows_of(self, ids, skip_missing=False):
-        """Return the rows of ids, as `rows_by_id` has them."""
-        return rows_by_id(self.place, self.ids, ids, skip_missing)
+    def rows_of(self, ids):
+        """Return the rows of ids; `InputError` for an id without an image."""
+        return rows_by_id(self.place, self.ids, ids)
 
     def num_cut(self, max_regions):
         """Return how many images have more regions than `read` returns."""
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):
-        """Return the regions of images; may be called by several threads at once.
+        """Return the regions of images, the first R of each; several threads may call it at once.
 
         Args:
             rows: int (B,).
-            max_regions: R. Of an image with more regions the first ones are taken.
+            max_regions: R.
 
         Returns:
             features: float32 (B, R, D), zeros after the last region.
-            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros where they are not known.
+            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros where they are unknown.
             num_regions: int32 (B,).
 
         Raises:
-            InputError: If a file can no longer be read, or holds features that are not finite or boxes that are none.
+            InputError: If a file can no longer be read, for features that are not finite, and for wrong boxes.
         """
-        if np.any(np.less(rows, 0)):
-            raise IndexError(f"Rows of images must not be negative. Received: {min(rows)}")
         num_regions = np.minimum(self.counts[rows], max_regions).astype(np.int32)
         features = np.zeros((len(rows), max_regions, self.width), np.float32)
         boxes = np.zeros((len(rows), max_regions, 4), np.float32)
         for index, (row, count) in enumerate(zip(rows, num_regions, strict=True)):
-            found, corners = self.read_image(row, count)
-            if found.shape != (count, self.width):
+            of_image, corners = self.read_image(row, count)
+            if of_image.shape != (count, self.width):
                 raise InputError(
                     f"{self.name(row)}: expected {count} regions of width {self.width}, as when it was opened. "
-                    f"Received: {found.shape}"
+                    f"Received: {of_image.shape}"
                 )
             with np.errstate(over="ignore"):
-                features[index, :count] = found
+                features[index, :count] = of_image
             if not np.isfinite(features[index]).all():
                 region, _ = np.argwhere(~np.isfinite(features[index]))[0]
                 raise InputError(f"{self.name(row)}: expected finite features. Received: others in region {region}")
@@ -115,7 +114,7 @@ class Regions:
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
-        """Return what `read` does, for a tensor of rows, int (B,), in graph.
+        """Return the result of `read` for a tensor of rows, int (B,), in graph.
 
         An `InputError` becomes the error of the graph, in which `input_error_in` finds it.
         """
@@ -127,18 +126,18 @@ class Regions:
                 nothing = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int32)
                 return *nothing, pass_through(error).encode(errors="replace")
 
-        *found, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
+        *arrays, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
         # Raised here and not in Python, whose traceback TensorFlow would write for every thread.
         with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
-            found = [tf.identity(x) for x in found]
-        for x, shape in zip(found, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
+            arrays = [tf.identity(x) for x in arrays]
+        for x, shape in zip(arrays, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
             x.set_shape((rows.shape[0], *shape))
-        return tuple(found)
+        return tuple(arrays)
 
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Features that are in memory.
+    """Features in memory.
 
     Args:
         features: float32 (N, R, D).
@@ -160,8 +159,13 @@ class MemoryRegions(Regions):
         counts = tf.gather(counts, rows)
         boxes = boxes[None] if self.boxes.ndim == 2 else tf.gather(boxes, rows)
         mask = tf.sequence_mask(counts, num_regions)[..., None]
-        found = (tf.where(mask, x, 0.0) for x in (tf.gather(features, rows), boxes))
-        return *(tf.pad(x, [[0, 0], [0, max_regions - num_regions], [0, 0]]) for x in found), counts
+        masked = (tf.where(mask, x, 0.0) for x in (tf.gather(features, rows), boxes))
+        return *(tf.pad(x, [[0, 0], [0, max_regions - num_regions], [0, 0]]) for x in masked), counts
+
+
+def region_mask(num_regions, max_regions):
+    """Return which of R regions an image has, boolean (B, R), of their numbers (B,)."""
+    return ops.less(ops.arange(max_regions, dtype="int32")[None], num_regions[:, None])
 
 
 def with_regions(dataset, regions, max_regions):
@@ -174,11 +178,11 @@ def with_regions(dataset, regions, max_regions):
 
     Returns:
         The dataset, its inputs with "regions" (B, R, D), "boxes" (B, R, 4) and "num_regions" (B,), as `Regions.read`
-        has them.
+        returns them.
     """
 
     def add(inputs, *others):
-        found = regions.tensors(inputs["image"], max_regions)
-        return inputs | dict(zip(("regions", "boxes", "num_regions"), found, strict=True)), *others
+        tensors = regions.tensors(inputs["image"], max_regions)
+        return inputs | dict(zip(("regions", "boxes", "num_regions"), tensors, strict=True)), *others
 
     return dataset.map(add, num_parallel_calls=PARALLEL_BATCHES).prefetch(WAITING_BATCHES)

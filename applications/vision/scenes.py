@@ -1,12 +1,12 @@
-"""Rendered scenes, of which captions, questions and the true regions are known: data without a download.
+"""Rendered scenes whose captions, questions and true regions are known: data without a download.
 
 A scene is a grid of 4 x 4 cells, of which 4 to 6 hold one object each, jittered in place and size. An object is a
 colour and a shape, and no two of a scene are the same in both, so that "the red circle" is one object. A scene has four
-colours and four shapes at most, so that some occur several times. Whatever is said of a scene is true, and relations
-have clear margins: what is left of something is columns away from it, and more columns than rows. Every type of
-question, and yes as well as no, can be asked of every scene.
+colours and four shapes at most, so that some occur several times. Captions and answers are true, and relations have
+clear margins: an object left of another is columns away from it, and more columns than rows. Every type of question,
+and yes as well as no, can be asked of every scene.
 
-Cells are counted row by row, as the regions of a pixel extractor with a 4 x 4 grid are; `CELL_BOXES` has them as boxes.
+Cells are counted row by row, as the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` has them as boxes.
 Scene i of a seed, its image, its captions and its questions are the same however many others there are.
 """
 
@@ -16,7 +16,7 @@ import typing
 
 import numpy as np
 
-from applications.common.errors import InputError
+from applications.vision.images import Images
 
 GRID = 4
 CELL_BOXES = np.array([(x, y, x + 1, y + 1) for y in range(GRID) for x in range(GRID)], np.float32) / np.float32(GRID)
@@ -33,7 +33,7 @@ QUESTION_TYPES = ("color", "shape", "presence", "number", "relation", "one of se
 NUM_VOTES = 10
 
 _TIPS = [(np.sin(angle), -np.cos(angle)) for angle in 2 * np.pi / 5 * np.arange(5)]
-# Which points of the square from -1 to 1 are in a shape, x to the right and y down.
+# The points of the square from -1 to 1 in a shape, x to the right and y down.
 _INSIDE = {
     "circle": lambda x, y: x**2 + y**2 <= 1.0,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
@@ -50,7 +50,7 @@ _ANSWER_TYPES = {"presence": "yes/no", "number": "number"}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# What the random numbers of a scene are for.
+# Purposes of the random numbers of a scene.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
@@ -89,8 +89,8 @@ class Caption(typing.NamedTuple):
 
     Args:
         text: str, words with spaces between them.
-        cells: tuple of int, for each word the cell of the object that it is about. An object's words are its colour
-            and its shape; words about none, or about several ("two circles"), have -1.
+        cells: tuple of int, for each word the cell of its object: an object's words are its colour and its shape. Words
+            about no object, or about several ("two circles"), have -1.
     """
 
     text: str
@@ -106,7 +106,7 @@ class Question(typing.NamedTuple):
             one of the circles ?"): there each has drawn one of the right answers, and a calibrated model is unsure.
         answer_type: "yes/no", "number" or "other".
         question_type: one of `QUESTION_TYPES`.
-        cell: int, cell of the object whose colour, shape or presence is the answer; -1 where that is none or several.
+        cell: int, cell of the object whose colour, shape or presence is the answer; -1 for no object or several.
     """
 
     text: str
@@ -122,12 +122,7 @@ def scenes(count, seed):
 
 
 def render(scene, size=64):
-    """Return the image of a `Scene`, uint8 (size, size, 3).
-
-    `size` is a multiple of 4, `InputError` otherwise; shapes can be told apart from 48 on.
-    """
-    if size < GRID or size % GRID:
-        raise InputError(f"size: expected a multiple of {GRID}, the cells of a row. Received: {size}")
+    """Return the image of a `Scene`, uint8 (size, size, 3); size is a multiple of 4, and shapes differ from 48 on."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID
@@ -144,20 +139,18 @@ def render(scene, size=64):
 
 
 def images_of(scenes, size=64):
-    """Return the images of scenes, uint8 (N, size, size, 3)."""
-    return np.stack([render(scene, size) for scene in scenes])
+    """Return the `Images` of scenes, with the ids 0, 1, ..."""
+    pixels = np.stack([render(scene, size) for scene in scenes])
+    return Images("scenes", [str(row) for row in range(len(scenes))], pixels=pixels)
 
 
 def captions_of(scene, generator, count):
-    """Draw different captions of a scene, of its templates in turn, a list of `Caption`.
-
-    A scene has 12 at least; `InputError` if there are not `count`.
-    """
+    """Draw different captions of a scene, of its templates in turn, a list of `Caption`; a scene has 12 at least."""
     templates = {}
     for template, caption in _statements(scene):
         templates.setdefault(template, []).append(caption)
     shuffled = [_shuffled(generator, captions) for captions in templates.values()]
-    return _first(count, _in_turns(generator, shuffled), "captions")
+    return list(itertools.islice(_in_turns(generator, shuffled), count))
 
 
 def questions_of(scene, generator, count):
@@ -165,7 +158,7 @@ def questions_of(scene, generator, count):
 
     So types are equally frequent, "yes" and "no" are, and other answers are as even as scenes allow. Who does not see
     the scene scores 50% on "presence", 30% on "number", 35% on "one of several", where three votes are enough, and 17%
-    on the others; 28% on all. A scene has 24 questions at least; `InputError` if there are not `count`.
+    on the others; 28% on all. A scene has 24 questions at least.
     """
     types = {}
     for question in _inquiries(scene):
@@ -175,25 +168,25 @@ def questions_of(scene, generator, count):
         list(_in_turns(generator, [_shuffled(generator, questions) for questions in answers.values()]))
         for answers in types.values()
     ]
-    found = []
-    for question_type, text, answers, cell in _first(count, _in_turns(generator, balanced), "questions"):
+    questions = []
+    for question_type, text, answers, cell in itertools.islice(_in_turns(generator, balanced), count):
         votes = [answers[vote] for vote in generator.integers(len(answers), size=NUM_VOTES)]
-        found.append(Question(text, votes, _ANSWER_TYPES.get(question_type, "other"), question_type, cell))
-    return found
+        questions.append(Question(text, votes, _ANSWER_TYPES.get(question_type, "other"), question_type, cell))
+    return questions
 
 
 def caption_columns(scenes, count):
-    """Return `count` captions of each scene as columns: "row", that of the scene, and the fields of `Caption`."""
+    """Return `count` captions of each scene as columns: "row", the scene's, and the fields of `Caption`."""
     return _columns(scenes, captions_of, _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count):
-    """Return `count` questions about each scene as columns: "row", that of the scene, and the fields of `Question`."""
+    """Return `count` questions about each scene as columns: "row", the scene's, and the fields of `Question`."""
     return _columns(scenes, questions_of, _QUESTIONS, count, Question._fields)
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` are the cells of scenes, so that it is known what stands where."""
+    """Return whether the regions of a `RegionCodec` are the cells of scenes, whose objects are known."""
     if codec.extractor is None or codec.max_regions != len(CELL_BOXES):
         return False
     boxes = codec.extractor.boxes
@@ -256,7 +249,7 @@ def _inquiries(scene):
     for color, things in _alike(scene, "color", COLORS).items():
         yield from _about(things, "shape", f"{color} object", f"{color} objects")
     there = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
-    # Of what is not there, the colour is, and the shape is: neither alone gives the answer away.
+    # The colour and the shape of an absent object are in the scene: neither alone gives the answer away.
     for color, shape in sorted(itertools.product(*map(set, zip(*there, strict=True)))):
         cell = there.get((color, shape), -1)
         yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
@@ -282,7 +275,7 @@ def _alike(scene, attribute, values):
 
 
 def _relation(first, second):
-    """How the first object lies to the second; `None` on a diagonal, where two relations would be as true."""
+    """Return how the first object lies to the second; `None` on a diagonal, where two relations would be as true."""
     down, right = first.row - second.row, first.column - second.column
     if abs(down) == abs(right):
         return None
@@ -300,9 +293,9 @@ def _is_between(first, second, third):
 def _caption(*parts):
     words, cells = [], []
     for part in parts:
-        found = [part.color, part.shape] if isinstance(part, Object) else part.split()
-        words += found
-        cells += [part.cell if isinstance(part, Object) else -1] * len(found)
+        of_part = [part.color, part.shape] if isinstance(part, Object) else part.split()
+        words += of_part
+        cells += [part.cell if isinstance(part, Object) else -1] * len(of_part)
     return Caption(" ".join(words), tuple(cells))
 
 
@@ -314,13 +307,6 @@ def _in_turns(generator, groups):
     """Yield an item of each group, in random order of the groups, and again until all have none left."""
     for row in itertools.zip_longest(*_shuffled(generator, groups)):
         yield from (item for item in row if item is not None)
-
-
-def _first(count, items, name):
-    found = list(itertools.islice(items, count))
-    if len(found) < count:
-        raise InputError(f"count: expected {len(found)} at most, the {name} of this scene. Received: {count}")
-    return found
 
 
 def _columns(scenes, draw, purpose, count, names):

@@ -12,7 +12,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# What the official form knows as contractions; a word that lacks one of its apostrophes gets it back.
+# The contractions of the official form; a word that lacks one of its apostrophes gets it back.
 _CONTRACTIONS = """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
     he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
@@ -42,8 +42,8 @@ _FULL_STOP = re.compile(r"\.(?!\d)")
 
 
 def normalize_answer(answer):
-    """Return an answer as the official evaluation compares it: lower case, numbers as digits, no articles, no
-    punctuation but that inside of words and numbers."""
+    """Return an answer as the official evaluation compares it: lower case, numbers as digits, no articles, and
+    punctuation inside of words and numbers alone."""
     text = " ".join(answer.split())
     cleaned = text
     for mark in _PUNCTUATION:
@@ -68,7 +68,7 @@ def vqa_accuracy_of_others(answer, votes):
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return the answers that a model knows, the most frequent ones first, equally frequent ones in alphabetical order.
+    """Return the answers that a model knows, the most frequent first, equally frequent answers in alphabetical order.
 
     Args:
         most_common: The answer that most people gave, of each training question.
@@ -87,12 +87,12 @@ def answer_vocabulary(most_common, min_count, max_answers):
 
 @dataclasses.dataclass
 class Votes:
-    """How many people gave which known answers, of N questions: no more is kept than M, the most that one question has.
+    """Numbers of people who gave the known answers, of N questions with at most M different answers.
 
     Attributes:
         ids: Ids of the different answers, ascending, int32 (N, M).
-        counts: How many people gave each, float32 (N, M); 0 after the last one.
-        num_answers: V, how many answers are known.
+        counts: Number of people who gave each, float32 (N, M); 0 after the last one.
+        num_answers: V, the number of known answers.
     """
 
     ids: np.ndarray
@@ -103,9 +103,8 @@ class Votes:
     def of(cls, votes, vocabulary):
         """Count the answers of people, a list of them for each question."""
         known = {answer: index for index, answer in enumerate(vocabulary)}
-        counted = [
-            sorted(collections.Counter(known[answer] for answer in given if answer in known).items()) for given in votes
-        ]
+        ids_of = [[known[answer] for answer in people if answer in known] for people in votes]
+        counted = [sorted(collections.Counter(ids).items()) for ids in ids_of]
         shape = len(counted), max(1, max(map(len, counted), default=1))
         ids, counts = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
         for row, pairs in enumerate(counted):
@@ -121,11 +120,6 @@ class Votes:
     def of_answers(self, rows):
         """Return how many people gave each known answer, of some questions, a slice: float32 (n, V)."""
         ids, counts = self.ids[rows], self.counts[rows]
-        found = np.zeros((len(ids), self.num_answers), np.float32)
-        np.add.at(found, (np.arange(len(ids))[:, None], ids), counts)
-        return found
-
-
-def majority(votes):
-    """Return the answer that most people gave, the first of equals in the order they were given."""
-    return collections.Counter(votes).most_common(1)[0][0]
+        of_answers = np.zeros((len(ids), self.num_answers), np.float32)
+        np.add.at(of_answers, (np.arange(len(ids))[:, None], ids), counts)
+        return of_answers

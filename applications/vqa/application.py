@@ -1,5 +1,6 @@
 """Visual question answering as a program."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -18,7 +19,7 @@ from applications.vqa.options import PROGRAM
 from applications.vqa.questions import read_questions
 
 NUM_CARDS = 6
-# What a run says of the questions that are drawn.
+# The figures behind the cards of a run.
 CARDS = "cards.json"
 
 
@@ -43,18 +44,17 @@ class Vqa(ImageApplication):
     def read_other(self, options, evaluation):
         if evaluation.questions is None:
             return None
-        questions = read_questions(evaluation.questions, evaluation.annotations, options.questions.skip_invalid)
+        questions = read_questions(evaluation.questions, evaluation.annotations)
         if evaluation.features is None and evaluation.images is None:
             sources = data.sources_of(options)
         else:
             named = {"features": evaluation.features, "images": evaluation.images}
             sources = open_sources(dataclasses.replace(options.regions, **named))
-        return data.Part(data.with_images(questions, sources, options), sources)
+        sources.source.rows_of(questions.images)
+        return data.Part(questions, sources)
 
     def evaluate(self, run, part, evaluation=None):
-        asked = () if evaluation is None else (evaluation.num_draws, evaluation.feature_noise)
-        report, outputs = evaluate(run, part, *asked)
-        return report, outputs | {"part": part}
+        return evaluate(run, part, *(() if evaluation is None else (evaluation.num_draws, evaluation.feature_noise)))
 
     def files(self, outputs):
         questions = outputs["part"].questions
@@ -63,11 +63,9 @@ class Vqa(ImageApplication):
 
     def heading(self, record):
         report = record["report"]
-        found = (
-            f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
-        )
+        text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']}"
         conditions = tables.conditions(record)
-        return f"{found}; uncertainty: {conditions}" if conditions else found
+        return f"{text} with a known answer" + (f"; uncertainty: {conditions}" if conditions else "")
 
     def example_of(self, part):
         return f"{part.questions.images[0]}\t{part.questions.texts[0]}"
@@ -84,22 +82,22 @@ class Vqa(ImageApplication):
         return [*([] if deviation is None else [f"sd of the attention weights: {deviation}"]), *lines]
 
     def _cards(self, run, part, outputs):
-        """Return what is drawn of some questions: Figure 2 of Fan et al. 2020."""
-        p_values, found = outputs["p_values"], []
-        # The same ones, whether a model has p-values or not.
+        """Return the figures behind the cards of some questions: Figure 2 of Fan et al. 2020."""
+        p_values, cards = outputs["p_values"], []
+        # The same questions, whether a model has p-values or not.
         sampled, _ = part.sample(run.options.reports.max_uncertain)
         chosen = sampled[evenly(len(sampled), NUM_CARDS)]
         boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
         images = run.codec.regions.regions_of(part.sources).ids
         for index, box in zip(chosen, boxes, strict=True):
             votes = part.questions.votes[index]
-            people = {answer: votes.count(answer) for answer in sorted(set(votes), key=votes.count, reverse=True)}
-            found.append(
+            people = collections.Counter(votes).most_common(3)
+            cards.append(
                 {
                     "id": part.questions.ids[index],
                     "image": images[part.rows[index]],
                     "question": part.questions.texts[index],
-                    "people": ", ".join(f"{answer} {count}" for answer, count in list(people.items())[:3]),
+                    "people": ", ".join(f"{answer} {count}" for answer, count in people),
                     "answer": outputs["answers"][index],
                     "right": votes.count(outputs["answers"][index]) > 0,
                     "probability": float(outputs["probabilities"][index]),
@@ -108,7 +106,7 @@ class Vqa(ImageApplication):
                     "boxes": box.tolist(),
                 }
             )
-        return found
+        return cards
 
     def generate(self, run, options):
         answerer, place = Answerer(run), options.input or "standard input"
@@ -118,8 +116,7 @@ class Vqa(ImageApplication):
                 raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {image[:40]!r}")
 
         def answer(numbers, regions):
-            found = answerer.predict_features(*regions, [lines[number][2] for number in numbers])
-            return answer_lines(found, options.num_answers)
+            return answer_lines(answerer.predict_features(*regions, [lines[number][2] for number in numbers]))
 
         images = [image.strip() for image, _, _ in lines]
         yield from self.answers_about(run.codec.regions, images, lambda: data.sources_of(run.options), place, answer)
@@ -134,23 +131,22 @@ class Vqa(ImageApplication):
         return data.words_of(read_questions(options.questions, options.annotations))
 
     def compared(self, comparison):
-        known = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
-        first = comparison.planned[0].options
-        part = self.read(first)
-        draw_cards(known, part.get("test", part["valid"]), comparison.folder / "cards.png")
+        cards = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
+        parts = self.read(comparison.planned[0].options)
+        draw_cards(cards, parts.get("test", parts["valid"]), comparison.folder / "cards.png")
         return []
 
 
-def draw_cards(known, part, path):
+def draw_cards(of_models, part, path):
     """Draw where models looked, with their answers: a row for each question, a panel for each model.
 
     Args:
-        known: Dictionary from the name of a model to its cards; those of questions that all models have are drawn.
-        part: The part that they are of.
+        of_models: Dictionary from the name of a model to its cards; the questions that all models have are drawn.
+        part: The part of the questions.
         path: The PNG.
     """
-    # Without boxes there is no place to draw at.
-    by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in known.items()}
+    # A card without boxes cannot be drawn.
+    by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in of_models.items()}
     ids = [each for each in next(iter(by_id.values())) if all(each in cards for cards in by_id.values())]
     source = part.sources.images
     if source is None or not ids:
@@ -166,7 +162,7 @@ def draw_cards(known, part, path):
             said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
             titles.append(f"{card['question']}\npeople: {card['people']}\n{said}")
     keras_vattn.plots.image_attention(
-        images, weights, boxes, titles, panels_per_row=len(known) if len(known) > 1 else 3, path=path
+        images, weights, boxes, titles, panels_per_row=len(of_models) if len(of_models) > 1 else 3, path=path
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads questions and what they are about, cuts parts, fits the vocabularies, and makes batches."""
+"""Reads questions and their images, cuts parts, fits the vocabularies, and makes batches."""
 
 import dataclasses
 
@@ -10,8 +10,7 @@ from applications.text.options import PARTS
 from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
-from applications.vision.images import Images
-from applications.vision.program import Codec, require_some
+from applications.vision.program import Codec
 from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
@@ -22,12 +21,12 @@ QUESTIONS_PER_SCENE = 6
 
 @dataclasses.dataclass
 class Part:
-    """Questions and the images that they are about, as they were read.
+    """Questions and their images, as they were read.
 
     Attributes:
         questions: `Questions`.
         sources: `Sources`.
-        tags: Dictionary from the ids of images to what is in them, for the network words; `None` where the answers are
+        tags: Dictionary from the ids of images to their objects, for the network words; `None` where the answers are
             all that is known.
     """
 
@@ -37,7 +36,7 @@ class Part:
 
     @property
     def words(self):
-        """What is said about the images of the questions, a dictionary from their ids to words."""
+        """The words about the images of the questions, a dictionary from their ids."""
         if self.tags is None:
             return words_of(self.questions)
         return {image: self.tags[image] for image in dict.fromkeys(self.questions.images)}
@@ -50,26 +49,23 @@ def load(options):
     if given.train_questions is None:
         found, images, tags = embedded(given)
     else:
-        found = {}
-        for part in PARTS:
-            path = getattr(given, f"{part}_questions")
-            if path is not None:
-                found[part] = read_questions(path, getattr(given, f"{part}_annotations"), given.skip_invalid)
+        files = {part: (getattr(given, f"{part}_questions"), getattr(given, f"{part}_annotations")) for part in PARTS}
+        found = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
     sources = open_sources(options.regions, images)
-    found = {part: with_images(questions, sources, options) for part, questions in found.items()}
+    for questions in found.values():
+        sources.source.rows_of(questions.images)
     if "valid" not in found:
-        found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, given.split_seed)
+        found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, 0)
     if given.test_from_validation is not None and "test" not in found:
-        found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, given.split_seed + 1)
+        found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, 1)
     return {part: Part(found[part], sources, tags) for part in PARTS if part in found}
 
 
 def embedded(options):
-    """Return questions about rendered scenes, 80 % for training, the `Images`, and the words for what is in them."""
+    """Return questions about rendered scenes, 80 % for training, the `Images`, and the words for their objects."""
     rendered = scenes.scenes(options.num_scenes, SCENES_SEED)
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE)
-    images = Images("scenes", [str(row) for row in range(len(rendered))], pixels=scenes.images_of(rendered))
-    found = Questions(
+    questions = Questions(
         [str(row) for row in range(len(columns["row"]))],
         [str(row) for row in columns["row"]],
         columns["text"],
@@ -77,10 +73,10 @@ def embedded(options):
         columns["answer_type"],
         [int(cell) for cell in columns["cell"]],
     )
-    rest, test = split_by_image(found, 0.1, options.split_seed + 2)
-    train, valid = split_by_image(rest, 1 / 9, options.split_seed)
+    rest, test = split_by_image(questions, 0.1, 2)
+    train, valid = split_by_image(rest, 1 / 9, 0)
     tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
-    return {"train": train, "valid": valid, "test": test}, images, tags
+    return {"train": train, "valid": valid, "test": test}, scenes.images_of(rendered), tags
 
 
 def region_options(options):
@@ -94,47 +90,39 @@ def region_options(options):
 
 def sources_of(options):
     """Return the `Sources` of a run."""
-    embeds = options.questions.train_questions is None
-    return open_sources(options.regions, embedded(options.questions)[1] if embeds else None)
-
-
-def with_images(questions, sources, options):
-    """Return the questions whose images are there; `InputError` for others, unless they are to be left out."""
-    kept = sources.require(questions.images, options.regions.skip_missing)
-    require_some(kept, "questions' images")
-    skipped = questions.skipped + int(np.sum(~kept))
-    return dataclasses.replace(questions.rows(np.flatnonzero(kept)), skipped=skipped)
+    if options.questions.train_questions is not None:
+        return open_sources(options.regions)
+    return open_sources(options.regions, scenes.images_of(scenes.scenes(options.questions.num_scenes, SCENES_SEED)))
 
 
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its answers."""
     given, questions = options.questions, part.questions
     tokens = Tokenizer().token_lists(questions.texts)
-    vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6, given.min_word_count)
+    vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
-    return Codec(
-        vocabulary, RegionCodec.fit(region_options(options), part.sources, questions.images, part.words), answers
-    )
+    regions = RegionCodec.fit(region_options(options), part.sources, questions.images, part.words)
+    return Codec(vocabulary, regions, answers)
 
 
-def other_images(rows, seed):
-    """Return for the row of an image that of another one: the next in a random order."""
+def other_images(rows):
+    """Return for the row of an image the row of another: the next in a random order."""
     images, numbers = np.unique(rows, return_inverse=True)
     if len(images) < 2:
         raise InputError("--control: shuffled_images needs questions about two images at least.")
-    order = np.random.default_rng(seed).permutation(len(images))
+    order = np.random.default_rng(0).permutation(len(images))
     next_one = np.empty_like(order)
     next_one[order] = np.roll(order, 1)
     return images[next_one[numbers]]
 
 
 def words_of(questions):
-    """Return what the answers say about images, a dictionary from their ids to words: not yes or no."""
-    found = {}
+    """Return the words of the answers about images, a dictionary from their ids; yes and no are left out."""
+    words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":
-            found.setdefault(image, []).extend(answer.split())
-    return found
+            words.setdefault(image, []).extend(answer.split())
+    return words
 
 
 @dataclasses.dataclass
@@ -162,20 +150,17 @@ class EncodedPart:
     @classmethod
     def of(cls, options, codec, part):
         """Encode a part; a control changes which image a question is about."""
-        questions = part.questions
+        questions, length = part.questions, options.questions.max_question_length
         regions = codec.regions.regions_of(part.sources)
         rows = regions.rows_of(questions.images)
         if options.questions.control == "shuffled_images":
-            rows = other_images(rows, options.questions.split_seed)
-        arrays, counts = codec.words.encode_numpy(questions.texts, options.questions.max_question_length)
-        words = np.zeros((len(arrays), options.questions.max_question_length), np.int32)
-        for row, ids in enumerate(arrays):
-            words[row, : len(ids)] = ids
+            rows = other_images(rows)
+        arrays, counts = codec.words.encode_numpy(questions.texts, length)
+        words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
         votes = Votes.of(questions.votes, codec.answers)
         report = {
             "questions": len(questions),
             "images": len(set(questions.images)),
-            "skipped": questions.skipped,
             "questions_cut": counts.num_truncated,
             "unknown_words": counts.num_unknown,
             "without_a_known_answer": int(np.sum(~votes.usable)),
@@ -189,7 +174,7 @@ class EncodedPart:
         return len(self.rows)
 
     def sample(self, count):
-        """Return the rows of at most so many questions, drawn at random, ascending; and the part that these are."""
+        """Return the rows of at most so many questions, drawn at random, ascending; and the part of these rows."""
         rows = np.sort(np.random.default_rng(0).permutation(len(self))[:count])
         votes = dataclasses.replace(self.votes, ids=self.votes.ids[rows], counts=self.votes.counts[rows])
         questions, images, words = self.questions.rows(rows), self.rows[rows], self.words[rows]
@@ -200,8 +185,8 @@ class EncodedPart:
         return -(-int(self.votes.usable.sum()) // batch_size)
 
     def batches(self, options, first_epoch=None, answered=True):
-        """Return batches of (inputs, targets), as `Application.batches` has them; without answers all questions in
-        their order, (inputs,)."""
+        """Return batches of (inputs, targets), of the questions with a known answer; without answers of all questions,
+        (inputs,). All come once, in their order; from a first epoch on they come without an end, shuffled."""
         batch_size = options.fit.batch_size
         kept = np.flatnonzero(self.votes.usable) if answered else np.arange(len(self))
         with tf.device("CPU:0"):
@@ -219,16 +204,16 @@ class EncodedPart:
             inputs = {"image": tf.gather(image, rows), "question": tf.gather(question, rows)}
             if not answered:
                 return (inputs,)
-            answers, given = tf.gather(ids, rows), tf.gather(counts, rows)
+            answers, people = tf.gather(ids, rows), tf.gather(counts, rows)
             if scores:
-                each = tf.minimum(given / 3.0, 1.0)[..., None] * tf.one_hot(answers, self.votes.num_answers)
+                each = tf.minimum(people / 3.0, 1.0)[..., None] * tf.one_hot(answers, self.votes.num_answers)
                 inputs["answer"] = tf.reduce_sum(each, axis=1)
-                return inputs, inputs["answer"]
-            # The answer of one of the people.
-            shares = tf.cumsum(given, axis=1) / tf.reduce_sum(given, axis=1, keepdims=True)
-            last = tf.argmax(tf.where(given > 0, tf.range(given.shape[1]), -1), axis=1, output_type=tf.int32)
-            drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
-            inputs["answer"] = tf.gather(answers, tf.minimum(drawn, last), batch_dims=1)
+            else:
+                # The answer of one of the people.
+                shares = tf.cumsum(people, axis=1) / tf.reduce_sum(people, axis=1, keepdims=True)
+                last = tf.argmax(tf.where(people > 0, tf.range(people.shape[1]), -1), axis=1, output_type=tf.int32)
+                drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)
+                inputs["answer"] = tf.gather(answers, tf.minimum(drawn, last), batch_dims=1)
             return inputs, inputs["answer"]
 
         if first_epoch is None:

@@ -13,11 +13,7 @@ NUM_ANSWERS = 5
 
 
 class Answerer(ImageModule):
-    """What is exported: `predict`, and `sample` of a model that draws.
-
-    Args:
-        run: `Run`.
-    """
+    """The exported endpoints of a `Run`: `predict`, and `sample` of a model that draws."""
 
     def __init__(self, run):
         models = run.models
@@ -26,25 +22,12 @@ class Answerer(ImageModule):
         self._length = run.options.questions.max_question_length
         self._blind = run.options.questions.control == "question_only"
         model = models.prediction if models.drawn is None else models.drawn
-        # A deterministic attention has dropout alone to draw.
+        # A model with a deterministic attention draws its dropout.
         drops = models.drawn is None and run.options.dropout > 0
         self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if drops or models.drawn is not None else None)
         self.offer("predict", STRINGS)
         if self._noise.value is not None:
             self.offer("sample", STRINGS, INTEGER, INTEGER)
-
-    def _predict_images(self, images, questions):
-        return self._answers(self._inputs(*self.seen_images(images), questions))
-
-    def _predict_features(self, features, boxes, num_regions, questions):
-        return self._answers(self._inputs(*self.seen_features(features, boxes, num_regions), questions))
-
-    def _sample_images(self, images, questions, num_samples, seed):
-        return self._draws(self._inputs(*self.seen_images(images), questions), num_samples, seed)
-
-    def _sample_features(self, features, boxes, num_regions, questions, num_samples, seed):
-        inputs = self._inputs(*self.seen_features(features, boxes, num_regions), questions)
-        return self._draws(inputs, num_samples, seed)
 
     def _inputs(self, regions, num_regions, questions):
         words = self.text_encoder.encode(questions, self._length)
@@ -55,10 +38,9 @@ class Answerer(ImageModule):
             "question": tf.ensure_shape(words, [None, self._length]),
         }
 
-    def _answers(self, inputs):
-        found = self._models.value.prediction(inputs, training=False)
-        probabilities = tf.exp(found["log_probabilities"])
-        return self._best(probabilities) | {"weights": found["weights"]}
+    def _predict(self, regions, num_regions, questions):
+        predicted = self._models.value.prediction(self._inputs(regions, num_regions, questions), training=False)
+        return self._best(tf.exp(predicted["log_probabilities"])) | {"weights": predicted["weights"]}
 
     def _best(self, probabilities):
         """Return the most probable answers of (B, V) and the entropy in nats."""
@@ -70,9 +52,10 @@ class Answerer(ImageModule):
             "entropy": -tf.reduce_sum(probabilities * tf.math.log(positive), axis=-1),
         }
 
-    def _draws(self, inputs, num_samples, seed):
-        """Return the answers of the mean of draws, their entropy, what of it the model does not know (the mutual
-        information, nats), and the answer of each draw (B, S)."""
+    def _sample(self, regions, num_regions, questions, num_samples, seed):
+        """Return the answers of the mean of draws, their entropy, the part of it that the model does not know (the
+        mutual information, nats), and the answer of each draw (B, S)."""
+        inputs = self._inputs(regions, num_regions, questions)
         noise, seed = self._noise.value, keras_vattn.random.as_seed(seed)
 
         def draw(number):
@@ -84,16 +67,16 @@ class Answerer(ImageModule):
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             numbers = tf.range(num_samples)
         drawn, entropies = tf.map_fn(draw, numbers, fn_output_signature=signature, parallel_iterations=1)
-        found = self._best(tf.reduce_mean(drawn, axis=0))
+        best = self._best(tf.reduce_mean(drawn, axis=0))
         answers = tf.gather(self.answers, tf.argmax(drawn, axis=-1))
-        return found | {
-            "mutual_information": tf.maximum(found["entropy"] - tf.reduce_mean(entropies, axis=0), 0.0),
+        return best | {
+            "mutual_information": tf.maximum(best["entropy"] - tf.reduce_mean(entropies, axis=0), 0.0),
             "draws": tf.transpose(answers),
         }
 
 
-def answer_lines(found, num_answers):
-    """Yield a line for each row of what `predict` returns: answers with their probabilities."""
-    for answers, probabilities in zip(found["answers"].numpy(), found["probabilities"].numpy(), strict=True):
-        pairs = list(zip(answers, probabilities, strict=True))[:num_answers]
+def answer_lines(predicted):
+    """Yield a line for each row of the result of `predict`: the three best answers with their probabilities."""
+    for answers, probabilities in zip(predicted["answers"].numpy(), predicted["probabilities"].numpy(), strict=True):
+        pairs = list(zip(answers, probabilities, strict=True))[:3]
         yield "\t".join(f"{answer.decode()} {probability:.3f}" for answer, probability in pairs)

@@ -4,10 +4,16 @@ import dataclasses
 from typing import Annotated, ClassVar, Literal
 
 from applications.common import options as common
-from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.vision.options import EXTRACTOR_OPTIONS, Existing, FeaturesOptions, ImageSource, RegionOptions
+from applications.vision.options import (
+    EXTRACTOR_OPTIONS,
+    AlignmentOptions,
+    Existing,
+    FeaturesOptions,
+    ImageSource,
+    RegionOptions,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,13 +22,13 @@ class Model:
 
     Attributes:
         title: Name of the model in the paper.
-        architectures: Those that have the model.
+        architectures: The networks that have the model.
         objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown.
         distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
         prior: "fixed", "contextual" or `None`.
         value: What is maximised, and
         expectation: how its expectation is taken, in the words of Deng et al. 2018, Table 1.
-        published: Values of `AlignmentOptions` that the paper has for the model.
+        published: The paper's values of `AlignmentOptions` for the model.
     """
 
     title: str
@@ -41,6 +47,9 @@ class Model:
 
 _UPDOWN = ("updown",)
 # Table 1 of Deng et al. 2018; Table 7 and appendix B.2.3 of Fan et al. 2020, where sigma_1 is the prior's.
+_LOGNORMAL = {"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2}
+_WF = {"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2}
+_WC = {"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1}
 MODELS = {
     "soft": Model("Soft Attention", ("updown", "mcan"), "soft", value="log p(y | E[z])", expectation="-"),
     "marginal": Model("Marginal Likelihood", _UPDOWN, "marginal", value="log E[p]", expectation="Enum"),
@@ -49,33 +58,11 @@ MODELS = {
     "variational_enum": Model("Variational Attention", _UPDOWN, "elbo/enumerate", expectation="Enum"),
     "variational_sample": Model("Variational Attention", _UPDOWN, "elbo/sample"),
     "no_kl": Model("BAM, no KL", distribution="weibull", value="E_q[log p]", published={"weibull_k": 1000.0}),
-    "lf": Model(
-        "BAM-LF",
-        distribution="lognormal",
-        prior="fixed",
-        published={"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2},
-    ),
-    "lc": Model(
-        "BAM-LC",
-        distribution="lognormal",
-        prior="contextual",
-        published={"prior_sigma": 1e9, "lognormal_sigma": 1e-9, "annealing_rate": 0.2},
-    ),
-    "wf": Model(
-        "BAM-WF",
-        distribution="weibull",
-        prior="fixed",
-        published={"weibull_k": 1000.0, "prior_beta": 1e-2, "prior_alpha": 1e-3, "annealing_rate": 0.2},
-    ),
-    "wc": Model(
-        "BAM-WC",
-        distribution="weibull",
-        prior="contextual",
-        published={"weibull_k": 1000.0, "prior_beta": 1e-6, "annealing_rate": 0.1},
-    ),
+    "lf": Model("BAM-LF", distribution="lognormal", prior="fixed", published=_LOGNORMAL),
+    "lc": Model("BAM-LC", distribution="lognormal", prior="contextual", published=_LOGNORMAL),
+    "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
+    "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-
-
 Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
@@ -100,17 +87,11 @@ class QuestionOptions:
     test_from_validation: common.Fraction | None = None
     """Share of the validation images whose questions become the test questions: 0.5 is the split of Deng et al. 2018,
     who need the answers. The ids of the questions are written to split.json. Embedded questions have a test part."""
-    split_seed: common.Seed = 0
-    """Seed of both cuts, apart from the model's, so that seeds are compared on the same questions."""
-    skip_invalid: bool = False
-    """Leave out questions without a word or an answer, and count them, instead of stopping."""
     min_answer_count: common.Positive = 1
-    """An answer is known if most people gave it to that many training questions; 9 gives the 3,129
-    answers of VQA v2's training and validation questions together."""
+    """An answer is known if most people gave it to that many training questions; 9 gives the 3,129 answers of VQA v2's
+    training and validation questions together."""
     max_answers: common.Positive = 3129
     """The most answers that are known."""
-    min_word_count: common.Positive = 1
-    """A word of the questions is known if it occurs that often."""
     max_question_length: common.Positive = 14
     """Words of a question that are read."""
     embeddings: common.File | None = None
@@ -121,14 +102,14 @@ class QuestionOptions:
     control: Literal["none", "question_only", "shuffled_images"] = "none"
     """question_only: all regions are zeros. shuffled_images: the questions of an image are about another one."""
     num_scenes: common.Positive = 2000
-    """How many embedded scenes."""
+    """Number of embedded scenes."""
 
     def check(self):
         for part in ("train", "valid", "test"):
-            given = getattr(self, f"{part}_questions")
-            if getattr(self, f"{part}_annotations") is not None and given is None:
+            questions = getattr(self, f"{part}_questions")
+            if getattr(self, f"{part}_annotations") is not None and questions is None:
                 raise InputError(f"--{part}-annotations is given without --{part}-questions.")
-            if part != "train" and given is not None and self.train_questions is None:
+            if questions is not None and self.train_questions is None:
                 raise InputError(f"--{part}-questions is given without --train-questions.")
         if self.test_from_validation is not None and self.test_questions is not None:
             raise InputError("--test-from-validation: the test questions are those of --test-questions.")
@@ -139,8 +120,8 @@ class NetworkOptions:
     """Network"""
 
     architecture: Literal["of_model", "updown", "mcan"] = "of_model"
-    """updown: Anderson et al. 2018 as Deng et al. 2018 have it. mcan: Yu et al. 2019. of_model: the one that the model
-    has, updown of soft."""
+    """updown: Anderson et al. 2018 as Deng et al. 2018 have it. mcan: Yu et al. 2019. of_model: the model's own, updown
+    of soft."""
     word_width: common.Positive = 64
     """Width of the word vectors."""
     units: common.Positive = 128
@@ -148,7 +129,7 @@ class NetworkOptions:
     answer_width: common.Positive = 32
     """Width of the answers that the inference network of updown sees."""
     fused_units: common.Positive = 256
-    """Width of what mcan reads the answer off."""
+    """Width of the state that mcan reads the answer off."""
     num_layers: common.Positive = 2
     """Layers of mcan."""
     num_heads: common.Positive = 4
@@ -158,32 +139,17 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions(PublishedOptions):
-    """Attention; none for the value that the paper has for the model"""
-
-    baseline: Literal["soft", "moving_average", "none"] = "soft"
-    """What is subtracted from the value of a draw, in models with a score function."""
-    prior_hidden_units: common.Positive = 20
-    """Width of the network that reads a contextual prior off the keys."""
-    kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: divided by all pairs of a query and a key, as in the code whose values the models of Fan et al. 2020 have.
-    query_mean: by the queries. sum: the ELBO of an example, with which a contextual prior of these values pulls the
-    keys towards each other."""
-
-
-@dataclasses.dataclass
 class ReportOptions:
     """Reports"""
 
     num_draws: Draws = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: common.Positive = 2000
-    """Most questions that the uncertainty metrics are computed on; of more, that many are drawn at random."""
+    """Most questions of the uncertainty metrics; of more, that many are drawn at random."""
     feature_noise: common.NotNegativeFloat = 0.0
-    """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none. It is
-    meant for features of standard deviation 1; see --noise-scale."""
+    """Variance of Gaussian noise on the region features for the noisy columns, 5 in Fan et al. 2020; 0 for none."""
     noise_scale: bool = True
-    """Multiply the noise by the standard deviation that the features have in training."""
+    """Multiply the noise by the standard deviation of the features in training."""
 
 
 @dataclasses.dataclass
@@ -196,7 +162,7 @@ class Options:
     questions: QuestionOptions = common.group(QuestionOptions)
     regions: RegionOptions = common.group(RegionOptions, network="words", feature_units=64)
     network: NetworkOptions = common.group(NetworkOptions)
-    alignment: AlignmentOptions = common.group(AlignmentOptions)
+    alignment: AlignmentOptions = common.group(AlignmentOptions, prior_hidden_units=20, kl_reduction="mean")
     fit: common.FitOptions = common.group(
         common.FitOptions, batch_size=64, epochs=20, learning_rate=2e-3, schedule="plateau"
     )
@@ -205,8 +171,8 @@ class Options:
     @property
     def architecture(self):
         """The architecture of the network."""
-        given = self.network.architecture
-        return MODELS[self.model].architectures[0] if given == "of_model" else given
+        own = MODELS[self.model].architectures[0]
+        return own if self.network.architecture == "of_model" else self.network.architecture
 
     @property
     def dropout(self):
@@ -224,9 +190,7 @@ class Options:
             )
         if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
             raise InputError("--labels: soft labels are those of the architecture mcan.")
-        named = self.regions.features is not None or self.regions.images is not None
-        if (self.questions.train_questions is not None) != named:
-            raise InputError("--train-questions and --features or --images belong together; one of them is missing.")
+        self.regions.check_beside("train-questions", self.questions.train_questions)
 
 
 @dataclasses.dataclass
@@ -255,10 +219,7 @@ class EvaluateVqa(common.EvaluateOptions):
 @dataclasses.dataclass
 class PredictVqa(common.GenerateOptions):
     """Answer questions about images: lines of an image's id, or of the path of its file where the run can make features
-    of it, a tab and a question."""
-
-    num_answers: Annotated[int, common.Bound("must be 1 to 5", lambda x: 1 <= x <= 5)] = 3
-    """Answers of a line, the most probable ones, with their probabilities; 5 at most."""
+    of it, a tab and a question. An answer has the three most probable answers with their probabilities."""
 
 
 @dataclasses.dataclass

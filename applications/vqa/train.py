@@ -30,10 +30,10 @@ def train(options):
 
 
 def set_embeddings(run):
-    """Put pretrained vectors of words in the place of the initial ones."""
+    """Replace the initial vectors of words by pretrained ones."""
     questions, width, vocabulary = run.options.questions, run.options.network.word_width, run.codec.vocabulary
-    matrix, found = load_embeddings(questions.embeddings, vocabulary, width, questions.split_seed)
-    print(f"embeddings: {found} of {len(vocabulary)} words found", flush=True)
+    matrix, known = load_embeddings(questions.embeddings, vocabulary, width)
+    print(f"embeddings: {known} of {len(vocabulary)} words found", flush=True)
     run.models.embedding.set_weights([matrix])
 
 

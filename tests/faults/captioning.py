@@ -20,7 +20,7 @@ FAULTS = [
     Fault(
         "captioning: an image in two parts",
         "applications/captioning/captions.py",
-        "common = sorted(set(found[first].ids) & set(found[second].ids))",
+        "common = sorted(set(parts[first].ids) & set(parts[second].ids))",
         "common = []",
         (CAPTIONS,),
         "one_part_only",
@@ -36,8 +36,8 @@ FAULTS = [
     Fault(
         "captioning: equal weights point at the first region",
         "applications/captioning/metrics.py",
-        "pair = (largest[places[step]] / largest.sum(), 1.0 / num_regions)",
-        "pair = (float(places[step] == largest.argmax()), 1.0 / num_regions)",
+        "pair = (row[cell] == row.max()) / np.count_nonzero(row == row.max()), 1.0 / len(row)",
+        "pair = float(cell == row.argmax()), 1.0 / len(row)",
         (METRICS,),
         "equal_weights",
     ),

@@ -280,12 +280,12 @@ def test_pointing_by_hand():
         "shape": {"accuracy": 0.0, "chance": pytest.approx((1 / 4 + 1 / 2) / 2), "num_words": 2},
         "colour": {"accuracy": 1.0, "chance": pytest.approx((1 / 4 + 1 / 2) / 2), "num_words": 2},
     }
-    assert list(pointing(weights, cells, words)) == ["all"]
+    assert list(pointing(weights, cells, words, {})) == ["all"]
 
 
 def test_equal_weights_point_as_often_as_chance():
     cells = [[0, 1, 2, 3, -1]]
-    found = pointing([np.full((5, 4), 0.25)], cells, [list("abcde")])["all"]
+    found = pointing([np.full((5, 4), 0.25)], cells, [list("abcde")], {})["all"]
     assert found == {"accuracy": 0.25, "chance": 0.25, "num_words": 4}
-    two = pointing([np.array([[0.5, 0.5, 0.0]])], [[1]], [["a"]])["all"]
+    two = pointing([np.array([[0.5, 0.5, 0.0]])], [[1]], [["a"]], {})["all"]
     assert two["accuracy"] == 0.5

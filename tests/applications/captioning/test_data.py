@@ -94,10 +94,10 @@ def test_epochs_have_orders_of_their_own(run):
 
 
 def test_validation_is_held_out_by_image(tmp_path):
-    """With a seed of its own; test captions stay what they are."""
-    parts = [data.load(options_of(tmp_path, **values)) for values in ({}, {"seed": 3}, {"split_seed": 1})]
+    """The same for all seeds of the model; test captions stay what they are."""
+    parts = [data.load(options_of(tmp_path, **values)) for values in ({}, {"seed": 3})]
     ids = [{name: part.captions.ids for name, part in found.items()} for found in parts]
-    assert ids[0] == ids[1] != ids[2]
+    assert ids[0] == ids[1]
     assert sorted(ids[0]["train"] + ids[0]["valid"], key=int) == [str(row) for row in range(15)]
     assert len(ids[0]["valid"]) == 3 and ids[0]["test"] == [str(row) for row in range(15, 20)]
 
@@ -107,13 +107,6 @@ def test_images_that_are_missing(tmp_path):
     path.write_text(caption_file(range(15), [(77, "a cat"), (78, "a dog"), (78, "another dog")]))
     with pytest.raises(InputError, match="Received: 2 of 17 ids without one, 77, 78"):
         data.load(options_of(tmp_path, train_captions=str(path)))
-    run = run_of(tmp_path, train_captions=str(path), skip_missing=True)
-    assert run.data["train"].report["images_without_features"] == 2
-    assert not {"77", "78"} & {*run.data["train"].captions.ids, *run.data["valid"].captions.ids}
-    assert "cat" not in run.codec.vocabulary.ids
-    path.write_text(caption_file([], [(77, "a cat")]))
-    with pytest.raises(InputError, match="--skip-missing: none of the 1 images that have captions is there"):
-        data.load(options_of(tmp_path, test_captions=str(path), skip_missing=True))
 
 
 def test_rendered_scenes():

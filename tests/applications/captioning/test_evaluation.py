@@ -143,7 +143,7 @@ def test_draws_of_the_prior(made, eagerly, model):
     assert draws.shape == (200, 3) and (draws.max(axis=1) > 0.99).mean() > 0.95
     assert (np.bincount(draws.argmax(axis=1), minlength=3) > 20).all()
     run = made(model, prior_beta=1e8, prior_sigma=1e-4)
-    _, memory, mask = evaluation.queries(run, of_caption(run))
+    _, memory, mask = run.models.decode(*evaluation.arguments_of(of_caption(run)))
     psi = np.exp(
         run.models.decoder.attention.alignment_prior.log_psi(memory, keras_vattn.DenseKeys(mask[:, None]))[0, 0]
     )

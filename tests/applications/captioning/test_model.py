@@ -193,9 +193,7 @@ def test_the_alignments_of_the_paper(made):
     assert float(attention.kl_annealing(0)) == 0.5
     attention = made("lc").models.decoder.attention
     assert (attention.alignment.sigma, attention.prior.sigma) == (0.1, 1e3)
-    attention = made(
-        "wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5
-    ).models.decoder.attention
+    attention = made("wc", weibull_k=3.0, prior_beta=2.0, annealing_rate=0.0, kl_weight=0.5).models.decoder.attention
     assert (attention.alignment.k, attention.prior.beta, attention.kl_annealing) == (3.0, 2.0, None)
     assert attention.kl_weight == 0.5
 

@@ -154,7 +154,6 @@ def test_a_folder_is_searched_through(tmp_path):
         lambda: images.rows_of(missing),
         f"{tmp_path}: expected an image of every id. Received: 6 of 7 ids without one, x1, x2, x3, x4, x5, ...",
     )
-    np.testing.assert_array_equal(images.rows_of(missing, skip_missing=True), [-1, 2, -1, -1, -1, -1, -1, -1])
     (tmp_path / "2.gif").write_bytes(GIF)
     fails(lambda: open_images(tmp_path), f"one image of the id 2. Received: 2.gif and {os.path.join('b', '0000')}")
 

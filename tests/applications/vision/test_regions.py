@@ -30,10 +30,7 @@ def test_what_is_read_is_what_was_written(form, tmp_path):
         rows = regions.rows_of([IDS[image] for image in images])
         wanted = expected(images, max_regions, True)
         same(regions.read(rows, max_regions), wanted)
-    assert regions.rows_of(["139", "none"], skip_missing=True).tolist() == [regions.ids.index("139"), -1]
     fails(lambda: regions.rows_of(["7", "139", "7", "8"]), f"{regions.place}: ", "2 of 3 ids without one, 7, 8")
-    with pytest.raises(IndexError, match="-1"):
-        regions.read(np.array([0, -1]), 2)
 
 
 @pytest.mark.parametrize("form", (own, memory))

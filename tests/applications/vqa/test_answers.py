@@ -9,7 +9,6 @@ from applications.common.errors import InputError
 from applications.vqa.answers import (
     Votes,
     answer_vocabulary,
-    majority,
     normalize_answer,
     vqa_accuracy,
     vqa_accuracy_of_others,
@@ -69,4 +68,3 @@ def test_votes():
     np.testing.assert_array_equal(votes.of_answers(slice(None)), [[2, 1, 0], [0, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(votes.of_answers(slice(2, 9)), [[0, 1, 0]])
     np.testing.assert_array_equal(votes.usable, [True, False, True])
-    assert majority(["b", "a", "a", "b"]) == "b"

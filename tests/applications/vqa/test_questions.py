@@ -32,6 +32,7 @@ def test_the_official_layout(write):
     found = read_questions(write("q.json.gz", OFFICIAL), write("a.json", ANNOTATIONS))
     assert (found.ids, found.images, found.texts, found.types) == (["7"], ["42"], ["Is it ?"], ["yes/no"])
     assert found.votes == [["yes"] * 7 + ["no"] * 3] and found.answers == ["yes"]
+    assert found.rows([0, 0]).answers == ["yes", "yes"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,6 @@ def test_what_is_no_text_is_no_answer(write, row):
     paths = official(write, [row, ["is it ?", "yes", 1]])
     with pytest.raises(InputError, match=r"question 1: expected text. Received: "):
         read_questions(*paths)
-    assert read_questions(*paths, skip_invalid=True).skipped == 1
 
 
 def test_the_answer_of_the_annotations_counts_among_equals(write):
@@ -72,12 +72,11 @@ def test_the_answer_of_the_annotations_counts_among_equals(write):
     assert read_questions(questions, write("annotations.json", {"annotations": [entry]})).answers == ["yes"]
 
 
-def test_what_is_empty_is_counted_where_it_is_asked_for(write):
-    paths = official(write, [["what ?", "a", 1], ["", "yes", 1], ["is it ?", "yes", 1]])
-    with pytest.raises(InputError, match=r"questions.json: question 1: nothing is left of its answer"):
-        read_questions(*paths)
-    found = read_questions(*paths, skip_invalid=True)
-    assert (found.texts, found.skipped) == (["is it ?"], 2)
+def test_an_answer_without_a_word_stays_and_a_question_without_one_is_named(write):
+    paths = official(write, [["what ?", "a", 1], ["is it ?", "yes", 1]])
+    assert read_questions(*paths).answers == ["", "yes"]
+    with pytest.raises(InputError, match=r"questions.json: question 2: expected a question with a word"):
+        read_questions(*official(write, [["is it ?", "yes", 1], ["?", "yes", 1]]))
 
 
 @pytest.mark.parametrize(
@@ -112,5 +111,5 @@ def test_an_image_is_on_one_side_of_a_cut(write):
     assert len(set(held.images)) == 3 and not set(rest.images) & set(held.images)
     assert sorted(rest.ids + held.ids, key=int) == found.ids
     assert split_by_image(found, 0.3, 0)[1] == held != split_by_image(found, 0.3, 1)[1]
-    with pytest.raises(InputError, match="leaves a part empty"):
-        split_by_image(found, 0.01, 0)
+    with pytest.raises(InputError, match="cannot hold out a part"):
+        split_by_image(found.rows([0, 1, 2]), 0.3, 0)

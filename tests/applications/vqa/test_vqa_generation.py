@@ -43,7 +43,7 @@ def test_images_and_their_features(answerer):
                 np.testing.assert_allclose(found[name], other[name], rtol=1e-4, atol=1e-6)
     probabilities = found["probabilities"].numpy()
     assert (np.diff(probabilities) <= 0).all() and (probabilities.sum(axis=1) <= 1 + 1e-5).all()
-    lines = list(answer_lines(found, 2))
+    lines = list(answer_lines(found))
     assert lines[0].split("\t")[0] == f"{found['answers'][0, 0].numpy().decode()} {probabilities[0, 0]:.3f}"
 
 
@@ -81,7 +81,7 @@ def test_lines_of_ids_and_files(tmp_path, monkeypatch):
     run.codec.regions._known.clear()
     found = list(APPLICATION.generate(run, PredictVqa("", str(tmp_path / "lines"))))
     expected = Answerer(run).predict(encoded(9, 4), QUESTIONS[::-1])
-    assert found[:2] == list(answer_lines(expected, 3)) and found[1] == found[2]
+    assert found[:2] == list(answer_lines(expected)) and found[1] == found[2]
     assert sizes == [1, 2]
     (tmp_path / "lines").write_text("9\tis it red ?\n99\tis it red ?\n")
     fails(
