@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import sys
 
 import keras
 import numpy as np
@@ -139,7 +140,8 @@ class Extractor:
     def _maps(self, images):
         """Return the network's last maps, float32 (B, H, W, D)."""
         if self.name in NETWORKS:
-            images = getattr(keras.applications, NETWORKS[self.name]).preprocess_input(images)
+            # The module of the network scales its pixels.
+            images = sys.modules[getattr(keras.applications, self.name).__module__].preprocess_input(images)
         return tf.cast(self.network(images, training=False), tf.float32)
 
 
@@ -156,7 +158,8 @@ def make_extractor(options, images=None, words=None):
         if options.network == "words":
             rows = np.sort(images.rows_of(list(words)))
             pixels = np.concatenate(list(images.batches(options.side, rows, title="reading images")))
-            network = train_detectors(pixels, [words[images.ids[row]] for row in rows], options).network
+            detectors, _ = train_detectors(pixels, [words[images.ids[row]] for row in rows], options)
+            network = detectors.network
         elif options.network != "pixels":
             network = pretrained_network(options)
     return Extractor(options.network, options.side, options.cells, options.regions, network)

@@ -8,24 +8,16 @@ from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-# The networks of keras.applications, and the module there that scales the pixels of each.
-NETWORKS = {
-    **dict.fromkeys(("ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge"), "convnext"),
-    **dict.fromkeys(("DenseNet121", "DenseNet169", "DenseNet201"), "densenet"),
-    **dict.fromkeys((f"EfficientNetB{size}" for size in range(8)), "efficientnet"),
-    **dict.fromkeys((f"EfficientNetV2{size}" for size in ("B0", "B1", "B2", "B3", "L", "M", "S")), "efficientnet_v2"),
-    "InceptionResNetV2": "inception_resnet_v2",
-    "InceptionV3": "inception_v3",
-    "MobileNet": "mobilenet",
-    "MobileNetV2": "mobilenet_v2",
-    **dict.fromkeys(("MobileNetV3Large", "MobileNetV3Small"), "mobilenet_v3"),
-    **dict.fromkeys(("NASNetLarge", "NASNetMobile"), "nasnet"),
-    **dict.fromkeys(("ResNet50", "ResNet101", "ResNet152"), "resnet"),
-    **dict.fromkeys(("ResNet50V2", "ResNet101V2", "ResNet152V2"), "resnet_v2"),
-    "VGG16": "vgg16",
-    "VGG19": "vgg19",
-    "Xception": "xception",
-}
+# The networks of keras.applications.
+NETWORKS = (
+    *(f"ConvNeXt{size}" for size in ("Base", "Large", "Small", "Tiny", "XLarge")),
+    *("DenseNet121", "DenseNet169", "DenseNet201"),
+    *(f"EfficientNetB{size}" for size in range(8)),
+    *(f"EfficientNetV2{size}" for size in ("B0", "B1", "B2", "B3", "L", "M", "S")),
+    *("InceptionResNetV2", "InceptionV3", "MobileNet", "MobileNetV2", "MobileNetV3Large", "MobileNetV3Small"),
+    *("NASNetLarge", "NASNetMobile", "ResNet50", "ResNet101", "ResNet152", "ResNet50V2", "ResNet101V2", "ResNet152V2"),
+    *("VGG16", "VGG19", "Xception"),
+)
 # In the folder that the command `features` writes.
 REGIONS = "regions.h5"
 
@@ -47,8 +39,7 @@ class ExtractorOptions:
     """pixels: none, the colours of a grid of cells. words: a small network that learns here to detect words about the
     training images. A name of keras.applications, such as MobileNetV2: with weights."""
     weights: common.File | None = None
-    """Weights of a network of keras.applications without its top, .weights.h5 or .h5; or a .keras model in its place,
-    whose pixels are scaled as that network's."""
+    """Weights of a network of keras.applications without its top, .weights.h5 or .h5."""
     regions: Literal["grid", "windows"] = "grid"
     """grid: the cells of the network's last map. windows: overlapping windows of half the image's side, and the whole
     image, each seen by the network on its own."""
@@ -87,8 +78,8 @@ class ExtractorOptions:
             raise InputError(f"--weights: {self.network} needs a file of weights; none are downloaded. Received: none")
         if self.network not in NETWORKS and self.weights is not None:
             raise InputError(f"--weights: the network {self.network} reads none. Received: {self.weights}")
-        if self.weights is not None and pathlib.Path(self.weights).suffix not in (".h5", ".keras"):
-            raise InputError(f"--weights: expected a .weights.h5, .h5 or .keras file. Received: {self.weights}")
+        if self.weights is not None and pathlib.Path(self.weights).suffix != ".h5":
+            raise InputError(f"--weights: expected a .weights.h5 or .h5 file. Received: {self.weights}")
         if self.network == "pixels" and self.regions != "grid":
             raise InputError(f"--regions: the network pixels has a grid. Received: {self.regions}")
         if self.network == "pixels" and self.side % self.cells:

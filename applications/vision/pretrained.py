@@ -16,28 +16,9 @@ _UNREADABLE = (
 
 
 def pretrained_network(options):
-    """Return a network of keras.applications with the weights of a file, or the model of a .keras file in its place.
-
-    Args:
-        options: `ExtractorOptions`.
-
-    Returns:
-        A `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D).
-
-    Raises:
-        InputError: If the file cannot be read, or has another network.
-    """
-    place, shape = f"--weights: {options.weights}", (options.side, options.side, 3)
-    if options.weights.endswith(".keras"):
-        network = load_network(options.weights)
-        try:
-            maps = network(keras.Input(shape))
-        except (TypeError, ValueError) as error:
-            received = _first_line(error)
-            raise InputError(f"{place}: expected a network of images {shape}. Received: {received}") from error
-        if not isinstance(maps, keras.KerasTensor) or len(maps.shape) != 4 or None in maps.shape[1:]:
-            raise InputError(f"{place}: expected a network without its top, whose outputs are maps. Received: {maps}")
-        return network
+    """Return the network of keras.applications that `ExtractorOptions` name, with the weights of a file: float32 images
+    (B, side, side, 3) to maps (B, H, W, D). A file with other weights is an `InputError`."""
+    shape = (options.side, options.side, 3)
     try:
         network = getattr(keras.applications, options.network)(include_top=False, weights=None, input_shape=shape)
     except ValueError as error:
@@ -49,7 +30,8 @@ def pretrained_network(options):
             network.load_weights(options.weights)
     except _UNREADABLE as error:
         raise InputError(
-            f"{place}: expected the weights of {options.network} without its top. Received: {_first_line(error)}"
+            f"--weights: {options.weights}: expected the weights of {options.network} without its top. "
+            f"Received: {_first_line(error)}"
         ) from error
     return network
 

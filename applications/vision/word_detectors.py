@@ -10,7 +10,6 @@ Shapes: N images, B of a batch, S their side in pixels, G cells a side, D width 
 import collections
 import math
 import types
-import typing
 
 import keras
 import numpy as np
@@ -31,26 +30,9 @@ FIRST_FILTERS = 16
 _SMALL = -15.0
 
 
-class Detectors(typing.NamedTuple):
-    """Word detectors.
-
-    Attributes:
-        network: Images (B, S, S, 3), values from 0 to 255, to maps (B, G', G', D), G' >= G.
-        cells: Images to the log-odds of the words in each cell (B, G', G', V).
-        vocabulary: The V words.
-        average_precision: Dictionary from the words of held-out images.
-        chance: Mean average precision of images in random order.
-    """
-
-    network: keras.Model
-    cells: keras.Model
-    vocabulary: list
-    average_precision: dict
-    chance: float
-
-
 def train_detectors(pixels, words, options):
-    """Return word detectors; print a line an epoch, and their average precision on a tenth of the images, held out.
+    """Return the models of `build`, trained, and the words; print a line an epoch, and the average precision on a tenth
+    of the images, which is held out.
 
     Args:
         pixels: uint8 (N, S, S, 3), training images.
@@ -85,17 +67,15 @@ def train_detectors(pixels, words, options):
     )
     scores = models.training.predict(pixels[held], batch_size=BATCH_SIZE, verbose=0)
     truth = labels[held] > 0
-    precision, guessed = {}, []
-    for column in np.flatnonzero(truth.any(axis=0)):
-        precision[vocabulary[column]] = float(average_precision_score(truth[:, column], scores[:, column]))
-        guessed.append(random_precision(truth[:, column].sum(), len(held)))
-    mean, chance = (float(np.mean(values)) if guessed else math.nan for values in (list(precision.values()), guessed))
+    known = np.flatnonzero(truth.any(axis=0))
+    precision = [average_precision_score(truth[:, word], scores[:, word]) for word in known] or [math.nan]
+    chance = [random_precision(truth[:, word].sum(), len(held)) for word in known] or [math.nan]
     print(
-        f"words: average precision {mean:.3f}, {chance:.3f} by chance, of {len(precision)} of {len(vocabulary)} words "
-        f"on {len(held)} images that are held out",
+        f"words: average precision {np.mean(precision):.3f}, {np.mean(chance):.3f} by chance, of {len(known)} of "
+        f"{len(vocabulary)} words on {len(held)} images that are held out",
         flush=True,
     )
-    return Detectors(models.network, models.cells, vocabulary, precision, chance)
+    return models, vocabulary
 
 
 def vocabulary_of(words):
@@ -107,7 +87,8 @@ def vocabulary_of(words):
 
 
 def build(options, shares):
-    """Return the models `network` and `cells` of `Detectors`, and `training`: images to log-odds of words (B, V).
+    """Return models of images (B, S, S, 3), values from 0 to 255: `network`, to maps (B, G', G', D), G' >= G, `cells`,
+    to the log-odds of words in each cell (B, G', G', V), and `training`, to their log-odds in the image (B, V).
 
     The network halves the images down to the grid's cells, with twice the filters each time, at most D. The noisy-OR
     starts at the `shares` (V,) of the images that the words are about.

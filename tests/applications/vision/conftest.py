@@ -12,4 +12,4 @@ def once():
 
 @pytest.fixture
 def detectors(once):
-    return once[0]
+    return once[0][0]

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ from files import fails, write
 from word_cases import CELLS, IMAGES, OPTIONS, PIXELS, SIDE, WORDS
 
 from applications.common.serving import in_graph, save_module
-from applications.vision import extractors, word_detectors
+from applications.vision import extractors
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside, read_words, write_features
 from applications.vision.images import Images, open_images
@@ -23,7 +24,7 @@ from applications.vision.region_hdf5 import open_regions
 
 @pytest.fixture(scope="module")
 def extractor(once):
-    return Extractor("words", SIDE, CELLS, network=once[0].network)
+    return Extractor("words", SIDE, CELLS, network=once[0][0].network)
 
 
 def same_model(network=None):
@@ -74,7 +75,7 @@ def test_what_the_network_words_is_trained_on(monkeypatch):
 
     def train(*arguments):
         seen.append((*arguments, keras.config.dtype_policy().name))
-        return word_detectors.Detectors(same_model(), None, [], {}, 0.0)
+        return types.SimpleNamespace(network=same_model()), []
 
     monkeypatch.setattr(extractors, "train_detectors", train)
     options = ExtractorOptions(network="words", image_size=6, grid=2)
@@ -194,24 +195,6 @@ def test_weights_of_another_network_or_of_none(tmp_path, monkeypatch):
     fails(lambda: make_extractor(options), expected)
 
 
-def test_a_model_of_ones_own_is_one_from_images_to_maps(tmp_path):
-    options = ExtractorOptions(network="EfficientNetB0", weights=str(tmp_path / "a.keras"), image_size=6, grid=2)
-    images = keras.Input((6, 6, 3))
-    wrong = {
-        "expected a network without its top, whose outputs are maps. Received: ": keras.layers.Flatten()(images),
-        "whose outputs are maps. Received: [": [images, keras.layers.Rescaling(2.0)(images)],
-    }
-    for received, outputs in wrong.items():
-        keras.Model(images, outputs).save(options.weights)
-        fails(lambda: make_extractor(options), f"--weights: {options.weights}: ", received)
-    same_model(2).save(options.weights)
-    assert make_extractor(options).width == 3
-    other = dataclasses.replace(options, image_size=8)
-    fails(lambda: make_extractor(other), f"{options.weights}: expected a network of images (8, 8, 3). Received: ")
-    write(tmp_path / "a.keras", "text")
-    fails(lambda: make_extractor(options), f"{options.weights}: expected a .keras model. Received: ")
-
-
 def test_features_that_are_not_finite_are_an_error():
     network = same_model()
     network = keras.Model(network.inputs, keras.layers.Rescaling(np.inf)(network.output))
@@ -220,7 +203,7 @@ def test_features_that_are_not_finite_are_an_error():
 
 
 def test_the_command_writes_features_and_their_extractor(tmp_path, capsys, detectors, monkeypatch):
-    monkeypatch.setattr(extractors, "train_detectors", lambda *arguments: detectors)
+    monkeypatch.setattr(extractors, "train_detectors", lambda *arguments: (detectors, []))
     images = Images("squares", IMAGES.ids[:140], pixels=PIXELS[:140])
     options = FeaturesOptions(
         images="squares",
