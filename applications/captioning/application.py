@@ -12,7 +12,7 @@ from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input
 from applications.vision.codec import boxes_of
-from applications.vision.program import ImageApplication
+from applications.vision.program import ImageApplication, answers_about
 
 NUM_PICTURES = 3
 # The figures behind the pictures of a run.
@@ -79,16 +79,16 @@ class Captioning(ImageApplication):
 
     def generate(self, run, options):
         lines = [line.strip() for line in read_input(options)]
-        captioner = Captioner(run, options.num_beams)
+        captioner = Captioner(run)
 
         def caption(numbers, regions):
             return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
 
         place = options.input or "standard input"
-        yield from self.answers_about(run.codec.regions, lines, lambda: data.sources_of(run.options), place, caption)
+        yield from answers_about(run.codec.regions, lines, lambda: data.sources_of(run.options), place, caption)
 
     def endpoints(self, run, options=None):
-        captioner = Captioner(run, options and options.num_beams)
+        captioner = Captioner(run)
         return captioner, captioner.names
 
     def words_of(self, options):

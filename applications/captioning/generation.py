@@ -8,9 +8,9 @@ from keras import ops, tree
 
 import keras_vattn
 from applications.captioning.options import MODELS
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import in_graph
 from applications.text.text import END, PAD, START, UNKNOWN
-from applications.vision.program import INTEGER, ImageModule
+from applications.vision.program import INTEGER, Hidden, ImageModule
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
 
@@ -20,7 +20,7 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate` and `sample`, and the functions on ids of `evaluate`.
+    """The exported endpoints `generate` and `sample`, and the functions of `evaluate`: `search`, `read`, `read_drawn`.
 
     Args:
         run: `Run`.
@@ -37,33 +37,13 @@ class Captioner(ImageModule):
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), _IDS, _IDS
-        # Not exported.
-        self._traced = Untracked(
-            {
-                "search": in_graph(*forced[:2])(self._search),
-                "read": in_graph(*forced)(self._read),
-                "read_drawn": in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn),
-            }
-        )
-
-    def search(self, regions, num_regions):
-        """Return the best caption of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
-        (B, T, R)."""
-        return self._traced.value["search"](regions, num_regions)
+        self.search = Hidden(in_graph(*forced[:2])(self._search))
+        self.read = Hidden(in_graph(*forced)(self._read))
+        self.read_drawn = Hidden(in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn))
 
     def texts(self, ids):
         """Return the captions of ids (B, T), of max_length words: a search that finds no end has one more."""
         return self.text_encoder.decode(ids[:, : self._max_length])
-
-    def read(self, regions, num_regions, target_input, target):
-        """Return the figures of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in nats of
-        the words of `target`, 0 at padding; and "weights" (B, T, R), which predict a word. With a region that is summed
-        over also "posterior" (B, T, R), p(region | word)."""
-        return self._traced.value["read"](regions, num_regions, target_input, target)
-
-    def read_drawn(self, regions, num_regions, target_input, target, seed):
-        """Return the result of `read` for a draw of an attention that is drawn."""
-        return self._traced.value["read_drawn"](regions, num_regions, target_input, target, seed)
 
     def _generate(self, regions, num_regions):
         """Return the captions (B,), their log p in nats, with the end, and the weights of each word (B, T, R)."""
@@ -75,6 +55,8 @@ class Captioner(ImageModule):
         }
 
     def _search(self, regions, num_regions):
+        """Return the best caption of each image: ids (B, T), lengths, scores and log_probabilities (B,), and weights
+        (B, T, R)."""
         memory, mask = self._memory(regions, num_regions)
         state, step = self._steps(memory, mask, self._num_beams)
         start = tf.fill([tf.shape(regions)[0]], START)
@@ -126,6 +108,9 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
+        """Return the figures of captions, the attention at its mean or summed over: "log_likelihood" (B, T) in nats of
+        the words of `target`, 0 at padding; and "weights" (B, T, R), which predict a word. With a region that is summed
+        over also "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
@@ -138,5 +123,6 @@ class Captioner(ImageModule):
         return figures | {"log_likelihood": ops.where(ops.not_equal(target, PAD), value, 0.0)}
 
     def _read_drawn(self, regions, num_regions, target_input, target, seed):
+        """Return the result of `_read` for a draw of an attention that is drawn."""
         with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
             return self._read(regions, num_regions, target_input, target)

@@ -148,17 +148,6 @@ class EvaluateCaptioning(common.EvaluateOptions):
 class GenerateCaptioning(common.GenerateOptions):
     """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
 
-    num_beams: common.Positive | None = None
-    """Beams instead of the run's."""
-
-
-@dataclasses.dataclass
-class ExportCaptioning(common.ExportOptions):
-    """Write the SavedModel of a run, with the endpoints generate and sample."""
-
-    num_beams: common.Positive | None = None
-    """Beams instead of the run's."""
-
 
 @dataclasses.dataclass
 class CompareCaptioning(common.CompareOptions):
@@ -187,7 +176,7 @@ PROGRAM = Program(
         "evaluate": EvaluateCaptioning,
         "generate": GenerateCaptioning,
         "compare": CompareCaptioning,
-        "export": ExportCaptioning,
+        "export": common.ExportOptions,
         "features": FeaturesCaptioning,
     },
     may_change=("num_beams", "num_draws", "decode_every", "num_decoded", "java"),

@@ -5,7 +5,6 @@ Shapes: N images, B of a batch, R regions, D width of a region's features.
 
 import dataclasses
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -15,7 +14,7 @@ from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
-from applications.vision.images import Images, image_id, open_images
+from applications.vision.images import Images, open_images
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions, with_regions
@@ -177,40 +176,3 @@ def boxes_of(codec, sources, rows):
         box[:, :2] = np.minimum(box[:, :2], 1.0 - _SMALLEST_BOX)
         box[:, 2:] = np.maximum(box[:, 2:], box[:, :2] + _SMALLEST_BOX)
     return of_images
-
-
-def named_regions(codec, names, sources_of, place):
-    """Return the images that lines name, a list of triples: `Regions`, the rows of images there, the lines from 0.
-
-    Args:
-        codec: `RegionCodec`.
-        names: The id of an image for each line, or the path of a file where features can be made of images.
-        sources_of: Function that returns the `Sources` of the ids; called if there are ids.
-        place: First words of the errors, before the number of the line.
-
-    Raises:
-        InputError: For an unknown name, and a file that does not decode.
-    """
-    files = [number for number, name in enumerate(names) if os.path.isfile(name)]
-    others = [number for number, name in enumerate(names) if not os.path.isfile(name)]
-    triples = []
-    if files:
-        if codec.extractor is None:
-            raise InputError(
-                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
-                f"Received: {names[files[0]]}"
-            )
-        images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
-        triples.append((extract(codec.extractor, images), np.arange(len(files)), files))
-    if others:
-        sources, ids = sources_of(), [image_id(names[number]) for number in others]
-        known = set(sources.source.ids)
-        for number, each in zip(others, ids, strict=True):
-            if each not in known:
-                raise InputError(
-                    f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
-                    f"Received: {names[number]!r}"
-                )
-        regions = codec.regions_of(sources.some(ids))
-        triples.append((regions, regions.rows_of(ids), others))
-    return triples

@@ -3,16 +3,20 @@
 import dataclasses
 import inspect
 import json
+import os
 
+import numpy as np
 import tensorflow as tf
 
 from applications.common.application import Application
+from applications.common.errors import InputError
 from applications.common.runs import CODEC, write_json
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
-from applications.vision.codec import RegionCodec, named_regions
+from applications.vision.codec import RegionCodec
+from applications.vision.extractors import extract
 from applications.vision.features import read_words, write_features
-from applications.vision.images import open_images
+from applications.vision.images import Images, image_id, open_images
 
 # Images that are answered about at once.
 BATCH = 32
@@ -63,22 +67,57 @@ class ImageApplication(Application):
         words = self.words_of(options) if options.words is None else read_words(options.words)
         write_features(options, open_images(options.images), words)
 
-    def answers_about(self, codec, names, sources_of, place, answer):
-        """Return an answer about each of the images that lines name, a list.
 
-        Args:
-            codec, names, sources_of, place: As in `named_regions`.
-            answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as
-                many answers.
-        """
-        answers = [None] * len(names)
-        for regions, rows, numbers in named_regions(codec, names, sources_of, place):
-            for start in range(0, len(rows), BATCH):
-                chosen = numbers[start : start + BATCH]
-                of_chosen = answer(chosen, regions.read(rows[start : start + BATCH], codec.max_regions))
-                for number, each in zip(chosen, of_chosen, strict=True):
-                    answers[number] = each
-        return answers
+def answers_about(codec, names, sources_of, place, answer):
+    """Return an answer about each of the images that lines name, a list.
+
+    Args:
+        codec: `RegionCodec`.
+        names: The id of an image for each line, or the path of a file where features can be made of images.
+        sources_of: Function that returns the `Sources` of the ids; called if there are ids.
+        place: First words of the errors, before the number of the line.
+        answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as many
+            answers.
+
+    Raises:
+        InputError: For an unknown name, and a file that does not decode.
+    """
+    files = [number for number, name in enumerate(names) if os.path.isfile(name)]
+    others = [number for number, name in enumerate(names) if not os.path.isfile(name)]
+    answers, named = [None] * len(names), []
+    if files:
+        if codec.extractor is None:
+            raise InputError(
+                f"{place}:{files[0] + 1}: expected the id of an image, as this run cannot make features of images. "
+                f"Received: {names[files[0]]}"
+            )
+        images = Images(".", [str(number) for number in files], files=[names[number] for number in files])
+        named.append((extract(codec.extractor, images), np.arange(len(files)), files))
+    if others:
+        sources, ids = sources_of(), [image_id(names[number]) for number in others]
+        known = set(sources.source.ids)
+        for number, each in zip(others, ids, strict=True):
+            if each not in known:
+                raise InputError(
+                    f"{place}:{number + 1}: expected the id of an image of {sources.source.place}, or a file. "
+                    f"Received: {names[number]!r}"
+                )
+        regions = codec.regions_of(sources.some(ids))
+        named.append((regions, regions.rows_of(ids), others))
+    for regions, rows, numbers in named:
+        for start in range(0, len(rows), BATCH):
+            chosen = numbers[start : start + BATCH]
+            of_chosen = answer(chosen, regions.read(rows[start : start + BATCH], codec.max_regions))
+            for number, each in zip(chosen, of_chosen, strict=True):
+                answers[number] = each
+    return answers
+
+
+class Hidden(Untracked):
+    """A function that the SavedModel does not have."""
+
+    def __call__(self, *arguments):
+        return self.value(*arguments)
 
 
 class ImageModule(tf.Module):

@@ -1,7 +1,6 @@
 """Visual question answering as a program."""
 
 import collections
-import dataclasses
 
 import numpy as np
 
@@ -10,8 +9,8 @@ from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.text.pairs import evenly
 from applications.text.readers import read_input
-from applications.vision.codec import boxes_of, open_sources
-from applications.vision.program import ImageApplication
+from applications.vision.codec import boxes_of
+from applications.vision.program import ImageApplication, answers_about
 from applications.vqa import data, model, tables
 from applications.vqa.evaluation import evaluate
 from applications.vqa.generation import Answerer, answer_lines
@@ -44,12 +43,7 @@ class Vqa(ImageApplication):
     def read_other(self, options, evaluation):
         if evaluation.questions is None:
             return None
-        questions = read_questions(evaluation.questions, evaluation.annotations)
-        if evaluation.features is None and evaluation.images is None:
-            sources = data.sources_of(options)
-        else:
-            named = {"features": evaluation.features, "images": evaluation.images}
-            sources = open_sources(dataclasses.replace(options.regions, **named))
+        questions, sources = read_questions(evaluation.questions, evaluation.annotations), data.sources_of(options)
         sources.source.rows_of(questions.images)
         return data.Part(questions, sources)
 
@@ -119,7 +113,7 @@ class Vqa(ImageApplication):
             return answer_lines(answerer.predict_features(*regions, [lines[number][2] for number in numbers]))
 
         images = [image.strip() for image, _, _ in lines]
-        yield from self.answers_about(run.codec.regions, images, lambda: data.sources_of(run.options), place, answer)
+        yield from answers_about(run.codec.regions, images, lambda: data.sources_of(run.options), place, answer)
 
     def endpoints(self, run, options=None):
         answerer = Answerer(run)

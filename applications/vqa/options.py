@@ -6,14 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.vision.options import (
-    EXTRACTOR_OPTIONS,
-    AlignmentOptions,
-    Existing,
-    FeaturesOptions,
-    ImageSource,
-    RegionOptions,
-)
+from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,25 +188,20 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVqa(common.EvaluateOptions):
-    """Report on a part of the data of a run, or on other questions."""
+    """Report on a part of the data of a run, or on other questions about the same images or features."""
 
     questions: common.File | None = None
     """Other questions, in a layout of --train-questions."""
     annotations: common.File | None = None
     """Their annotations."""
-    features: Existing | None = None
-    """Region features of these, where they are not among the run's."""
-    images: ImageSource | None = None
-    """Images of these, where they are not among the run's."""
     num_draws: Draws | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
     feature_noise: common.NotNegativeFloat | None = None
     """Variance of the noise instead of the run's."""
 
     def check(self):
-        for name in ("annotations", "features", "images"):
-            if getattr(self, name) is not None and self.questions is None:
-                raise InputError(f"--{name} is given without --questions.")
+        if self.annotations is not None and self.questions is None:
+            raise InputError("--annotations is given without --questions.")
 
 
 @dataclasses.dataclass

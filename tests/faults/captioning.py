@@ -75,7 +75,7 @@ FAULTS = [
     ),
     Fault(
         "images: features are made of all images for a few that are named",
-        "applications/vision/codec.py",
+        "applications/vision/program.py",
         "regions = codec.regions_of(sources.some(ids))",
         "regions = codec.regions_of(sources)",
         ("tests/applications/vqa/test_vqa_generation.py",),

@@ -146,9 +146,9 @@ def test_lines_of_ids_and_files(made, eagerly, tmp_path):
         (tmp_path / f"{row}.png").write_bytes(tf.io.encode_png(colored_images(20)[row]).numpy())
     lines = ["9", str(tmp_path / "4.png"), "4", str(tmp_path / "9.png")]
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines))
-    options = GenerateCaptioning("", str(tmp_path / "lines"), num_beams=2)
+    options = GenerateCaptioning("", str(tmp_path / "lines"))
     found = list(APPLICATION.generate(run, options))
-    captions = [text.decode() for text in Captioner(run, 2).generate(pngs([9, 4]))["captions"].numpy()]
+    captions = [text.decode() for text in Captioner(run).generate(pngs([9, 4]))["captions"].numpy()]
     assert found == [captions[0], captions[1], captions[1], captions[0]]
     for line, message in (
         ("99", r"lines:2: expected the id of an image of .*images.npz, or a file. Received: '99'"),

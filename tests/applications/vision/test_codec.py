@@ -9,8 +9,9 @@ from image_cases import colored_images
 
 from applications.captioning.options import PROGRAM as CAPTIONING
 from applications.vision import scenes
-from applications.vision.codec import RegionCodec, Sources, boxes_of, named_regions
+from applications.vision.codec import RegionCodec, Sources, boxes_of
 from applications.vision.images import Images
+from applications.vision.program import answers_about
 from applications.vision.regions import MemoryRegions
 from applications.vqa.application import draw_cards
 from applications.vqa.options import PROGRAM as VQA
@@ -73,7 +74,7 @@ def test_which_regions_are_the_cells_of_scenes(boxes, known):
 def test_an_unknown_name_among_images(tmp_path):
     images = Images("images", ["0", "1"], pixels=colored_images(2))
     codec = RegionCodec(3, 4, extractor=None)
-    fails(lambda: named_regions(codec, ["0", "no"], lambda: Sources(images, None), "lines"), "lines:2:", "'no'")
+    fails(lambda: answers_about(codec, ["0", "no"], lambda: Sources(images, None), "lines", None), "lines:2:", "'no'")
 
 
 @pytest.mark.parametrize("program", [VQA, CAPTIONING], ids=["vqa", "captioning"])

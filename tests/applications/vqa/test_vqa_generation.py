@@ -8,7 +8,7 @@ from image_cases import colored_images
 from tiers import slow_after
 from vqa_cases import run_of
 
-from applications.vision import codec
+from applications.vision import codec, program
 from applications.vqa.application import APPLICATION
 from applications.vqa.generation import Answerer, answer_lines
 from applications.vqa.options import PredictVqa
@@ -75,9 +75,10 @@ def test_lines_of_ids_and_files(tmp_path, monkeypatch):
         f"9\tis it red ?\n{tmp_path / 'mine.png'}\twhat color is it ?\n4\twhat color is it ?\n"
     )
     sizes, made = [], codec.extract
-    monkeypatch.setattr(
-        codec, "extract", lambda extractor, images: sizes.append(len(images)) or made(extractor, images)
-    )
+    for module in (codec, program):
+        monkeypatch.setattr(
+            module, "extract", lambda extractor, images: sizes.append(len(images)) or made(extractor, images)
+        )
     run.codec.regions._known.clear()
     found = list(APPLICATION.generate(run, PredictVqa("", str(tmp_path / "lines"))))
     expected = Answerer(run).predict(encoded(9, 4), QUESTIONS[::-1])
