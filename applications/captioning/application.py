@@ -125,13 +125,8 @@ def draw_caption(picture, part, path):
 
 
 def draw_references(of_models, part, folder):
-    """Draw where models look for the words of the same references, a row for each model, a PNG for each image.
-
-    Args:
-        of_models: Dictionary from the name of a model to its pictures, of the same images.
-        part: The part of the images.
-        folder: `pathlib.Path`.
-    """
+    """Draw where models look for the words of the same references, a row for each model, a PNG for each image; the
+    pictures are a dictionary from the names of models."""
     for index, picture in enumerate(next(iter(of_models.values()))):
         words = picture["reference"]["words"]
         rows = [pictures[index]["reference"]["weights"] for pictures in of_models.values()]

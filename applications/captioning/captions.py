@@ -29,14 +29,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclasses.dataclass
 class Captions:
-    """Images with their captions.
-
-    Args:
-        ids: Id of each image, a str of `image_id`.
-        captions: Captions of each image, a list of list of str: at least one, without line breaks.
-        skipped: Number of captions without a word that were left out.
-        uncaptioned: Number of images without a caption that were left out.
-    """
+    """Ids of images, and the captions of each: at least one, without line breaks; and the numbers of captions without a
+    word and of images without a caption that were left out."""
 
     ids: list
     captions: list
@@ -50,15 +44,9 @@ class Captions:
 def read_parts(paths):
     """Return the captions of each part of a data set, a dictionary of `Captions` in the order train, valid, test.
 
-    A split by Karpathy holds all parts: the file of a part is read for that part alone, and the training file also
-    gives the parts without a file. A file of COCO is one part. What is left out is counted on standard error.
-
-    Args:
-        paths: Dictionary from "train", "valid" and "test", or some of them, to a file or `None`.
-
-    Raises:
-        InputError: For a file that is missing, damaged or of another layout, for a part that its file does not have,
-            and for an image in two parts.
+    `paths` is a dictionary from the parts to a file or `None`. A split by Karpathy holds all parts: the file of a part
+    is read for that part alone, and the training file also gives the parts without a file. A file of COCO is one part.
+    What is left out is counted on standard error.
     """
     named = {part: paths[part] for part in PARTS if paths.get(part) is not None}
     files = {path: _read(path) for path in named.values()}

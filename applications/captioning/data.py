@@ -24,13 +24,7 @@ SCENE_SIZE = 48
 
 @dataclasses.dataclass
 class Part:
-    """Captions and their images, as they were read.
-
-    Attributes:
-        captions: `Captions`.
-        sources: `Sources`.
-        scenes: The `Scene` of each image where it is known, otherwise `None`.
-    """
+    """Captions and their images, as they were read, and the `Scene` of each image where it is known."""
 
     captions: Captions
     sources: Sources
@@ -100,8 +94,6 @@ class EncodedPart:
     """A part as the model sees it, of N images with C captions.
 
     Attributes:
-        captions, sources, scenes: As in `Part`.
-        codec: `Codec`.
         rows: Rows of the images in the regions, int64 (N,).
         image: Which of these images each caption is of, int32 (C,).
         texts: The captions, a list of C str.

@@ -123,15 +123,8 @@ def statistics(run, part):
 
 
 def looks(run, part, chosen, texts=None):
-    """Return the captions of some images with the weights of their words, a list of dictionaries: "words", "weights"
-    (T, R), and of BAM "prior" and "posterior", (T, R): draws for each word.
-
-    Args:
-        run: `Run`.
-        part: `EncodedPart`.
-        chosen: Numbers of the images.
-        texts: A caption of each, or `None` for the model's own.
-    """
+    """Return the captions of some images, by default the model's own, with the weights of their words: dictionaries of
+    "words", "weights" (T, R), and of BAM "prior" and "posterior", (T, R): draws for each word."""
     captioner = Captioner(run)
     texts = caption(captioner, part, chosen, title=None) if texts is None else texts
     ids = [part.captions.ids[index] for index in chosen]

@@ -20,12 +20,8 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate` and `sample`, and the functions of `evaluate`: `search`, `read`, `read_drawn`.
-
-    Args:
-        run: `Run`.
-        num_beams: Beams, or `None` for the run's; 1 for greedy decoding.
-    """
+    """The exported endpoints `generate` and `sample`, and the functions of `evaluate`: `search`, `read`, `read_drawn`;
+    with the run's beams, or others."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -84,14 +80,8 @@ class Captioner(ImageModule):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
 
     def _steps(self, memory, mask, num_beams=1, noise=None):
-        """Return the state before the first step and the step of a search.
-
-        Args:
-            memory: (B, R, units).
-            mask: Boolean (B, R).
-            num_beams: Rows of the step for each of the state.
-            noise: Noise of all steps, (B, T, ...), or `None`.
-        """
+        """Return the state before the first step and the step of a search over memory (B, R, units), with so many rows
+        of the step for each of the state, and perhaps the noise of all steps, (B, T, ...)."""
         models = self._models.value
         start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
         memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))

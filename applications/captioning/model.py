@@ -146,14 +146,8 @@ class Emission:
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
     def candidates(self, decoded, memory, mask):
-        """Return the states that words are read off, (B, T, K, units), and log p of the K regions, (B, T, K); without a
-        latent region K is 1, and log p is `None`.
-
-        Args:
-            decoded: Result of the decoder for T steps, with its logits.
-            memory: (B, R, units).
-            mask: Boolean (B, R).
-        """
+        """Return the states that words are read off, (B, T, K, units), and log p of the K regions, (B, T, K), of the
+        decoder's result with its logits; without a latent region K is 1, and log p is `None`."""
         hidden = decoded["hidden"]
         if self.latent is None:
             return self.dropout(hidden[:, :, None]), None

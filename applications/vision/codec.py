@@ -31,12 +31,8 @@ _NUM_SCALE = 256
 
 @dataclasses.dataclass
 class Sources:
-    """Where regions come from: features of a file, or else images.
-
-    Attributes:
-        images: `Images`, or `None`: then attention is not drawn over them.
-        regions: `Regions`, or `None`: then features are made of the images.
-    """
+    """Where regions come from: features are made of the `Images` where there are no `Regions` of a file; without images
+    attention is not drawn."""
 
     images: Images | None
     regions: Regions | None
@@ -63,14 +59,10 @@ def open_sources(options, embedded=None):
 
 
 class RegionCodec:
-    """From images to the regions that the model of a run sees.
+    """From images to the regions that the model of a run sees: at most R, of width D, perhaps with boxes appended.
 
-    Args:
-        width: D of the features, without boxes.
-        max_regions: R.
-        use_boxes: Whether a region's box is appended to its features.
-        scale: Standard deviation of the features of training images.
-        extractor: `Extractor` that made the features, or `None` where it is unknown: then images are refused.
+    `scale` is the standard deviation of the features of training images. Without the `Extractor` that made the features
+    images are refused.
     """
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
@@ -83,14 +75,8 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return the codec of `RegionOptions`; the network words is trained here.
-
-        Args:
-            options: `RegionOptions`.
-            sources: `Sources`.
-            ids: Ids of the training images.
-            words: Dictionary from some of the ids to lists of str, the words about the image.
-        """
+        """Return the codec of `RegionOptions`, `Sources` and the ids of the training images; the network words is
+        trained here, on a dictionary from some of the ids to the words about the image."""
         if sources.regions is not None:
             extractor = extractor_beside(options.features)
             width, max_regions = sources.regions.width, options.max_regions

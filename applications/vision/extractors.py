@@ -3,11 +3,13 @@
 Shapes: B images of S pixels a side, G cells a side, R regions, D width of a region's features.
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
 import sys
+import warnings
+import zipfile
+import zlib
 
 import keras
 import numpy as np
@@ -18,13 +20,17 @@ from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
 from applications.vision.images import Images, decode_image, resized
 from applications.vision.options import NETWORKS
-from applications.vision.pretrained import load_network, pretrained_network
 from applications.vision.regions import MemoryRegions, Regions
 from applications.vision.word_detectors import train_detectors
 
 CONFIG = "extractor.json"
 # Images or windows that a network sees at once.
 _AT_ONCE = 64
+# Errors of Keras and h5py for a foreign file, or for a file of another network.
+_UNREADABLE = (
+    *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 class Extractor:
@@ -40,16 +46,14 @@ class Extractor:
         side: Side of the network's images, in pixels.
         cells: G, cells or windows a side.
         regions: "grid" or "windows".
-        network: `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D); `None` for pixels.
+        network: `keras.Model` from float32 images (B, side, side, 3) to maps (B, H, W, D), H and W at least G; `None`
+            for pixels.
 
     Attributes:
         image_size: S, `side`, or twice that with windows.
         boxes: float32 (R, 4), x0, y0, x1, y1 of the regions in [0, 1].
         width: D.
         variables: List of the network's variables, which an exported module has to hold.
-
-    Raises:
-        InputError: If the network's last map has fewer cells than the grid.
     """
 
     def __init__(self, name, side, cells, regions="grid", network=None):
@@ -146,15 +150,12 @@ class Extractor:
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` that options describe; train its network, or read its weights.
-
-    Args:
-        options: `ExtractorOptions`.
-        images: `Images` that the network words is trained on.
-        words: Dictionary from ids of training images to lists of str, the words about the image.
-    """
-    network = None
-    with _float32():
+    """Return the `Extractor` that `ExtractorOptions` describe; read the weights of its network, or train the network
+    words on `Images` and a dictionary from ids of training images to the words about the image."""
+    network, policy = None, keras.config.dtype_policy()
+    # Features do not depend on the precision of the run.
+    keras.config.set_dtype_policy("float32")
+    try:
         if options.network == "words":
             rows = np.sort(images.rows_of(list(words)))
             pixels = np.concatenate(list(images.batches(options.side, rows, title="reading images")))
@@ -162,7 +163,42 @@ def make_extractor(options, images=None, words=None):
             network = detectors.network
         elif options.network != "pixels":
             network = pretrained_network(options)
+    finally:
+        keras.config.set_dtype_policy(policy)
     return Extractor(options.network, options.side, options.cells, options.regions, network)
+
+
+def pretrained_network(options):
+    """Return the network of keras.applications that `ExtractorOptions` name, with the weights of a file: float32 images
+    (B, side, side, 3) to maps (B, H, W, D). A file with other weights is an `InputError`."""
+    shape = (options.side, options.side, 3)
+    try:
+        network = getattr(keras.applications, options.network)(include_top=False, weights=None, input_shape=shape)
+    except ValueError as error:
+        raise InputError(f"--image-size: {options.network} cannot be built. Received: {_first_line(error)}") from error
+    try:
+        with warnings.catch_warnings():
+            # Weights that the file lacks are an error, too.
+            warnings.simplefilter("ignore")
+            network.load_weights(options.weights)
+    except _UNREADABLE as error:
+        raise InputError(
+            f"--weights: {options.weights}: expected the weights of {options.network} without its top. "
+            f"Received: {_first_line(error)}"
+        ) from error
+    return network
+
+
+def load_network(path):
+    """Return the model of a .keras file; no code of the file runs."""
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except _UNREADABLE as error:
+        raise InputError(f"{path}: expected a .keras model. Received: {_first_line(error)}") from error
+
+
+def _first_line(error):
+    return str(error).strip().partition("\n")[0]
 
 
 def extract(extractor, images):
@@ -177,12 +213,7 @@ def extract(extractor, images):
 
 @dataclasses.dataclass
 class ExtractedRegions(Regions):
-    """Features that are made when they are read, in order: only a few of them are in memory.
-
-    Args:
-        images: `Images`.
-        extractor: `Extractor`.
-    """
+    """Features that are made when they are read, in order: only a few of them are in memory."""
 
     images: Images
     extractor: Extractor
@@ -213,14 +244,3 @@ def _area_weights(cells, size):
     starts, edges = np.arange(cells)[:, None] * size / cells, np.arange(size)
     overlap = np.minimum(starts + size / cells, edges + 1) - np.maximum(starts, edges)
     return (np.maximum(overlap, 0.0) * cells / size).astype(np.float32)
-
-
-@contextlib.contextmanager
-def _float32():
-    """Make layers compute in float32: features do not depend on the precision of the run."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)

@@ -16,13 +16,8 @@ _EXTRACTOR = "extractor"
 
 
 def write_features(options, images, words=None):
-    """Write the features of images, and the extractor beside them, into the folder `options.out`.
-
-    Args:
-        options: `FeaturesOptions`.
-        images: `Images`.
-        words: Dictionary from ids of images to lists of str, for the network words.
-    """
+    """Write the features of `Images`, and the extractor beside them, into the folder of `FeaturesOptions`; the network
+    words learns from a dictionary from ids of images to the words about the image."""
     if words is not None:
         rows_by_id(options.word_file, images.ids, list(words))
         print(f"words: about {len(words)} of {len(images)} images", flush=True)
@@ -37,14 +32,8 @@ def write_features(options, images, words=None):
 
 
 def read_words(path):
-    """Return the words of a file about images: a dictionary from ids to lists of words, in lower case.
-
-    Args:
-        path: File of lines `image<TAB>words`, plain or .gz; an image may have several of them.
-
-    Raises:
-        InputError: If the file cannot be read, or for a line without an image or words.
-    """
+    """Return the words of a file of lines `image<TAB>words`, plain or .gz: a dictionary from ids to lists of words, in
+    lower case. A line without an image or words is an `InputError`."""
     names, texts = [], []
     for number, line in enumerate(read_lines(path), start=1):
         name, _, text = (field.strip() for field in line.partition("\t"))
@@ -59,11 +48,7 @@ def read_words(path):
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that the command `features` left beside its features, or `None`.
-
-    Args:
-        path: The folder of the command, or its file of features.
-    """
+    """Return the `Extractor` that the command `features` left in its folder, beside its file of features, or `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -29,13 +29,9 @@ _NUMBER = re.compile(r"(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)", re.ASCII)
 
 
 def image_id(name):
-    """Return the id of an image, a str.
+    """Return the id of an image, a str, of its number, or of the path or name of its file, with or without the ending.
 
-    Args:
-        name: Path or name of a file, with or without its ending, or a number. A number and the name of a COCO image,
-            such as COCO_train2014_000000000139 or 000000000139.jpg, give the number without leading zeros.
-
-    Example:
+    A number and the name of a COCO image give the number without leading zeros.
 
     >>> image_id("images/COCO_train2014_000000000139.jpg"), image_id(139), image_id("synpic54610.jpg")
     ('139', '139', 'synpic54610')
@@ -46,15 +42,9 @@ def image_id(name):
 
 
 def rows_by_id(place, known, ids):
-    """Return the rows of ids, int64 (len(ids),).
+    """Return the rows of ids among known ids, int64 (len(ids),).
 
-    Args:
-        place: First words of the error.
-        known: List of the ids of the rows.
-        ids: List of ids.
-
-    Raises:
-        InputError: For unknown ids; it counts the different ones and names the first five.
+    Unknown ids are an `InputError`, which begins with the place, counts the different ids and names the first five.
     """
     row_of = {each: row for row, each in enumerate(known)}
     missing = [each for each in dict.fromkeys(ids) if each not in row_of]
@@ -79,14 +69,7 @@ def reading(place):
 
 @dataclasses.dataclass
 class Images:
-    """Images by id.
-
-    Args:
-        place: Their folder or file.
-        ids: List of N str.
-        files: List of N paths in the folder; or `None`.
-        pixels: uint8 (N, H, W, 3) instead of files.
-    """
+    """Images by id, in files of a folder, whose N paths are listed, or in an array, uint8 (N, H, W, 3)."""
 
     place: dataclasses.InitVar[str]
     ids: list
@@ -131,17 +114,10 @@ class Images:
             collections.deque(self.batches(1, title="checking images"), maxlen=0)
 
     def batches(self, size, rows=None, batch_size=64, title="images"):
-        """Yield images of one size, uint8 (B, S, S, 3), in the order of their rows.
+        """Yield images of one size, uint8 (B, S, S, 3), of some rows in their order or of all.
 
-        Args:
-            size: S.
-            rows: Rows of the images; `None` for all.
-            batch_size: B, of which the last batch may have fewer.
-            title: Name of the progress line; `None` for no line.
-
-        Raises:
-            InputError: After the last batch, for all images that do not decode: it counts them and names the first
-                five.
+        A title is the name of a progress line. After the last batch, all images that do not decode are an `InputError`,
+        which counts them and names the first five.
         """
         rows = range(len(self)) if rows is None else rows
         errors = {}
@@ -168,15 +144,10 @@ class Images:
 
 
 def open_images(path):
-    """Return the `Images` of a folder, with its subfolders, or of an .npz file.
+    """Return the `Images` of a folder, with its subfolders, or of an .npz file with one uint8 array (N, H, W, 3).
 
-    Args:
-        path: Folder with files that end in .jpg, .jpeg, .png, .bmp or .gif, whose ids `image_id` makes of their names;
-            hidden files are left out. Or an .npz with one uint8 array (N, H, W, 3), the ids 0, 1, ...
-
-    Raises:
-        InputError: For a folder without images, two images of one id, and another content of the .npz. A file that does
-            not decode is an error when it is read.
+    `image_id` makes the ids of the names of files; hidden files are left out. A folder without images, two images of
+    one id, and another array are an `InputError`; a file that does not decode is one when it is read.
     """
     path = pathlib.Path(path)
     if not path.is_dir():

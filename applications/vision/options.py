@@ -136,13 +136,8 @@ class AlignmentOptions(PublishedOptions):
     query_mean: divided by the queries."""
 
     def arguments(self, distribution, published, prior="contextual"):
-        """Return the arguments of an attention layer with drawn weights that concern its alignment and its KL.
-
-        Args:
-            distribution: "weibull" or "lognormal".
-            published: The paper's values for the model, a dictionary.
-            prior: "contextual", "fixed" or `None`.
-        """
+        """Return the arguments of an attention layer for "weibull" or "lognormal" weights and their KL, with the values
+        that are published for the model; the prior is "contextual", "fixed" or `None`."""
         drawn = self.of_model(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction

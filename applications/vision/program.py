@@ -26,13 +26,7 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """From texts and images to tensors, and back.
-
-    Args:
-        vocabulary: `Vocabulary` of the words.
-        regions: `RegionCodec`.
-        answers: List of the known answers, in a program that has them.
-    """
+    """From texts and images to tensors, and back; `answers` are the known answers, in a program that has them."""
 
     vocabulary: Vocabulary
     regions: RegionCodec
@@ -59,7 +53,7 @@ class ImageApplication(Application):
         return Codec.load(folder)
 
     def words_of(self, options):
-        """Return the words about images in the program's own file of `FeaturesOptions`; `None` if there is none."""
+        """Return the words about images of the program's own file of `FeaturesOptions`, or `None`."""
         raise NotImplementedError
 
     def features(self, options):
@@ -75,12 +69,9 @@ def answers_about(codec, names, sources_of, place, answer):
         codec: `RegionCodec`.
         names: The id of an image for each line, or the path of a file where features can be made of images.
         sources_of: Function that returns the `Sources` of the ids; called if there are ids.
-        place: First words of the errors, before the number of the line.
+        place: First words of the `InputError` for a name without an image, before the number of the line.
         answer: Function from the numbers of some lines and their regions, as `Regions.read` returns them, to as many
             answers.
-
-    Raises:
-        InputError: For an unknown name, and a file that does not decode.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
     others = [number for number, name in enumerate(names) if not os.path.isfile(name)]
@@ -121,13 +112,8 @@ class Hidden(Untracked):
 
 
 class ImageModule(tf.Module):
-    """An exported module: endpoints of encoded images, if the run can make features of images, and of features.
-
-    Args:
-        name: Name of the module.
-        run: `Run`.
-        model: The model whose variables are exported.
-    """
+    """An exported module of a `Run`: endpoints of encoded images, if the run can make features of images, and of
+    features; with the variables of a model."""
 
     def __init__(self, name, run, model):
         super().__init__(name=name)

@@ -23,12 +23,8 @@ _TOLERANCE = 0.05
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """One HDF5.
-
-    Args:
-        starts: int (N,), the first row of each image in the features of all; or `None` for features (N, R, D).
-        samples: Result of `sample_of` for the file.
-    """
+    """One HDF5: the first row of each image in the features of all, int (N,), or `None` for features (N, R, D); and the
+    result of `sample_of`."""
 
     starts: np.ndarray | None
     samples: tuple
@@ -63,12 +59,8 @@ def open_regions(path, ids=None):
     image begins and ends; or they are (N, R, D), of which an image has `num_boxes` (N,) or all. Boxes are
     `spatial_features` (..., 6), x0, y0, x1, y1 from 0 to 1, width and height; ids are `image_ids` (N,).
 
-    Args:
-        path: The file.
-        ids: The ids instead of those in the file.
-
-    Raises:
-        InputError: For a file that cannot be read or is cut off, images without regions, ids that occur twice.
+    Other ids may be given. A file that cannot be read or is cut off, an image without regions and an id that occurs
+    twice are an `InputError`.
     """
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
@@ -99,12 +91,12 @@ def open_regions(path, ids=None):
             shape = _data_set(path, file, BOXES, (features.ndim,), "f").shape
             if shape != (*features.shape[:-1], 6):
                 raise InputError(f"{path}: expected {BOXES} {(*features.shape[:-1], 6)}. Received: {shape}")
-        if ids is None and "image_ids" not in file:
-            raise InputError(
-                f"{path}: expected a data set image_ids; python -m tools.convert_regions takes the ids of a published "
-                f"NAME_imgid2idx.json. Received: {', '.join(file)}"
-            )
         if ids is None:
+            if "image_ids" not in file:
+                raise InputError(
+                    f"{path}: expected a data set image_ids; python -m tools.convert_regions takes the ids of a "
+                    f"published NAME_imgid2idx.json. Received: {', '.join(file)}"
+                )
             known = _data_set(path, file, "image_ids", (1,), "iuOS")
             ids = known[:] if known.dtype.kind in "iu" else known.asstr()[:]
         if len(ids) != len(counts):

@@ -24,16 +24,9 @@ atexit.register(gc.collect)
 
 @dataclasses.dataclass
 class Regions:
-    """Features of the regions of images.
+    """Features of the regions of images in a file or folder: N ids, the regions of each image, int (N,), and D.
 
-    Args:
-        place: File or folder of the features.
-        ids: List of N str.
-        counts: int (N,), regions of each image.
-        width: D.
-
-    Raises:
-        InputError: For an id that occurs twice, and an image without regions.
+    An id that occurs twice and an image without regions are an `InputError`.
     """
 
     place: dataclasses.InitVar[str]
@@ -76,11 +69,7 @@ class Regions:
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):
-        """Return the regions of images, the first R of each; several threads may call it at once.
-
-        Args:
-            rows: int (B,).
-            max_regions: R.
+        """Return the first R regions of the images of rows, int (B,); several threads may call it at once.
 
         Returns:
             features: float32 (B, R, D), zeros after the last region.
@@ -137,12 +126,7 @@ class Regions:
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Features in memory.
-
-    Args:
-        features: float32 (N, R, D).
-        boxes: float32 (N, R, 4), x0, y0, x1, y1 between 0 and 1; or (R, 4), the same for all images.
-    """
+    """Features in memory, float32 (N, R, D), and boxes (N, R, 4), or (R, 4), the same for all images."""
 
     features: np.ndarray
     boxes: np.ndarray
@@ -169,17 +153,8 @@ def region_mask(num_regions, max_regions):
 
 
 def with_regions(dataset, regions, max_regions):
-    """Return batches with the regions of their images.
-
-    Args:
-        dataset: `tf.data.Dataset` of tuples, first a dictionary of inputs, whose "image" is int (B,), rows of regions.
-        regions: `Regions`.
-        max_regions: R.
-
-    Returns:
-        The dataset, its inputs with "regions" (B, R, D), "boxes" (B, R, 4) and "num_regions" (B,), as `Regions.read`
-        returns them.
-    """
+    """Return batches of tuples, first a dictionary of inputs whose "image" are rows of `Regions`, int (B,), with
+    "regions" (B, R, D), "boxes" (B, R, 4) and "num_regions" (B,) among the inputs."""
 
     def add(inputs, *others):
         tensors = regions.tensors(inputs["image"], max_regions)

@@ -85,28 +85,19 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement.
-
-    Args:
-        text: str, words with spaces between them.
-        cells: tuple of int, for each word the cell of its object: an object's words are its colour and its shape. Words
-            about no object, or about several ("two circles"), have -1.
-    """
+    """A true statement: words with spaces between them, and for each word the cell of its object. An object's words are
+    its colour and its shape; words about no object, or about several ("two circles"), have -1."""
 
     text: str
     cells: tuple
 
 
 class Question(typing.NamedTuple):
-    """A question and its answers.
+    """A question and the answers of ten people.
 
-    Args:
-        text: str, words and a question mark with spaces between them.
-        votes: list of str, the answers of ten people. They agree, except for the type "one of several" ("what color is
-            one of the circles ?"): there each has drawn one of the right answers, and a calibrated model is unsure.
-        answer_type: "yes/no", "number" or "other".
-        question_type: one of `QUESTION_TYPES`.
-        cell: int, cell of the object whose colour, shape or presence is the answer; -1 for no object or several.
+    They agree, except for the type "one of several" ("what color is one of the circles ?"): there each has drawn one of
+    the right answers, and a calibrated model is unsure. The answer type is "yes/no", "number" or "other"; the cell has
+    the object whose colour, shape or presence is the answer, and is -1 for no object or several.
     """
 
     text: str

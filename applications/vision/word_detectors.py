@@ -34,13 +34,8 @@ def train_detectors(pixels, words, options):
     """Return the models of `build`, trained, and the words; print a line an epoch, and the average precision on a tenth
     of the images, which is held out.
 
-    Args:
-        pixels: uint8 (N, S, S, 3), training images.
-        words: List of N lists of str, the words about each image.
-        options: `ExtractorOptions`.
-
-    Raises:
-        InputError: If no word is about enough images and not about nearly all of them.
+    Training images are uint8 (N, S, S, 3), `words` the lists of words about each; without a word about enough images,
+    and not about nearly all, this is an `InputError`.
     """
     vocabulary = vocabulary_of(words)
     if not vocabulary:
@@ -57,13 +52,17 @@ def train_detectors(pixels, words, options):
     models = build(options, labels[kept].mean(axis=0))
     models.training.compile(keras.optimizers.Adam(LEARNING_RATE), keras.losses.BinaryCrossentropy(from_logits=True))
     arrays = pixels[kept], labels[kept]
+
+    def say(epoch, logs):
+        print(f"words: epoch {epoch + 1}/{options.extractor_epochs}, loss {logs['loss']:.4f}", flush=True)
+
     models.training.fit(
         array_batches(arrays, BATCH_SIZE, options.extractor_seed, first_epoch=0),
         steps_per_epoch=num_array_batches(arrays, BATCH_SIZE),
         epochs=options.extractor_epochs,
         verbose=0,
         shuffle=False,
-        callbacks=[_Lines(options.extractor_epochs)],
+        callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=say)],
     )
     scores = models.training.predict(pixels[held], batch_size=BATCH_SIZE, verbose=0)
     truth = labels[held] > 0
@@ -149,14 +148,3 @@ def random_precision(num_true, num):
     """Return the mean average precision of `num` images in random order, `num_true` of them true."""
     ranks = np.arange(1, num + 1)
     return float(np.mean((1 + (ranks - 1) * (num_true - 1) / max(num - 1, 1)) / ranks))
-
-
-class _Lines(keras.callbacks.Callback):
-    """Prints a line an epoch."""
-
-    def __init__(self, num_epochs):
-        super().__init__()
-        self._num_epochs = num_epochs
-
-    def on_epoch_end(self, epoch, logs=None):
-        print(f"words: epoch {epoch + 1}/{self._num_epochs}, loss {logs['loss']:.4f}", flush=True)

@@ -68,13 +68,8 @@ def vqa_accuracy_of_others(answer, votes):
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return the answers that a model knows, the most frequent first, equally frequent answers in alphabetical order.
-
-    Args:
-        most_common: The answer that most people gave, of each training question.
-        min_count: Rarer answers are left out; 9 gives the 3,129 answers of VQA v2's training and validation questions.
-        max_answers: The most answers.
-    """
+    """Return the answers that a model knows, of those that most people gave to each training question: at most so many,
+    the most frequent first, equally frequent answers in alphabetical order, and none that is rarer than `min_count`."""
     counts = collections.Counter(most_common)
     known = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(known) < 2:
@@ -87,13 +82,8 @@ def answer_vocabulary(most_common, min_count, max_answers):
 
 @dataclasses.dataclass
 class Votes:
-    """Numbers of people who gave the known answers, of N questions with at most M different answers.
-
-    Attributes:
-        ids: Ids of the different answers, ascending, int32 (N, M).
-        counts: Number of people who gave each, float32 (N, M); 0 after the last one.
-        num_answers: V, the number of known answers.
-    """
+    """Numbers of people who gave the known answers, of N questions with at most M different ones: ids of the answers,
+    ascending, int32 (N, M), the number of people of each, float32 (N, M), 0 after the last, and V."""
 
     ids: np.ndarray
     counts: np.ndarray

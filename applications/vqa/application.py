@@ -132,12 +132,9 @@ class Vqa(ImageApplication):
 
 
 def draw_cards(of_models, part, path):
-    """Draw where models looked, with their answers: a row for each question, a panel for each model.
+    """Draw where models looked, with their answers, into a PNG: a row for each question, a panel for each model.
 
-    Args:
-        of_models: Dictionary from the name of a model to its cards; the questions that all models have are drawn.
-        part: The part of the questions.
-        path: The PNG.
+    The cards are a dictionary from the names of models; the questions that all models have are drawn.
     """
     # A card without boxes cannot be drawn.
     by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in of_models.items()}
@@ -145,19 +142,14 @@ def draw_cards(of_models, part, path):
     source = part.sources.images
     if source is None or not ids:
         return
-    images, weights, boxes, titles = [], [], [], []
-    for each in ids:
-        for name, cards in by_id.items():
-            card = cards[each]
-            p = "" if card["p"] is None else f", p = {card['p']:.3f}"
-            images.append(source.read(source.rows_of([card["image"]])[0]))
-            weights.append(card["weights"])
-            boxes.append(card["boxes"])
-            said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
-            titles.append(f"{card['question']}\npeople: {card['people']}\n{said}")
-    keras_vattn.plots.image_attention(
-        images, weights, boxes, titles, panels_per_row=len(of_models) if len(of_models) > 1 else 3, path=path
-    )
+    panels = []
+    for name, card in ((name, cards[each]) for each in ids for name, cards in by_id.items()):
+        p = "" if card["p"] is None else f", p = {card['p']:.3f}"
+        said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
+        title = f"{card['question']}\npeople: {card['people']}\n{said}"
+        panels.append((source.read(source.rows_of([card["image"]])[0]), card["weights"], card["boxes"], title))
+    panels_per_row = len(of_models) if len(of_models) > 1 else 3
+    keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)
 
 
 APPLICATION = Vqa()

@@ -21,25 +21,11 @@ QUESTIONS_PER_SCENE = 6
 
 @dataclasses.dataclass
 class Part:
-    """Questions and their images, as they were read.
-
-    Attributes:
-        questions: `Questions`.
-        sources: `Sources`.
-        tags: Dictionary from the ids of images to their objects, for the network words; `None` where the answers are
-            all that is known.
-    """
+    """Questions and their images, as they were read, and the objects in images by id where they are known."""
 
     questions: Questions
     sources: Sources
     tags: dict | None = None
-
-    @property
-    def words(self):
-        """The words about the images of the questions, a dictionary from their ids."""
-        if self.tags is None:
-            return words_of(self.questions)
-        return {image: self.tags[image] for image in dict.fromkeys(self.questions.images)}
 
 
 def load(options):
@@ -101,7 +87,8 @@ def codec_of(options, part):
     tokens = Tokenizer().token_lists(questions.texts)
     vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
-    regions = RegionCodec.fit(region_options(options), part.sources, questions.images, part.words)
+    words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
+    regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)
     return Codec(vocabulary, regions, answers)
 
 
@@ -127,17 +114,8 @@ def words_of(questions):
 
 @dataclasses.dataclass
 class EncodedPart:
-    """A part as the model sees it.
-
-    Attributes:
-        questions: `Questions`, all of them.
-        sources: `Sources`.
-        codec: `Codec`.
-        rows: Rows of the images in the regions, int64 (N,).
-        words: Ids of the questions, int32 (N, L).
-        votes: `Votes`.
-        report: Counts, for the log.
-    """
+    """A part as the model sees it: rows of the images in the regions, int64 (N,), ids of the questions' words, int32
+    (N, L), votes, and counts for the log."""
 
     questions: Questions
     sources: Sources

@@ -33,7 +33,7 @@ from applications.vqa.options import MODELS
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the models that predict; all share their layers.
+    """Models that share their layers.
 
     Attributes:
         training: {"regions" (B, R, D), "num_regions" (B,), "question" (B, L), "answer" (B,) or scores (B, V)} -> the

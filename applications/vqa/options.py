@@ -19,8 +19,7 @@ class Model:
         objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown.
         distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
         prior: "fixed", "contextual" or `None`.
-        value: What is maximised, and
-        expectation: how its expectation is taken, in the words of Deng et al. 2018, Table 1.
+        value, expectation: Columns of Table 1 of Deng et al. 2018.
         published: The paper's values of `AlignmentOptions` for the model.
     """
 

@@ -15,16 +15,8 @@ NUM_VOTES = 10
 
 @dataclasses.dataclass
 class Questions:
-    """Questions with their answers, column by column.
-
-    Attributes:
-        ids: Their ids, str.
-        images: Ids of their images.
-        texts: The questions.
-        votes: Normalised answers of several people, a list each.
-        types: "yes/no", "number" or "other".
-        cells: The region of each question where it is known, otherwise -1; or `None`.
-    """
+    """Questions, column by column: ids, ids of the images, texts, lists of the normalised answers of several people,
+    types "yes/no", "number" or "other", and the regions where they are known, -1 for a question about no region."""
 
     ids: list
     images: list
@@ -48,16 +40,8 @@ class Questions:
 
 
 def read_questions(path, annotations=None):
-    """Return the `Questions` of a file.
-
-    Args:
-        path: JSON of VQA v2, or a CSV or TSV with the columns image, question and answer; plain or .gz.
-        annotations: The annotations of VQA v2's questions.
-
-    Raises:
-        InputError: For a file that cannot be read, a question without annotation, ids that occur twice, and questions
-            or answers that are no text.
-    """
+    """Return the `Questions` of VQA v2's JSON with its annotations, or of a CSV or TSV with the columns image, question
+    and answer; plain or .gz."""
     if pathlib.Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
         if annotations is not None:
             raise InputError(f"{annotations}: a table of questions has its answers in itself.")
