@@ -30,6 +30,7 @@ class Captioning(ImageApplication):
         "val_cider": "CIDEr, validation, greedy",
     }
     layouts = {"fan": tables.fan}
+    module = Captioner
 
     def read(self, options):
         return data.load(options)
@@ -86,10 +87,6 @@ class Captioning(ImageApplication):
 
         place = options.input or "standard input"
         yield from answers_about(run.codec.regions, lines, lambda: data.sources_of(run.options), place, caption)
-
-    def endpoints(self, run, options=None):
-        captioner = Captioner(run)
-        return captioner, captioner.names
 
     def words_of(self, options):
         if options.captions is None:

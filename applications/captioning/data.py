@@ -37,12 +37,12 @@ def load(options):
     if options.captions.train_captions is None:
         return embedded(options)
     sources = open_sources(options.regions)
-    found = read_parts({part: getattr(options.captions, f"{part}_captions") for part in PARTS})
-    for captions in found.values():
+    parts = read_parts({part: getattr(options.captions, f"{part}_captions") for part in PARTS})
+    for captions in parts.values():
         sources.source.rows_of(captions.ids)
-    if "valid" not in found:
-        found["train"], found["valid"] = split_images(found["train"], options.captions.valid_fraction, 0)
-    return {part: Part(found[part], sources) for part in PARTS if part in found}
+    if "valid" not in parts:
+        parts["train"], parts["valid"] = split_images(parts["train"], options.captions.valid_fraction, 0)
+    return {part: Part(parts[part], sources) for part in PARTS if part in parts}
 
 
 def embedded(options):

@@ -37,8 +37,8 @@ _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-
 def caption_metrics(hypotheses, references, java=True):
     """Return BLEU-1 to BLEU-4 of the corpus, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
-    CIDEr has the document frequencies of these references: with one image they are all 1, and CIDEr is 0. Tokens are
-    those of Stanford's PTBTokenizer in lower case, without punctuation. It and METEOR need Java; without Java a line on
+    CIDEr has the document frequencies of these references: with one image they are all 1, and CIDEr is 0. Stanford's
+    PTBTokenizer makes the tokens, in lower case, without punctuation. It and METEOR need Java; without Java a line on
     standard error says once that rules make the tokens, nearly always the same, and that METEOR is left out.
 
     Args:

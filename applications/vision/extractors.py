@@ -108,7 +108,7 @@ class Extractor:
 
     def decode(self, strings):
         """Return the images in strings of bytes, resized: (B,) to uint8 (B, S, S, 3)."""
-        # On the CPU wherever the network runs: features are those of training.
+        # On the CPU wherever the network runs: features are the same as in training.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.image_size),

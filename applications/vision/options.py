@@ -168,7 +168,7 @@ class FeaturesOptions:
 
     def check(self):
         if self.words is not None and self.said_in and getattr(self, self.said_in) is not None:
-            raise InputError(f"--words: the words are those of --{self.said_in}; leave out one of the two.")
+            raise InputError(f"--words: --{self.said_in} has the words; leave out one of the two.")
         if self.extractor.network == "words" and self.word_file is None:
             raise InputError("--words: the network words learns what is said about the images. Received: none")
         if self.extractor.network != "words" and self.word_file is not None:

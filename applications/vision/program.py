@@ -47,7 +47,9 @@ class Codec:
 
 
 class ImageApplication(Application):
-    """An `Application` on images."""
+    """An `Application` on images; `module` is the class of its `ImageModule`."""
+
+    module = None
 
     def load_codec(self, options, folder):
         return Codec.load(folder)
@@ -60,6 +62,10 @@ class ImageApplication(Application):
         """The command `features`."""
         words = self.words_of(options) if options.words is None else read_words(options.words)
         write_features(options, open_images(options.images), words)
+
+    def endpoints(self, run, options=None):
+        module = self.module(run)
+        return module, module.names
 
 
 def answers_about(codec, names, sources_of, place, answer):

@@ -1,4 +1,4 @@
-"""Region features in one HDF5, laid out as those of bottom-up attention; `tools.convert_regions` makes it of others.
+"""Region features in one HDF5 with bottom-up attention's layout; `tools.convert_regions` makes it of other formats.
 
 Shapes: N images, R regions of an image, D width of a region's features.
 """
@@ -56,7 +56,7 @@ def open_regions(path, ids=None):
     """Return the `Regions` of an HDF5: its headers are checked here, its values when they are read.
 
     `image_features` are the regions of all images one after the other, (_, D), and `pos_boxes` (N, 2) the rows where an
-    image begins and ends; or they are (N, R, D), of which an image has `num_boxes` (N,) or all. Boxes are
+    image begins and ends; or they are (N, R, D), and an image has `num_boxes` (N,) of R, or all. Boxes are
     `spatial_features` (..., 6), x0, y0, x1, y1 from 0 to 1, width and height; ids are `image_ids` (N,).
 
     Other ids may be given. A file that cannot be read or is cut off, an image without regions and an id that occurs
@@ -122,7 +122,7 @@ def _data_set(path, file, name, ndims, kinds):
 def write_regions(path, regions):
     """Write `Regions` into one HDF5, atomically, laid out as the adaptive features of bottom-up attention, with ids.
 
-    Errors are those of `Regions.read`, and an `OSError` for a file that cannot be written; the old file is left.
+    `Regions.read` raises its errors, and a file that cannot be written an `OSError`; the old file is left.
     """
     ends = np.cumsum(regions.counts)
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:

@@ -1,6 +1,6 @@
 """Rendered scenes whose captions, questions and true regions are known: data without a download.
 
-A scene is a grid of 4 x 4 cells, of which 4 to 6 hold one object each, jittered in place and size. An object is a
+A scene is a grid of 4 x 4 cells; 4 to 6 of them hold one object each, jittered in place and size. An object is a
 colour and a shape, and no two of a scene are the same in both, so that "the red circle" is one object. A scene has four
 colours and four shapes at most, so that some occur several times. Captions and answers are true, and relations have
 clear margins: an object left of another is columns away from it, and more columns than rows. Every type of question,

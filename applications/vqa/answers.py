@@ -1,7 +1,7 @@
 """Answers of several people: their normal form, the VQA metric, and the vocabulary of answers.
 
-The normal form and the metric are those of the official evaluation of VQA v2, https://visualqa.org/evaluation.html, the
-vocabulary that of Teney et al. 2018, section 3.
+The official evaluation of VQA v2, https://visualqa.org/evaluation.html, defines the normal form and the metric; the
+vocabulary follows Teney et al. 2018, section 3.
 """
 
 import collections

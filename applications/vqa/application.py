@@ -29,6 +29,7 @@ class Vqa(ImageApplication):
     columns = tables.COLUMNS
     curves = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
     layouts = {"deng": tables.deng, "fan": tables.fan}
+    module = Answerer
 
     def read(self, options):
         return data.load(options)
@@ -71,9 +72,7 @@ class Vqa(ImageApplication):
         cards = self._cards(run, part, outputs)
         write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
         draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
-        lines = [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
-        deviation = tables.deviation(record)
-        return [*([] if deviation is None else [f"sd of the attention weights: {deviation}"]), *lines]
+        return [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
 
     def _cards(self, run, part, outputs):
         """Return the figures behind the cards of some questions: Figure 2 of Fan et al. 2020."""
@@ -93,7 +92,6 @@ class Vqa(ImageApplication):
                     "question": part.questions.texts[index],
                     "people": ", ".join(f"{answer} {count}" for answer, count in people),
                     "answer": outputs["answers"][index],
-                    "right": votes.count(outputs["answers"][index]) > 0,
                     "probability": float(outputs["probabilities"][index]),
                     "p": p_values.get(index),
                     "weights": outputs["weights"][index][: len(box)].tolist(),
@@ -114,10 +112,6 @@ class Vqa(ImageApplication):
 
         images = [image.strip() for image, _, _ in lines]
         yield from answers_about(run.codec.regions, images, lambda: data.sources_of(run.options), place, answer)
-
-    def endpoints(self, run, options=None):
-        answerer = Answerer(run)
-        return answerer, answerer.names
 
     def words_of(self, options):
         if options.questions is None:

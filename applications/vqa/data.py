@@ -30,21 +30,20 @@ class Part:
 
 def load(options):
     """Return the parts that the options describe: files, or questions about rendered scenes."""
-    given = options.questions
-    images, tags = None, None
-    if given.train_questions is None:
-        found, images, tags = embedded(given)
+    asked, images, tags = options.questions, None, None
+    if asked.train_questions is None:
+        parts, images, tags = embedded(asked)
     else:
-        files = {part: (getattr(given, f"{part}_questions"), getattr(given, f"{part}_annotations")) for part in PARTS}
-        found = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
+        files = {part: (getattr(asked, f"{part}_questions"), getattr(asked, f"{part}_annotations")) for part in PARTS}
+        parts = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
     sources = open_sources(options.regions, images)
-    for questions in found.values():
+    for questions in parts.values():
         sources.source.rows_of(questions.images)
-    if "valid" not in found:
-        found["train"], found["valid"] = split_by_image(found["train"], given.valid_fraction, 0)
-    if given.test_from_validation is not None and "test" not in found:
-        found["valid"], found["test"] = split_by_image(found["valid"], given.test_from_validation, 1)
-    return {part: Part(found[part], sources, tags) for part in PARTS if part in found}
+    if "valid" not in parts:
+        parts["train"], parts["valid"] = split_by_image(parts["train"], asked.valid_fraction, 0)
+    if asked.test_from_validation is not None and "test" not in parts:
+        parts["valid"], parts["test"] = split_by_image(parts["valid"], asked.test_from_validation, 1)
+    return {part: Part(parts[part], sources, tags) for part in PARTS if part in parts}
 
 
 def embedded(options):
@@ -57,7 +56,7 @@ def embedded(options):
         columns["text"],
         columns["votes"],
         columns["answer_type"],
-        [int(cell) for cell in columns["cell"]],
+        columns["cell"],
     )
     rest, test = split_by_image(questions, 0.1, 2)
     train, valid = split_by_image(rest, 1 / 9, 0)
@@ -83,10 +82,10 @@ def sources_of(options):
 
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its answers."""
-    given, questions = options.questions, part.questions
+    asked, questions = options.questions, part.questions
     tokens = Tokenizer().token_lists(questions.texts)
     vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6)
-    answers = answer_vocabulary(questions.answers, given.min_answer_count, given.max_answers)
+    answers = answer_vocabulary(questions.answers, asked.min_answer_count, asked.max_answers)
     words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
     regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)
     return Codec(vocabulary, regions, answers)

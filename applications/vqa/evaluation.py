@@ -157,7 +157,5 @@ def weights_deviation(run, part):
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)
-    deviations = []
-    for weights in keras_vattn.posterior_predictive(run.models.weights, seen(run, part), 16, seed=_SEED):
-        deviations.append(weights.std(axis=0)[weights.mean(axis=0) > 0])
-    return float(np.concatenate(deviations).mean())
+    draws = keras_vattn.posterior_predictive(run.models.weights, seen(run, part), 16, seed=_SEED)
+    return float(np.concatenate([weights.std(axis=0)[weights.mean(axis=0) > 0] for weights in draws]).mean())

@@ -154,7 +154,7 @@ class _Posterior:
 def _mcan(options, inputs, embedding, num_answers):
     """Self-attention over the question's words, then over the regions self-attention and attention guided by the words;
     both are reduced by attention and added."""
-    # Layers, of which the stacks are made where they are called.
+    # Layers; the stacks are made where they are called.
     network, unit = options.network, _Unit(options)
     encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, name="question_encoder")
     region_projection = keras.layers.Dense(network.units, name="region_projection")

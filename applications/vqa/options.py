@@ -104,7 +104,7 @@ class QuestionOptions:
             if questions is not None and self.train_questions is None:
                 raise InputError(f"--{part}-questions is given without --train-questions.")
         if self.test_from_validation is not None and self.test_questions is not None:
-            raise InputError("--test-from-validation: the test questions are those of --test-questions.")
+            raise InputError("--test-from-validation: --test-questions has the test questions; leave out one.")
 
 
 @dataclasses.dataclass
@@ -181,7 +181,7 @@ class Options:
                 f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"
             )
         if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
-            raise InputError("--labels: soft labels are those of the architecture mcan.")
+            raise InputError("--labels: the architecture mcan alone has soft labels.")
         self.regions.check_beside("train-questions", self.questions.train_questions)
 
 

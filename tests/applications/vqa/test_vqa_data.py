@@ -115,7 +115,7 @@ def test_the_embedded_scenes():
         ({"valid_questions": "q.json"}, "--valid-questions is given without --train-questions"),
         (
             {"train_questions": "q", "test_questions": "q", "test_from_validation": 0.5},
-            "--test-from-validation: the test questions are those of --test-questions",
+            "--test-from-validation: --test-questions has the test questions",
         ),
     ],
 )

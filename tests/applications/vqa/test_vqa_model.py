@@ -119,7 +119,7 @@ def test_options_that_do_not_fit_each_other(tmp_path):
     for values, message in (
         ({"model": "wc", "architecture": "updown"}, "--architecture: the model wc is one of mcan"),
         ({"model": "marginal", "architecture": "mcan"}, "--architecture: the model marginal is one of updown"),
-        ({"model": "marginal", "labels": "soft"}, "--labels: soft labels are those of the architecture mcan"),
+        ({"model": "marginal", "labels": "soft"}, "--labels: the architecture mcan alone has soft labels"),
         ({"model": "soft", "architecture": "mcan", "num_heads": 3}, "--units: expected a multiple of --num-heads, 3"),
     ):
         with pytest.raises(InputError, match=message):
