@@ -26,7 +26,7 @@ class Captioner(ImageModule):
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
         self._max_length = run.options.captions.max_length
-        self._num_beams = num_beams or run.options.search.num_beams
+        self._num_beams = num_beams or run.options.reports.num_beams
         self._draws = MODELS[run.options.model].alignment is not None
         self.offer("generate")
         self.offer("sample", INTEGER, INTEGER)

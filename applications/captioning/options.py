@@ -93,17 +93,11 @@ class CaptioningAlignmentOptions(AlignmentOptions):
 
 
 @dataclasses.dataclass
-class SearchOptions:
-    """Decoding"""
-
-    num_beams: common.Positive = 1
-    """Beams; 1 for greedy decoding."""
-
-
-@dataclasses.dataclass
 class ReportOptions(DecodeOptions):
     """Reports"""
 
+    num_beams: common.Positive = 1
+    """Beams of the captions that are reported, generated and exported; 1 for greedy decoding."""
     num_draws: common.NotNegative = 10
     """Draws of the attention behind the predictive perplexity; 0 for none of it."""
     java: bool = True
@@ -125,7 +119,6 @@ class Options:
     fit: common.FitOptions = common.group(
         common.FitOptions, batch_size=32, epochs=10, learning_rate=5e-3, schedule="cosine"
     )
-    search: SearchOptions = common.group(SearchOptions)
     reports: ReportOptions = common.group(ReportOptions)
 
     def check(self):
