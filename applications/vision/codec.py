@@ -109,7 +109,7 @@ class RegionCodec:
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of sources, or those that the extractor makes of images; made once, in memory if few."""
+        """Return the `Regions` of sources, or the extractor's of their images; made once, in memory if they are few."""
         source = sources.source
         # Keeps the source alive, so that its id stays unique.
         if id(source) not in self._known:

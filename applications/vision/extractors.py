@@ -235,12 +235,7 @@ def _pooled(maps, cells):
     """Return means of maps (B, H, W, D) over the areas of G x G cells, (B, G, G, D)."""
     if maps.shape[1:3] == (cells, cells):
         return maps
-    rows, columns = (_area_weights(cells, size) for size in maps.shape[1:3])
+    # Each row of the map is `cells` equal parts, and each cell has as many of the parts as the map has rows.
+    parts = (np.eye(size, dtype=np.float32).repeat(cells, axis=0) for size in maps.shape[1:3])
+    rows, columns = (x.reshape(cells, -1, x.shape[1]).mean(axis=1) for x in parts)
     return tf.einsum("gh,bhwd,kw->bgkd", rows, maps, columns)
-
-
-def _area_weights(cells, size):
-    """Return which share of each of G cells lies in each of `size` intervals, float32 (G, size)."""
-    starts, edges = np.arange(cells)[:, None] * size / cells, np.arange(size)
-    overlap = np.minimum(starts + size / cells, edges + 1) - np.maximum(starts, edges)
-    return (np.maximum(overlap, 0.0) * cells / size).astype(np.float32)

@@ -25,7 +25,7 @@ _UNREADABLE = (
     *(AttributeError, EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
 )
-_NUMBER = re.compile(r"(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)", re.ASCII)
+_NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
 
 
 def image_id(name):
@@ -37,8 +37,7 @@ def image_id(name):
     ('139', '139', 'synpic54610')
     """
     stem = _ENDING.sub("", pathlib.PurePath(str(name)).name)
-    number = _NUMBER.fullmatch(stem)
-    return stem if number is None else number[1]
+    return _NUMBER.sub(r"\1", stem)
 
 
 def rows_by_id(place, known, ids):
@@ -162,8 +161,7 @@ def open_images(path):
         raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: a folder without any")
     file_of = {}
     for file in files:
-        other = file_of.setdefault(image_id(file), file)
-        if other != file:
+        if (other := file_of.setdefault(image_id(file), file)) != file:
             raise InputError(f"{path}: expected one image of the id {image_id(file)}. Received: {other} and {file}")
     return Images(path, list(file_of), files=files)
 

@@ -47,10 +47,9 @@ class Regions:
             )
         row_of = {}
         for row, each in enumerate(self.ids):
-            if row_of.setdefault(each, row) != row:
+            if (first := row_of.setdefault(each, row)) != row:
                 raise InputError(
-                    f"{self.name(row)}: expected every image once. Received: {each} again, after "
-                    f"{self.name(row_of[each])}"
+                    f"{self.name(row)}: expected every image once. Received: {each} again, after {self.name(first)}"
                 )
 
     def __len__(self):
