@@ -10,7 +10,6 @@ from finetuning_cases import options_of
 from applications.common.errors import InputError
 from applications.finetuning import data, embedded
 from applications.finetuning.options import TASKS
-from tools import make_finetuning_sentences
 
 LAYOUTS = {
     "cola": (
@@ -133,9 +132,7 @@ def test_what_is_held_out(tmp_path):
 
 def test_embedded_sentences():
     parts = data.embedded_parts()
-    assert [set(part.labels) for part in parts.values()] == [set(make_finetuning_sentences.LABELS)] * 3 and len(
-        parts["train"]
-    ) > 1000
+    assert [set(part.labels) for part in parts.values()] == [set(embedded.LABELS)] * 3 and len(parts["train"]) > 1000
     texts, labels = embedded.labelled()
     assert 0.45 < labels.count("shuffled") / len(labels) < 0.55
     assert sum(map(len, parts.values())) == len(texts) == len(set(texts))
@@ -156,13 +153,13 @@ def test_sentences_of_a_module(tmp_path):
         "    return 'no sentence of a string is one of prose'\n"
     )
     documented = ["Says what it is, in more than six words.", "Returns what a caller gives to it, again."]
-    assert make_finetuning_sentences.sentences_of(path, comments=False) == documented
-    assert make_finetuning_sentences.sentences_of(path, comments=True) == [
+    assert embedded.sentences_of(path, comments=False) == documented
+    assert embedded.sentences_of(path, comments=True) == [
         *documented,
         "A comment that goes on over two lines; its end.",
     ]
     path.write_text("def f(:")
-    assert make_finetuning_sentences.sentences_of(path, comments=True) == []
+    assert embedded.sentences_of(path, comments=True) == []
 
 
 def test_every_task_has_a_kind():
