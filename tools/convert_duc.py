@@ -76,6 +76,8 @@ if __name__ == "__main__":
     parser.add_argument("--references")
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
-    print(
-        f"written: {len(convert(arguments.documents, arguments.references, arguments.out))} topics in {arguments.out}"
-    )
+    try:
+        topics = convert(arguments.documents, arguments.references, arguments.out)
+    except OSError as error:
+        raise SystemExit(f"error: {error}") from error
+    print(f"written: {len(topics)} topics in {arguments.out}")

@@ -173,7 +173,8 @@ if __name__ == "__main__":
     parser.add_argument("prefix")
     parser.add_argument("out")
     arguments = parser.parse_args()
+    out = arguments.out.removesuffix(".npz") + ".npz"
     try:
-        print(f"written: {arguments.out}, {convert(arguments.prefix, arguments.out)} nodes")
-    except InputError as error:
+        print(f"written: {out}, {convert(arguments.prefix, out)} nodes")
+    except (InputError, OSError) as error:
         raise SystemExit(f"error: {error}") from error

@@ -339,7 +339,7 @@ def main(arguments=None):
     chosen = parser.parse_args(arguments)
     try:
         convert(chosen.sources, chosen.out, chosen.transposed)
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -38,4 +38,7 @@ if __name__ == "__main__":
     parser.add_argument("pairs", type=int)
     parser.add_argument("--first-word", type=int, default=0)
     arguments = parser.parse_args()
-    print("\n".join(pharaoh_lines(arguments.table, arguments.pairs, arguments.first_word)))
+    try:
+        print("\n".join(pharaoh_lines(arguments.table, arguments.pairs, arguments.first_word)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"error: {error}") from error

@@ -81,7 +81,7 @@ class NetworkOptions:
     attention_units: common.Positive = 64
     """Width of the score."""
     dropout: common.Dropout = 0.1
-    """Of regions, word vectors, and before the words."""
+    """Rate of dropout on regions and word vectors, and before the words."""
 
 
 @dataclasses.dataclass
@@ -144,7 +144,8 @@ class GenerateCaptioning(common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareCaptioning(common.CompareOptions):
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds, and print tables with differences and intervals. Options
+    of `train` are options of every run."""
 
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")

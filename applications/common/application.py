@@ -30,8 +30,8 @@ class Run:
 class Application:
     """The functions of a program: read data, build the model, report, generate, export.
 
-    Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`. How a model is
-    trained says `train` in the program's module `train`.
+    Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`. The function
+    `train` of the program's module `train` trains a model.
 
     Attributes:
         program: `Program`, its options and commands.
@@ -92,8 +92,7 @@ class Application:
         return f"{record['split']} split"
 
     def example_of(self, part):
-        """Return what a user may give `generate` first, after a report on an encoded part: an empty text where it is to
-        be called without an input, `None` where it is not."""
+        """Return an input that a user can try with `generate`, "" if it needs none, `None` if there is none to try."""
         return None
 
     def report(self, run, part, record, outputs):

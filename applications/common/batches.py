@@ -10,7 +10,7 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
     Args:
         arrays: Nested structure of arrays of N rows each, for instance (inputs, targets).
         batch_size: Rows of a batch; the last one of an epoch may have fewer.
-        seed: Of the order.
+        seed: Seed of the order.
         first_epoch: `None` for all rows once, in their order. Otherwise the number of the epoch to begin with: batches
             without an end, whose order depends on the seed and the number of the epoch alone.
     """

@@ -1,6 +1,7 @@
 """Trains models with several seeds, paired, and prints tables with means, differences and 95% intervals."""
 
 import concurrent.futures
+import contextlib
 import json
 import pathlib
 import sys
@@ -47,9 +48,9 @@ class Comparison:
         except OSError as error:
             raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
         starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
-        # In this order whoever waits waits for a run that has begun.
+        # Starts come first, so that a run only waits for one that has begun.
         order = sorted((run.options for run in missing), key=lambda options: options.run.start_from in starts)
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
+        with self._threads() as executor:
             begun = {out: executor.submit(self._train, options) for out, options in starts.items()}
 
             def train(options):
@@ -61,6 +62,15 @@ class Comparison:
 
             _raise_failures([*begun.values(), *(executor.submit(train, options) for options in order)])
         self.records = self.of_models(lambda run: self.read(run, "metrics.json"))
+
+    @contextlib.contextmanager
+    def _threads(self):
+        """Return a context with threads that wait for commands. After an error no other command begins."""
+        executor = concurrent.futures.ThreadPoolExecutor(self.options.jobs)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(cancel_futures=True)
 
     def of_models(self, read, planned=None):
         """Return a dictionary from the name of each model to the results of a function of a `Planned`, one a seed."""
@@ -91,7 +101,7 @@ class Comparison:
             return failure
 
         planned = [run for run in self.planned if arguments_of(run) is not None]
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
+        with self._threads() as executor:
             _raise_failures([executor.submit(evaluate, run) for run in planned])
         return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
 
@@ -153,8 +163,8 @@ class Comparison:
         print(f"{arguments[0]} {name}: status {status}", file=sys.stderr, flush=True)
         if status == 0:
             return None
-        if status == "killed":
-            return f"{arguments[0]} {name} failed: its process was killed. The same comparison goes on."
+        if status is None:
+            return f"{arguments[0]} {name} failed: its process ended, see {log}. The same comparison goes on."
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return f"{arguments[0]} {name} failed: {' '.join(last)}"
 

@@ -1,11 +1,12 @@
 """Commands of a program in processes of their own, several at a time, each with its share of the machine."""
 
-import concurrent.futures
+import concurrent.futures.process
 import gc
-import multiprocessing
+import multiprocessing.connection
 import os
 import queue
 import sys
+import threading
 import traceback
 
 # TensorFlow never frees 50 to 200 MB of compiled code of a run.
@@ -36,28 +37,38 @@ class Jobs:
             pool.shutdown()
 
     def run(self, arguments, log):
-        """Run a command, its output at the end of the file `log`, and return its exit status."""
+        """Run a command, its output at the end of the file `log`, and return its exit status.
+
+        The status is `None` where the process ended before, by a signal for instance.
+        """
         index = self._free.get()
         try:
             if self._pools[index] is None:
                 self._pools[index] = concurrent.futures.ProcessPoolExecutor(
                     1,
                     multiprocessing.get_context("spawn"),
-                    initializer=_set_environment,
+                    initializer=_start,
                     initargs=(self._environments[index],),
                     max_tasks_per_child=RUNS_OF_A_PROCESS,
                 )
             return self._pools[index].submit(_command, self._program, arguments, log).result()
         except concurrent.futures.process.BrokenProcessPool:
-            # The process was killed. The next command gets another one.
+            # The next command gets another process.
             self._pools[index] = None
-            return "killed"
+            return None
         finally:
             self._free.put(index)
 
 
-def _set_environment(variables):
+def _start(variables):
+    """Set the environment of a process that ends when its parent does, however that ends."""
     os.environ.update(variables)
+
+    def follow():
+        multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _command(program, arguments, log):

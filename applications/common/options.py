@@ -60,7 +60,7 @@ class RunOptions:
     """Go on with the training of that run, and not only from its weights: from its last step, with its optimizer and
     its place in every schedule. Its epochs count among this run's."""
     seed: Seed = 0
-    """Of the initial weights, the noise and the order of the batches."""
+    """Seed of the initial weights, the noise and the order of the batches."""
     export: bool = True
     """Write the SavedModel at the end."""
 
@@ -95,7 +95,7 @@ class FitOptions:
     beta_2: Dropout = 0.999
     """Decay of the squared gradients of adam and adamw."""
     learning_rate: PositiveFloat = 1e-3
-    """Of the first step, or after the warm-up."""
+    """Learning rate of the first step, or after the warm-up."""
     weight_decay: NotNegativeFloat | None = None
     """Decoupled from the gradient; none for the optimizer's own: 0.004 of adamw, which leaves biases and the scales of
     normalisations alone, 0 of the others."""

@@ -189,7 +189,8 @@ class PredictFinetuning(common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareFinetuning(common.CompareOptions):
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds, and print tables with differences and intervals. Options
+    of `train` are options of every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "wc")

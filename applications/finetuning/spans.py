@@ -52,7 +52,7 @@ def read_squad(path):
                                 f"of its context, where there is {there[:40]!r}."
                             )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: is no file of SQuAD: {error!r} is missing or of another kind.") from error
     if not rows:
         raise InputError(f"{path}: expected questions. Received: none")

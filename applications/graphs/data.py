@@ -221,6 +221,8 @@ def _checked(place, graph, splits):
         raise InputError(f"{place}: the node {graph.name(nodes[counts > 1][0])} stands in the parts twice.")
     parts = {name: nodes[graph.labels[nodes] >= 0] for name, nodes in splits.items()}
     for name in ("train", "valid"):
-        if not len(parts.get(name, ())):
+        if name not in parts:
+            raise InputError(f"{place}: has the parts {', '.join(parts)}, and no part {name}.")
+        if not len(parts[name]):
             raise InputError(f"{place}: the part {name} has no node with a label.")
     return {name: nodes for name, nodes in parts.items() if len(nodes)}

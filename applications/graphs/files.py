@@ -4,6 +4,7 @@ Shapes: N nodes, D features, E edges, M nodes of a part.
 """
 
 import zipfile
+import zlib
 
 import numpy as np
 import scipy.sparse
@@ -23,7 +24,7 @@ def read_npz(path):
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays: {error}") from error
     for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
         if name not in arrays:
@@ -34,7 +35,7 @@ def read_npz(path):
             features = scipy.sparse.csr_matrix(tuple(content), shape=tuple(shape))
             features.check_format()
             arrays["features"] = features.toarray()
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"{path}: feat_data and what belongs to it are no matrix: {error}") from error
     for name, (ndim, kind) in _ARRAYS.items():
         array = arrays.get(name)

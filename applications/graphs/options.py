@@ -215,7 +215,8 @@ class PredictGraphs(OtherGraph, common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareGraphs(common.CompareOptions):
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds, and print tables with differences and intervals. Options
+    of `train` are options of every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = tuple(MODELS)

@@ -105,7 +105,7 @@ def fan(comparison):
 
 
 def crossing(comparison):
-    """Evaluate every run on test under every inference it has; return PPL and BLEU, and Table 2 of Deng et al. 2018."""
+    """Evaluate every run under every inference it has; return PPL and BLEU, and Table 2 of Deng et al. 2018."""
     options = comparison.options
 
     def arguments_of(run):
@@ -113,9 +113,16 @@ def crossing(comparison):
         if kind.is_continuous:
             names = [name for name in names if name.partition(":")[0] in ("soft", "sample")] or [kind.inference]
         k_curve = 0 if kind.is_continuous else options.k_curve
-        return ["--split", "test", "--inference", *names, "--k-curve", str(k_curve)]
+        return [
+            "--split",
+            comparison.read(run, "metrics.json")["split"],
+            "--inference",
+            *names,
+            "--k-curve",
+            str(k_curve),
+        ]
 
-    reports_of = comparison.evaluate("crossing_test", arguments_of)
+    reports_of = comparison.evaluate("crossing", arguments_of)
     lines, cells_of = [], {}
     for name, reports in reports_of.items():
         for inference, of_first in reports[0]["report"]["inferences"].items():

@@ -138,9 +138,7 @@ def read_json(path):
         raise InputError(f"{path}:{line}: bytes that are not UTF-8") from error
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise InputError(
-            f"{path}:{line}: expected JSON, or a table whose name ends in .csv or .tsv ({error})"
-        ) from error
+        raise InputError(f"{path}:{line}: expected JSON ({error})") from error
 
 
 def read_input(options):

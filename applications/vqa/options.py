@@ -211,7 +211,8 @@ class PredictVqa(common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareVqa(common.CompareOptions):
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds, and print tables with differences and intervals. Options
+    of `train` are options of every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")

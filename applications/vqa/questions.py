@@ -55,7 +55,10 @@ def _official(path, content, annotations):
     """Return a list of (question id, image, question, answers, type or `None`)."""
     questions = content.get("questions") if isinstance(content, dict) else None
     fields = {"question_id", "image_id", "question"}
-    if not isinstance(questions, list) or not all(isinstance(row, dict) and fields <= row.keys() for row in questions):
+    if not isinstance(questions, list) or not all(
+        isinstance(row, dict) and fields <= row.keys() and isinstance(row["question_id"], int | str)
+        for row in questions
+    ):
         raise InputError(
             f'{path}: expected VQA v2\'s {{"questions": [{{question_id, image_id, question}}]}}, or a table.'
         )

@@ -257,7 +257,8 @@ class SummarizeVrae:
 
 @dataclasses.dataclass
 class CompareVrae(common.CompareOptions):
-    """Train models with several seeds on the same data, and print tables with differences and intervals."""
+    """Train models with several seeds, and print tables with differences and intervals. Options
+    of `train` are options of every run."""
 
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = tuple(MODELS)

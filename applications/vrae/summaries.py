@@ -5,7 +5,6 @@ an LSTM. A summary has the sentences with the smallest KL(document || sentence) 
 """
 
 import dataclasses
-import json
 import operator
 import pathlib
 
@@ -17,6 +16,7 @@ from applications.common.progress import progress
 from applications.common.runs import digest_of, write_json, write_text_atomically
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
+from applications.text.readers import read_json
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.generation import Writer
 
@@ -195,7 +195,7 @@ def _require_same(folder, digest):
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
         raise InputError(f"--out: {folder} has something else; choose another folder.")
-    if path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("data_digest") != digest:
+    if path.is_file() and read_json(path).get("data_digest") != digest:
         raise InputError(f"--out: {folder} has the summaries of other documents; choose another folder.")
 
 

@@ -104,6 +104,22 @@ FAULTS = [
         "each_a_gpu",
     ),
     Fault(
+        "programs: the processes of a comparison outlive it",
+        "applications/common/jobs.py",
+        "    threading.Thread(target=follow, daemon=True).start()\n",
+        "",
+        (COMMON + "test_jobs.py",),
+        "outlive",
+    ),
+    Fault(
+        "programs: after an error a comparison trains the other runs first",
+        "applications/common/compare.py",
+        "executor.shutdown(cancel_futures=True)",
+        "executor.shutdown()",
+        (COMMON + "test_comparison.py",),
+        "no_other_run",
+    ),
+    Fault(
         "programs: layers of one seed have the noise of others of the next",
         "applications/common/options.py",
         "return 256 * self.seed + index",

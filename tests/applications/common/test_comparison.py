@@ -1,6 +1,7 @@
 """Models with several seeds: which runs there are, how they are trained, and the tables."""
 
 import dataclasses
+import errno
 import json
 import pathlib
 import threading
@@ -303,6 +304,19 @@ def test_an_entry_does_not_start_from_what_failed(toy, asked, tmp_path, here, wi
     assert status == 2
     assert "was not begun: what it starts from is not trained." in err
     assert (tmp_path / "out/deterministic_seed_0/metrics.json").exists()
+
+
+def test_after_an_error_no_other_run_begins(toy, asked, monkeypatch):
+    begun = []
+
+    def run(self, arguments, log):
+        begun.append(arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Jobs, "run", run)
+    status, _, err = toy.call(*asked(toy, "--seeds", 5, "--models", "gaussian", "deterministic"))
+    assert status == 4 and "No space left on device" in err
+    assert len(begun) < 10
 
 
 @pytest.mark.parametrize("jobs", [1, 5])

@@ -1,8 +1,12 @@
 """What each of several processes has of a machine."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -54,7 +58,7 @@ def test_a_command_that_fails_and_one_that_is_killed(tmp_path, monkeypatch):
             with open(tmp_path / "begun") as begun:
                 os.kill(int(begun.read()), signal.SIGKILL)
             thread.join()
-        assert statuses == ["killed"]
+        assert statuses == [None]
         assert processes.run(["evaluate", "--help"], log) == 0
         assert "usage: python -m applications.ved evaluate" in log.read_text()
 
@@ -63,3 +67,29 @@ def wait_for_the_end(program, arguments, log):
     with open(arguments[0], "w") as begun:
         begun.write(str(os.getpid()))
     threading.Event().wait(60)
+
+
+def test_a_process_does_not_outlive_the_comparison(tmp_path):
+    """Killed, that cannot end its processes itself, which hold memory of GPUs."""
+    os.mkfifo(tmp_path / "config")
+    code = (
+        "import sys\nfrom applications.common.jobs import Jobs\nfrom applications.ved.options import PROGRAM\n"
+        "if __name__ == '__main__':\n    Jobs(PROGRAM, 1).run(['evaluate', '--config', sys.argv[1]], sys.argv[2])\n"
+    )
+    (tmp_path / "comparison.py").write_text(code)
+    words = [sys.executable, tmp_path / "comparison.py", tmp_path / "config", tmp_path / "log"]
+    comparison = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[3])})
+    with open(tmp_path / "config", "w"):
+        # The command reads its options now.
+        pids = subprocess.run(["pgrep", "-P", str(comparison.pid)], capture_output=True, text=True).stdout.split()
+        comparison.kill()
+        comparison.wait()
+        end = time.monotonic() + 30
+        while time.monotonic() < end and any(is_alive(pid) for pid in pids):
+            time.sleep(0.05)
+        assert len(pids) >= 1 and not any(is_alive(pid) for pid in pids)
+
+
+def is_alive(pid):
+    state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
