@@ -24,6 +24,7 @@ class Bound:
 Positive = Annotated[int, Bound("must be positive", lambda x: x > 0)]
 PositiveFloat = Annotated[float, Bound("must be positive", lambda x: x > 0)]
 NotNegative = Annotated[int, Bound("must be at least 0", lambda x: x >= 0)]
+NoneOrSeveral = Annotated[int, Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 NotNegativeFloat = Annotated[float, Bound("must be at least 0", lambda x: x >= 0)]
 Dropout = Annotated[float, Bound("must be in [0, 1)", lambda x: 0 <= x < 1)]
 Fraction = Annotated[float, Bound("must be between 0 and 1", lambda x: 0 < x < 1)]

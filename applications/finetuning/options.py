@@ -53,7 +53,6 @@ WeightsFolder = Annotated[
         lambda path: any(pathlib.Path(path, name).is_file() for name in ("model.weights.h5", "model.safetensors")),
     ),
 ]
-Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
 @dataclasses.dataclass
@@ -144,7 +143,7 @@ class FinetuningFitOptions(common.FitOptions):
 class ReportOptions:
     """Reports"""
 
-    num_draws: Draws = 10
+    num_draws: common.NoneOrSeveral = 10
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
 
 
@@ -177,7 +176,7 @@ class EvaluateFinetuning(common.EvaluateOptions):
 
     data: common.File | None = None
     """Other examples, in the layout of --train."""
-    num_draws: Draws | None = None
+    num_draws: common.NoneOrSeveral | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
 
 

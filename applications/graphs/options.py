@@ -3,7 +3,7 @@ attention in published.yaml."""
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Literal
 
 import yaml
 
@@ -40,8 +40,6 @@ PAPER = {
     "citeseer": {"gat": 72.50, "no_kl": 72.91, "lf": 72.86, "lc": 73.04, "wf": 73.18, "wc": 73.52},
     "pubmed": {"gat": 77.26, "no_kl": 78.50, "lf": 78.30, "lc": 78.76, "wf": 78.50, "wc": 78.82},
 }
-
-Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
 def check_sources(options):
@@ -151,7 +149,7 @@ class ReportOptions:
     criterion: Literal["published", "accuracy", "nll"] = "published"
     """Measure on validation that keeps weights and stops early. published: keep an epoch whose accuracy and NLL are the
     best so far; stop where neither has been. accuracy: the best one, the lower NLL of equals. nll: the lowest."""
-    num_draws: Draws = 20
+    num_draws: common.NoneOrSeveral = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
 
 
@@ -204,7 +202,7 @@ class OtherGraph:
 class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
     """Report on a part of the nodes of a run's graph, or on all labelled nodes of another graph."""
 
-    num_draws: Draws | None = None
+    num_draws: common.NoneOrSeveral | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
 
 

@@ -5,8 +5,7 @@ Shapes: B questions, R regions, D width of their features, A answers that are re
 
 import tensorflow as tf
 
-import keras_vattn
-from applications.common.serving import Untracked
+from applications.common.serving import Untracked, drawn, entropy, noise_of
 from applications.vision.program import INTEGER, STRINGS, ImageModule
 
 NUM_ANSWERS = 5
@@ -21,10 +20,7 @@ class Answerer(ImageModule):
         self.answers = tf.constant(run.codec.answers)
         self._length = run.options.questions.max_question_length
         self._blind = run.options.questions.control == "question_only"
-        model = models.prediction if models.drawn is None else models.drawn
-        # A model with a deterministic attention draws its dropout.
-        drops = models.drawn is None and run.options.dropout > 0
-        self._noise = Untracked(keras_vattn.ModelNoise(model, drops) if drops or models.drawn is not None else None)
+        self._noise = Untracked(noise_of(models.drawn or models.prediction, run.options.dropout > 0))
         self.offer("predict", STRINGS)
         if self._noise.value is not None:
             self.offer("sample", STRINGS, INTEGER, INTEGER)
@@ -45,32 +41,23 @@ class Answerer(ImageModule):
     def _best(self, probabilities):
         """Return the most probable answers of (B, V) and the entropy in nats."""
         best = tf.math.top_k(probabilities, min(NUM_ANSWERS, len(self.answers)))
-        positive = tf.where(probabilities > 0, probabilities, 1.0)
         return {
             "answers": tf.gather(self.answers, best.indices),
             "probabilities": best.values,
-            "entropy": -tf.reduce_sum(probabilities * tf.math.log(positive), axis=-1),
+            "entropy": entropy(probabilities),
         }
 
     def _sample(self, regions, num_regions, questions, num_samples, seed):
         """Return the answers of the mean of draws, their entropy, the part of it that the model does not know (the
         mutual information, nats), and the answer of each draw (B, S)."""
         inputs = self._inputs(regions, num_regions, questions)
-        noise, seed = self._noise.value, keras_vattn.random.as_seed(seed)
-
-        def draw(number):
-            with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
-                probabilities = tf.exp(noise.model(inputs, training=False)["log_probabilities"])
-            return probabilities, self._best(probabilities)["entropy"]
-
-        signature = tf.TensorSpec([None, len(self.answers)], tf.float32), tf.TensorSpec([None], tf.float32)
-        with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
-            numbers = tf.range(num_samples)
-        drawn, entropies = tf.map_fn(draw, numbers, fn_output_signature=signature, parallel_iterations=1)
-        best = self._best(tf.reduce_mean(drawn, axis=0))
-        answers = tf.gather(self.answers, tf.argmax(drawn, axis=-1))
+        noise = self._noise.value
+        predict = lambda: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
+        draws = drawn(noise, num_samples, seed, predict)
+        best = self._best(tf.reduce_mean(draws, axis=0))
+        answers = tf.gather(self.answers, tf.argmax(draws, axis=-1))
         return best | {
-            "mutual_information": tf.maximum(best["entropy"] - tf.reduce_mean(entropies, axis=0), 0.0),
+            "mutual_information": tf.maximum(best["entropy"] - tf.reduce_mean(entropy(draws), axis=0), 0.0),
             "draws": tf.transpose(answers),
         }
 

@@ -1,7 +1,7 @@
 """Options of visual question answering, and its models. The presets stand in presets/."""
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from applications.common import options as common
 from applications.common.errors import InputError
@@ -55,7 +55,6 @@ MODELS = {
     "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
     "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-Draws = Annotated[int, common.Bound("must be 0, or 2 at least", lambda x: x == 0 or x >= 2)]
 
 
 @dataclasses.dataclass
@@ -134,7 +133,7 @@ class NetworkOptions:
 class ReportOptions:
     """Reports"""
 
-    num_draws: Draws = 20
+    num_draws: common.NoneOrSeveral = 20
     """Draws behind the uncertainty metrics, 2 at least; 0 for none of them. Only figures of equal numbers compare."""
     max_uncertain: common.Positive = 2000
     """Most questions of the uncertainty metrics; of more, that many are drawn at random."""
@@ -193,7 +192,7 @@ class EvaluateVqa(common.EvaluateOptions):
     """Other questions, in a layout of --train-questions."""
     annotations: common.File | None = None
     """Their annotations."""
-    num_draws: Draws | None = None
+    num_draws: common.NoneOrSeveral | None = None
     """Draws behind the uncertainty metrics instead of the run's."""
     feature_noise: common.NotNegativeFloat | None = None
     """Variance of the noise instead of the run's."""

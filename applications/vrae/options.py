@@ -2,14 +2,12 @@
 
 import dataclasses
 import re
-from typing import Annotated, Literal
+from typing import Literal
 
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.text.options import DecodeOptions
-
-VocabularySize = Annotated[int, common.Bound("must be more than the 4 special tokens", lambda x: x > 4)]
+from applications.text.options import DecodeOptions, VocabularySize
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,7 +85,7 @@ def test_an_archive(tmp_path):
         ({"train_idx": np.array([0, 7])}, "a part has the node 7; there are 7"),
         ({"val_idx": np.array([3, 2])}, "the node 2 stands in the parts twice"),
         ({"test_idx": np.array([5, 5])}, "the node 5 stands in the parts twice"),
-        ({"val_idx": None}, "the part valid has no node with a label"),
+        ({"val_idx": None}, "has the parts train, test, and no part valid"),
         ({"val_idx": np.array([3.0])}, r"val_idx: expected integers of 1 dimensions"),
         (
             {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
