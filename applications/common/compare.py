@@ -14,6 +14,8 @@ from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 
+_NO_BASELINE = "No differences: the baseline {} is not among the models."
+
 
 class Comparison:
     """The runs of a comparison, and their results.
@@ -47,6 +49,10 @@ class Comparison:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"--out: {self.folder} cannot be made: {error.strerror}.") from error
+        if self.options.baseline not in self.models:
+            print(
+                f"{_NO_BASELINE.format(self.options.baseline)} --baseline names another.", file=sys.stderr, flush=True
+            )
         starts = {run.start.run.out: run.start for run in missing if run.start and not self._is_finished(run.start)}
         # Starts come first, so that a run only waits for one that has begun.
         order = sorted((run.options for run in missing), key=lambda options: options.run.start_from in starts)
@@ -196,7 +202,7 @@ def _write(application, options, comparison):
     claim = f"{1 + len(others)} seeds, mean [95% interval]" if others else "one seed, no claim"
     parts = [titled(f"{application.heading(first)}; {claim}", main_table(columns, records))]
     if options.baseline not in records:
-        parts.append(f"No differences: the baseline {options.baseline} is not among the models.")
+        parts.append(_NO_BASELINE.format(options.baseline))
     elif others and len(records) > 1:
         title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
         parts.append(titled(title, difference_table(columns, records, options.baseline)))

@@ -87,7 +87,7 @@ class Program:
 
     def options_of(self, folder):
         """Return the options of a run; `InputError` if its config.yaml does not hold them."""
-        place = f"{folder.path / 'config.yaml'} does not hold the options of train"
+        place = f"{folder.path / 'config.yaml'}, of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, folder.config, self.options))
 
     def check_train(self, options):

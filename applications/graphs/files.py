@@ -25,7 +25,7 @@ def read_npz(path):
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays: {error}") from error
+        raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays.") from error
     for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
         if name not in arrays:
             raise InputError(f"{path}: has no {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")

@@ -172,7 +172,7 @@ def test_data_are_read_once(case, asked, monkeypatch):
     monkeypatch.setattr(application, "read", lambda self, options: read.append(options) or original(self, options))
     monkeypatch.setattr(Comparison, "_train", lambda self, options: "not trained")
     entries = [case.other_start, f"{case.other_start}:learning_rate=0.01", f"{case.other_start}:{case.width}=3"]
-    words = asked(case, "--seeds", 2, "--models", *entries)
+    words = asked(case, "--seeds", 2, "--baseline", case.other_start, "--models", *entries)
     case.fails("not trained", *words)
     assert len(read) == 1
     case.fails("not trained", *words, *(["vae", "vae_hidden_init", "ved"] if case.name == "ved" else ()))
@@ -337,7 +337,7 @@ def test_an_entry_waits_for_what_it_starts_from(toy, asked, monkeypatch, jobs):
 
     monkeypatch.setattr(Comparison, "_train", train)
     models = ("gaussian@deterministic", "gaussian", "gaussian@gaussian")
-    words = asked(toy, "--seeds", 2, "--jobs", jobs, "--models", *models)
+    words = asked(toy, "--seeds", 2, "--jobs", jobs, "--baseline", "gaussian", "--models", *models)
     # Nothing was trained, so that there is nothing to read.
     toy.fails("metrics.json cannot be read", *words)
     starts = {f"{model}_1_epochs_seed_{seed}" for model in ("deterministic", "gaussian") for seed in (0, 1)}

@@ -129,7 +129,12 @@ def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     case.fails(no_run, case.answer, "--run", tmp_path / "none")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("hidden_units: 3\n")
-    case.fails("config.yaml does not hold the options of train", case.answer, "--run", tmp_path / "run")
+    case.fails(
+        f"config.yaml, of a run of another program than {case.program.name}? names an unknown option: ",
+        case.answer,
+        "--run",
+        tmp_path / "run",
+    )
     (tmp_path / "run/config.yaml").write_text((trained / "config.yaml").read_text())
     case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
 
