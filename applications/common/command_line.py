@@ -8,6 +8,7 @@ by tyro, and checked before TensorFlow is loaded.
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import functools
 import importlib
 import os
@@ -145,11 +146,19 @@ def read_options(program, name, arguments):
         tyro.cli, prog=f"python -m {program.name} {name}", config=(tyro.conf.OmitArgPrefixes,), description=description
     )
     default, rest = with_values(default, values), _with_none(rest, fields_of(options_class))
-    if name != "compare":
-        return parse(options_class, default=default, args=rest)
-    options, rest = parse(options_class, default=default, args=rest, return_unknown_args=True)
-    options.of_train = _values_of_train(program, parse, rest)
+    options, unknown = parse(options_class, default=default, args=rest, return_unknown_args=True)
+    if name == "compare":
+        options.of_train = _values_of_train(program, parse, unknown)
+    elif unknown:
+        _refuse(unknown[0], options_class)
     return options
+
+
+def _refuse(argument, options_class):
+    """Raise `InputError` for an argument that is no option, with the most similar one."""
+    flags = [f"--{known.replace('_', '-')}" for known in fields_of(options_class)]
+    similar = difflib.get_close_matches(argument.partition("=")[0], flags, 1, 0.75)
+    raise InputError(f"{argument}: no such option.{f' Did you mean {similar[0]}?' if similar else ''}")
 
 
 # The options of `train` that a newcomer needs first, beside the files.
@@ -182,7 +191,11 @@ def _values_of_train(program, parse, arguments):
     if not arguments:
         return {}
     known = fields_of(program.options)
-    values = values_of(parse(program.options, default=program.default, args=_with_none(arguments, known)))
+    arguments = _with_none(arguments, known)
+    options, unknown = parse(program.options, default=program.default, args=arguments, return_unknown_args=True)
+    if unknown:
+        _refuse(unknown[0], program.options)
+    values = values_of(options)
     named = {_spelt(argument) for argument in arguments} - {None}
     return {name: values[name] for name in {x if x in values else x.removeprefix("no_") for x in named}}
 

@@ -122,8 +122,10 @@ def test_options_of_train_on_the_command_line(toy, tmp_path):
     runs = plan(toy.program, options)
     assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 7)]
     assert not any(run.options.data.standardize for run in runs)
-    with pytest.raises(SystemExit):
+    with pytest.raises(InputError, match=r"^--unitz: no such option. Did you mean --units\?$"):
         read_options(toy.program, "compare", ["--unitz", "3"])
+    with pytest.raises(InputError, match=r"^surplus: no such option.$"):
+        read_options(toy.program, "train", ["surplus"])
 
 
 BAD = {
