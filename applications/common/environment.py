@@ -11,7 +11,7 @@ def environment_record():
 
     Returns:
         dict: "python", "keras", "tensorflow", "tensorflow_probability", "keras_vattn" and "numpy" to version strings
-        (None for what is not installed), "commit" to the commit of the checkout that this file is in, or None, and
+        (None for what is not installed), "commit" to the commit of the checkout, or None, and
         "uncommitted_changes" to whether tracked files differ from it, or None.
     """
     names = ("keras", "tensorflow", "tensorflow_probability", "keras_vattn", "numpy")

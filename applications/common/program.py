@@ -145,5 +145,5 @@ class Program:
 
 
 def config_of(options):
-    """Return the content of config.yaml: the options of `train` but those of a single call."""
+    """Return the content of config.yaml: the options of `train` without `resume` and `overwrite`."""
     return {name: value for name, value in values_of(options).items() if name not in ("resume", "overwrite")}

@@ -82,7 +82,7 @@ def quality_diversity(comparison):
             ]
     draw_curves(curves, comparison.folder / "quality_diversity.png")
     lines = [(name, f"{at:g}", f"{x:.3f}", f"{y:.2f}") for name, curve in curves.items() for x, y, at in curve]
-    heads = ("model, what is scaled", "temperature", "entropy (nats)", "BLEU-4")
+    heads = ("model, source of the draws", "temperature", "entropy (nats)", "BLEU-4")
     return [titled("Quality against diversity, validation, means over seeds", table(heads, lines))]
 
 

@@ -111,7 +111,7 @@ def _strings(texts):
 
 
 def samples_of(run, part, writer):
-    """Return sentences to read: new ones, some of the part with what is written from their z_enc, and some between."""
+    """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
     samples = {"generated": _strings(writer.generate(64, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]

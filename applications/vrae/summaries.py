@@ -133,7 +133,7 @@ class Summarizer:
 
 def summarize(run, options):
     """Write summaries of documents by a `Run` as `SummarizeVrae` says. Where there are references, print the figures
-    beside those of other ways to choose sentences."""
+    beside the figures of other ways to choose sentences."""
     if options.documents is None:
         topics, left_out, max_words = embedded_topics(), [], 250
     else:
