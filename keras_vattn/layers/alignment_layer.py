@@ -47,8 +47,9 @@ class AlignmentLayer(StochasticLayer):
             noise["dropout"] = ops.cast(kept, self.compute_dtype) / (1.0 - self.dropout)
         return noise
 
-    def add_divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, examples=None):
-        """Add the KL of a call, if it has one: of the weights, each query's summed over the heads, and of a context.
+    def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None):
+        """Return what `add_divergence` takes for a call: the KL of the weights, each query's summed over the heads, and
+        of a context, with the queries that count, the number of entries and the floor.
 
         Args:
             scored: What the alignment was asked about, `None` where q is held to nothing.
@@ -58,16 +59,11 @@ class AlignmentLayer(StochasticLayer):
             training: The call's `training`.
             head_axis: The axis of the heads in a value for each row, `None` for a layer without heads.
             context: KL of the context of each query, and its number of entries, or `None`.
-            examples: As in `add_divergence`.
         """
-        divergence, entries, floor = None, 0.0, None
+        divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
         if scored is not None:
             seed = lambda: random.fold_in(self.noise_seed(training), 4)  # noqa: E731
             divergence = self.variational.divergence(scored, noise, self.current_step, seed)
-        if divergence is None and context is None:
-            self.count_call(training)
-            return
-        valid = keys.any_valid()
         if divergence is not None:
             entries, floor = keys.count(scored.logits), self.variational.divergence_floor(scored)
             if head_axis is not None:
@@ -82,9 +78,7 @@ class AlignmentLayer(StochasticLayer):
         if context is not None:
             divergence = context[0] if divergence is None else divergence + context[0]
             entries += context[1]
-        valid = both(valid, query_mask)
-        options = {"entries": entries, "training": training, "floor": floor, "examples": examples}
-        self.add_divergence(divergence, valid, **options)
+        return {"divergence": divergence, "valid": both(valid, query_mask), "entries": entries, "floor": floor}
 
     @property
     def estimates_divergence(self):

@@ -238,7 +238,8 @@ class Attention(AlignmentLayer):
         if "logits" in attended:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
             keys = scored.keys
-        self.add_divergence_of(scored, noise, keys, query_mask, training, context=context)
+        divergence = self.divergence_of(scored, noise, keys, query_mask, training, context=context)
+        self.add_divergence(**divergence, training=training)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):

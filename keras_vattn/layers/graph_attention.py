@@ -185,7 +185,8 @@ class GraphAttention(AlignmentLayer):
         scored = self._score(value, keys, nodes_mask)
         weights = self.variational.weights(scored, noise)
         examples = None if nodes_mask is None else ops.sum(ops.cast(nodes_mask, "float32"))
-        self.add_divergence_of(scored, noise, keys, None, training, head_axis=0, examples=examples)
+        divergence = self.divergence_of(scored, noise, keys, None, training, head_axis=0)
+        self.add_divergence(**divergence, training=training, examples=examples)
         kept = weights * ops.cast(noise["dropout"], "float32") if "dropout" in noise else weights
         context = weighted_segment_sum(
             value, ops.transpose(kept), keys.key_ids, keys.row_ids, keys.num_rows

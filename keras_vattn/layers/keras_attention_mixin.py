@@ -29,7 +29,8 @@ class KerasAttentionMixin(AlignmentLayer):
         seed = self.noise_seed(training)
         noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
-        self.add_divergence_of(scored, noise, scored.keys, query_mask, training)
+        divergence = self.divergence_of(scored, noise, scored.keys, query_mask, training)
+        self.add_divergence(**divergence, training=training)
         output = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, inputs[1])
         if query_mask is not None:
             output = ops.where(query_mask[..., None], output, 0)

@@ -105,7 +105,8 @@ class MultiHeadMixin(AlignmentLayer):
         noise = self.draw_noise(ops.shape(scored.logits), training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         query_mask = None if query_mask is None else axes.fold_queries(query_mask)
-        self.add_divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
+        divergence = self.divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
+        self.add_divergence(**divergence, training=training)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
         context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)

@@ -162,7 +162,8 @@ class StochasticLayer(keras.layers.Layer):
         `model.losses`; a `predict`, an export or a call alone does not.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query.
+            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without one, which is
+                counted like the others.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
@@ -176,6 +177,9 @@ class StochasticLayer(keras.layers.Layer):
         Raises:
             ValueError: If the layer has not called `track_divergence`.
         """
+        if divergence is None:
+            self.count_call(training)
+            return
         if self.kl_tracker is None:
             raise ValueError(
                 "A layer with a KL must call `track_divergence` in its `__init__`. "

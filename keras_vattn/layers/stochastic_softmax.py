@@ -95,7 +95,8 @@ class StochasticSoftmax(AlignmentLayer):
         noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         heads = tuple(range(1, len(inputs.shape) - 2)) or None
-        self.add_divergence_of(scored, noise, scored.keys, None, training, head_axis=heads)
+        divergence = self.divergence_of(scored, noise, scored.keys, None, training, head_axis=heads)
+        self.add_divergence(**divergence, training=training)
         return weights
 
     def _check(self, inputs, mask, posterior_logits):

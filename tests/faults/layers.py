@@ -6,7 +6,7 @@ LOG = "tests/layers/test_divergence_in_the_log.py"
 GRAPH = "tests/layers/test_graph_attention.py"
 FLOOR = "tests/alignments/test_divergence_floor.py"
 FILES = "tests/layers/test_training_calls.py"
-ADD_DIVERGENCE = "        self.add_divergence(divergence, valid, **options)\n"
+ADD_DIVERGENCE = "        self.add_divergence(**divergence, training=training)\n"
 
 FAULTS = [
     Fault(
@@ -67,7 +67,7 @@ FAULTS = [
     ),
     Fault(
         "KL counted twice",
-        "layers/alignment_layer.py",
+        "layers/attention.py",
         ADD_DIVERGENCE,
         2 * ADD_DIVERGENCE,
         (BATTERY,),
@@ -75,10 +75,9 @@ FAULTS = [
     ),
     Fault(
         "KL of the last step only",
-        "layers/alignment_layer.py",
+        "layers/attention.py",
         ADD_DIVERGENCE,
-        "        valid = None if valid is None else valid[:, -1:]\n"
-        "        self.add_divergence(divergence[:, -1:], valid, training=training)\n",
+        "        divergence = {'divergence': divergence['divergence'][:, -1:]}\n" + ADD_DIVERGENCE,
         (BATTERY,),
         "one_loss_per_call",
     ),
