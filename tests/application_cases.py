@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import re
+import types
 
 import numpy as np
 
@@ -16,6 +17,13 @@ def changed(options, **values):
     unknown = values.keys() - fields_of(type(options)).keys()
     assert not unknown, unknown
     return with_values(options, values)
+
+
+def codec_of_size(source, target):
+    """Return what a model of text reads of a codec: the numbers of words."""
+    return types.SimpleNamespace(
+        **{name: types.SimpleNamespace(vocabulary_size=size) for name, size in (("source", source), ("target", target))}
+    )
 
 
 def codec_of(application, options, data):

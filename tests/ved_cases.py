@@ -4,7 +4,9 @@ import json
 
 from application_cases import changed
 
-from applications.ved.options import Options
+from applications.ved.options import PROGRAM, Options
+
+APPLICATION = PROGRAM.application()
 
 PLACES = ("kenya", "france", "peru", "japan", "italy", "china", "spain", "chile")
 THINGS = ("money", "tea", "script", "first day")

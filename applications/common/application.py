@@ -1,7 +1,9 @@
-"""The functions of a program that its commands call, `Application`, and a model with its data and options, `Run`."""
+"""What the commands call of a program, `Application`, and a model with its data and options, `Run`."""
 
 import dataclasses
+import importlib
 import json
+import typing
 
 from applications.common.runs import CODEC, RunFolder
 
@@ -16,8 +18,8 @@ class Run:
         data: Dictionary from the name of a part, "train", "valid" and "test", to the encoded part.
             Empty where a command reads a run.
         codec: Translates between files and tensors, fitted on the training part: an object with
-            `save(folder)`, which `Application.load_codec` reads; or plain values, which stand in codec.json.
-        models: The result of `Application.build`; its `training` is the `keras.Model` that is trained.
+            `save(folder)`, which `load_codec` reads; or plain values, which stand in codec.json.
+        models: The result of `build`; its `training` is the `keras.Model` that is trained.
     """
 
     folder: RunFolder
@@ -27,91 +29,78 @@ class Run:
     models: object
 
 
-class Application:
-    """The functions of a program: read data, build the model, report, generate, export.
+# The modules of a program that have what stands below.
+PLACES = {
+    "data": ("read", "read_other", "load_codec", "encode"),
+    "model": ("build",),
+    "report": ("COLUMNS", "CURVES", "LAYOUTS", "evaluate", "files", "heading", "example_of", "report", "compared"),
+    "serve": ("generate", "endpoints"),
+}
 
-    Inherit it once, and give an instance to the module `application` of the program as `APPLICATION`. The function
-    `train` of the program's module `train` trains a model.
+
+def _read_codec(options, folder):
+    return json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Application:
+    """The functions and tables of a program that its commands call; a program may leave out those with a default.
 
     Attributes:
-        program: `Program`, its options and commands.
-        columns: Tuple of `tables.Column`: the figures of a run's report, in the order of the tables.
-        curves: Dictionary from columns of history.csv to their labels: quality, drawn beside the losses and the KLs.
-        layouts: Dictionary from names of `compare --layout` to functions of a `compare.Comparison` that return
-            Markdown, the tables of a paper for instance.
+        program: `Program`.
+        read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
+            and, perhaps, "test". The parts are made of plain values, data classes and arrays, so that a run knows
+            whether its data have changed. Everything that a user may have got wrong is an `InputError`.
+        read_other: `read_other(options, evaluation)` returns the part that `evaluate` is to report on if its options
+            name files. Defaults to none.
+        load_codec: `load_codec(options, folder)` returns the codec of a `RunFolder`. Defaults to codec.json.
+        encode: `encode(options, codec, part, training=False)` returns a part as the model reads it. A dictionary
+            `report` of it is printed, and kept in metrics.json. Defaults to the part.
+        build: `build(options, codec)` returns an object whose `training` is a functional `keras.Model`.
+        columns: `COLUMNS`, `tables.Column`s: the figures of a report, in the order of the tables.
+        curves: `CURVES`, a dictionary from columns of history.csv to their labels: quality, drawn beside the
+            losses and the KLs.
+        layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
+            return Markdown, the tables of a paper for instance.
+        evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded part, and outputs
+            that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of training.
+        files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to none.
+        heading: `heading(record)` returns the line above the tables: how many examples were reported on, signatures of
+            metrics. Defaults to the name of the part.
+        example_of: `example_of(part)` returns an input that a user can try with `generate`, "" if it needs none.
+        report: `report(run, part, record, outputs)` writes samples and pictures into `run.folder`, and returns lines
+            for report.txt. Defaults to none.
+        compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
+            into its folder. Defaults to none.
+        generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
+        endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
+            exported, the default one first. `options` are those of `export`, `None` at the end of training. Defaults to
+            no export.
     """
 
-    program = None
-    columns = ()
-    curves = {}
-    layouts = {}
+    program: object
+    read: typing.Callable
+    build: typing.Callable
+    evaluate: typing.Callable
+    generate: typing.Callable
+    read_other: typing.Callable = lambda options, evaluation: None
+    load_codec: typing.Callable = _read_codec
+    encode: typing.Callable = lambda options, codec, part, training=False: part
+    columns: tuple = ()
+    curves: dict = dataclasses.field(default_factory=dict)
+    layouts: dict = dataclasses.field(default_factory=dict)
+    files: typing.Callable = lambda outputs: {}
+    heading: typing.Callable = lambda record: f"{record['split']} split"
+    example_of: typing.Callable = lambda part: None
+    report: typing.Callable = lambda run, part, record, outputs: []
+    compared: typing.Callable = lambda comparison: []
+    endpoints: typing.Callable | None = None
 
-    def read(self, options):
-        """Return the data that the options describe: a dictionary with "train", "valid" and, perhaps, "test".
-
-        The parts are made of plain values, data classes and arrays, so that a run knows whether its data have changed.
-        Everything that a user may have got wrong is an `InputError`.
-        """
-        raise NotImplementedError
-
-    def load_codec(self, options, folder):
-        """Return the codec that was saved in the folder of a run."""
-        return json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
-
-    def encode(self, options, codec, part, training=False):
-        """Return a part as the model reads it. A dictionary `report` of it is printed, and kept in metrics.json."""
-        return part
-
-    def build(self, options, codec):
-        """Return the models: an object whose `training` is a functional `keras.Model`."""
-        raise NotImplementedError
-
-    def evaluate(self, run, part, evaluation=None):
-        """Report on a part.
-
-        Args:
-            run: `Run`.
-            part: An entry of `run.data`.
-            evaluation: The program's options of `evaluate`; `None` at the end of training.
-
-        Returns:
-            A dictionary of figures, for metrics.json; and the outputs that `report` makes files of.
-        """
-        raise NotImplementedError
-
-    def read_other(self, options, evaluation):
-        """Return the part that `evaluate` is to report on if its options name files, `None` if they do not."""
-        return None
-
-    def files(self, outputs):
-        """Return a dictionary from the names of text files that a report leaves to their lines."""
-        return {}
-
-    def heading(self, record):
-        """Return the line above the tables: how many examples were reported on, signatures of metrics."""
-        return f"{record['split']} split"
-
-    def example_of(self, part):
-        """Return an input that a user can try with `generate`, "" if it needs none, `None` if there is none to try."""
-        return None
-
-    def report(self, run, part, record, outputs):
-        """Write samples and pictures into `run.folder`, and return lines for report.txt."""
-        return []
-
-    def generate(self, run, options):
-        """Yield an answer, a str, to each input of `generate` or `predict`."""
-        raise NotImplementedError
-
-    def endpoints(self, run, options=None):
-        """Return a `tf.Module` and the names of its functions that are exported, the default one first.
-
-        Args:
-            run: `Run`.
-            options: Options of `export`; `None` at the end of training.
-        """
-        return None
-
-    def compared(self, comparison):
-        """Return more tables of a comparison, a list of Markdown, and draw pictures into its folder."""
-        return []
+    @classmethod
+    def of(cls, program):
+        """Import the modules of a program, and TensorFlow with them."""
+        own = {}
+        for module, names in PLACES.items():
+            known = vars(importlib.import_module(f"{program.name}.{module}"))
+            own |= {name.lower(): known[name] for name in names if name in known}
+        return cls(program, **own)

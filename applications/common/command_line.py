@@ -62,8 +62,7 @@ def main(program, arguments=None):
         prepare(program, name, options)
         with quiet_start():
             importlib.import_module("tensorflow")
-            application = program.application()
-            work = _work_of(program, application, name)
+            work = _work_of(program, name)
         work(options)
     except InputError as error:
         return _fail(error, 2)
@@ -87,14 +86,12 @@ def _line_of(program, name):
     return _COMMANDS[name][1] if name in _COMMANDS else program.commands[name].__doc__.strip().splitlines()[0]
 
 
-def _work_of(program, application, name):
+def _work_of(program, name):
     """Return the function of the options that does the work of a command: the platform's, or the program's own."""
-    if name == "train":
-        return program.train
-    if name not in _COMMANDS:
-        return getattr(application, name.replace("-", "_"))
+    if name == "train" or name not in _COMMANDS:
+        return program.function(name)
     module = importlib.import_module(f"applications.common.{_COMMANDS[name][0]}")
-    return functools.partial(getattr(module, "generate" if name == "predict" else name), application)
+    return functools.partial(getattr(module, "generate" if name == "predict" else name), program.application())
 
 
 def _fail(error, status):

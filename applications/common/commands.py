@@ -75,9 +75,8 @@ def export(application, options):
     """Write the SavedModel of a run, and print its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
-    endpoints = application.endpoints(run, options)
-    if endpoints is None:
-        raise InputError(f"{application.program.name} exports nothing: its Application has no endpoints.")
-    save_module(*endpoints, path)
+    if application.endpoints is None:
+        raise InputError(f"{application.program.name} exports nothing: its module serve has no endpoints.")
+    save_module(*application.endpoints(run, options), path)
     loaded = tf.saved_model.load(str(path))
     print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pathlib
 
+from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.runs import CHECKPOINT, RunFolder
@@ -30,12 +31,12 @@ class Program:
 
     Attributes:
         name: Package of the program, for instance "applications.ved". Its module `train` has the function `train` of
-            the options, its module `application` the `APPLICATION` of the other commands; YAML files in its folder
-            presets/ are the presets of `train`.
+            the options, other modules what `Application` says; YAML files in its folder presets/ are the presets of
+            `train`.
         commands: Dictionary from "train", "evaluate", "generate" or "predict", "compare", "export" to the class of its
             options; those of `train` have `model` and the groups `run` (`RunOptions`) and `fit` (`FitOptions`). Other
-            commands, such as "features", are the program's own: a method of that name of its `Application` gets the
-            options, and where these have `run`, the folder of a trained run, that is checked.
+            commands, such as "features", are the program's own: a function of that name, in a module of that name, gets
+            the options, and where these have `run`, the folder of a trained run, that is checked.
         may_change: More options of `train` that a resumed run may change.
         codec_options: Options that the codec depends on: those of a run and of the one that it starts from must be the
             same.
@@ -72,11 +73,12 @@ class Program:
 
     def application(self):
         """Import the program's `Application`, and TensorFlow with it."""
-        return importlib.import_module(f"{self.name}.application").APPLICATION
+        return Application.of(self)
 
-    def train(self, options):
-        """Train a model: `train` of the program's module `train`."""
-        importlib.import_module(f"{self.name}.train").train(options)
+    def function(self, command):
+        """Import the function of `train`, or of a command of the program's own."""
+        name = command.replace("-", "_")
+        return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 
     def preset_values(self, name):
         """Return the values of a preset, a flat dictionary; `InputError` lists the known ones."""

@@ -2,7 +2,6 @@
 
 import shlex
 
-from applications.common.application import Application
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 
@@ -75,6 +74,6 @@ def next_steps(application, folder, record, example, exported):
     if record["options"]["stop_after"] is not None and record["epochs"] < record["options"]["epochs"]:
         out = shlex.quote(str(folder.path))
         steps.append(f"{program} train --out {out} --resume --stop-after none  # the other epochs")
-    if "export" in application.program.commands and type(application).endpoints is not Application.endpoints:
+    if "export" in application.program.commands and application.endpoints is not None:
         steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
     return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]

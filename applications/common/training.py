@@ -63,13 +63,13 @@ class TrainingRun(Run):
     `open`, `stages` and `finish`; between them it initialises, compiles and fits its model.
 
     Args:
-        application: `Application`.
+        program: `Program`.
         options: Options of `train`.
     """
 
-    def __init__(self, application, options):
+    def __init__(self, program, options):
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
-        self.application = application
+        self.application = program.application()
         set_up(options)
 
     def read(self, fit_codec=None):
@@ -263,11 +263,11 @@ class TrainingRun(Run):
             write_lines(folder.file(f"{name}.txt"), lines)
         lines = application.report(self, self.data[split], record, outputs)
         training_curves({options.model: [rows]}, application.curves, folder.file("curves.png"))
-        endpoints = application.endpoints(self) if options.run.export else None
-        if endpoints is not None:
-            save_module(*endpoints, folder.file("saved_model"))
+        exported = options.run.export and application.endpoints is not None
+        if exported:
+            save_module(*application.endpoints(self), folder.file("saved_model"))
         example = application.example_of(self.data[split])
-        write_report(application, folder, record, lines, example, exported=endpoints is not None)
+        write_report(application, folder, record, lines, example, exported)
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
         shutil.rmtree(_aside(folder.path), ignore_errors=True)

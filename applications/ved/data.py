@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 
 from applications.common.errors import InputError
+from applications.text import pairs
 from applications.text.options import PARTS
-from applications.text.pairs import read_part
 from applications.text.readers import hold_out, read_table, split_by_group
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.options import MODELS
@@ -22,27 +22,32 @@ def embedded_pairs():
     return read_table(EMBEDDED, "source", "target")
 
 
-def load(options):
+def read(options):
     """Return the pairs that the options describe, a dictionary of `ParallelText`s: files, or the embedded set cut
     80/10/10 by statement."""
     text, autoencoder = options.text, MODELS[options.model].autoencoder
-    read = "targets" if autoencoder else "sources"
-    parts = {name: read_part(text, name) for name in PARTS}
+    side = "targets" if autoencoder else "sources"
+    parts = {name: pairs.read_part(text, name) for name in PARTS}
     seed = text.data_seed
     if parts["train"] is None:
-        parts["train"], parts["test"] = hold_out(embedded_pairs(), 0.1, seed + 3, read=read)
+        parts["train"], parts["test"] = hold_out(embedded_pairs(), 0.1, seed + 3, read=side)
         seed += 1
     if parts["valid"] is None:
-        cut = hold_out(parts["train"], text.valid_fraction, seed, text.max_valid_pairs, read)
+        cut = hold_out(parts["train"], text.valid_fraction, seed, text.max_valid_pairs, side)
         parts["train"], parts["valid"] = cut
     if text.max_train_pairs is not None and len(parts["train"]) > text.max_train_pairs:
         share = text.max_train_pairs / len(parts["train"])
         rest, chosen = split_by_group(parts["train"], share, text.data_seed + 2)
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
-    parts = {name: pairs for name, pairs in parts.items() if pairs is not None}
+    parts = {name: part for name, part in parts.items() if part is not None}
     if autoencoder:
-        parts = {name: dataclasses.replace(pairs, sources=list(pairs.targets)) for name, pairs in parts.items()}
+        parts = {name: dataclasses.replace(part, sources=list(part.targets)) for name, part in parts.items()}
     return parts
+
+
+def read_other(options, evaluation):
+    """Return the pairs of the files that the options of `evaluate` name, `None` if they name none."""
+    return pairs.read_other(options.text, evaluation)
 
 
 @dataclasses.dataclass
@@ -78,6 +83,14 @@ class Codec:
         """Write both vocabularies into a run's folder."""
         for name, encoder in zip(_FILES, (self.source, self.target), strict=True):
             encoder.vocabulary.save(folder.file(name))
+
+
+def load_codec(options, folder):
+    return Codec.load(folder, options)
+
+
+def encode(options, codec, part, training=False):
+    return pairs.EncodedPairs.encode(codec, part, options.text.max_source_length, options.text.max_target_length)
 
 
 def _tokenizer(options):

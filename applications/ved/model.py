@@ -77,7 +77,7 @@ def initial_state_of(encoded):
     return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
 
 
-def build(options, source_vocabulary_size, target_vocabulary_size):
+def build(options, codec):
     """Return the `Models`; q(z | x) sees the source alone.
 
     Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
@@ -90,7 +90,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
 
     # Encoder: layers.
     attention = _attention(options, parts)
-    source_embedding = _embedding(options, source_vocabulary_size, "source_embedding")
+    source_embedding = _embedding(options, codec.source.vocabulary_size, "source_embedding")
     encoder_dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
     recurrent = keras_vattn.fast.LSTM(
         network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
@@ -122,7 +122,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     word_dropout = keras_vattn.WordDropout(
         network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=layer_seed(1), name="word_dropout"
     )
-    target_embedding = _embedding(options, target_vocabulary_size, "target_embedding")
+    target_embedding = _embedding(options, codec.target.vocabulary_size, "target_embedding")
     decoder = keras_vattn.AttentionDecoder(
         network.units,
         attention,
@@ -146,7 +146,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
         inputs_mask=ops.not_equal(target_input, PAD),
         memory_mask=None if attention is None else source_mask,
     )
-    logits = Output(options, target_vocabulary_size, attention is not None)
+    logits = Output(options, codec.target.vocabulary_size, attention is not None)
     training = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
     return Models(training, encoder, decoder, target_embedding, logits)
 

@@ -6,16 +6,15 @@ import keras_vattn
 from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
 from applications.text.text import PAD
-from applications.ved.application import APPLICATION
 from applications.ved.data import Codec
-from applications.ved.evaluation import decode_all, decoded_sources, quality, sample_report
-from applications.ved.generation import Generator
-from applications.ved.options import MODELS
+from applications.ved.options import MODELS, PROGRAM
+from applications.ved.report import decoded_sources, quality, sample_report
+from applications.ved.serve import Generator, decode_all
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
     batching = options.fit.batch_size, options.run.seed

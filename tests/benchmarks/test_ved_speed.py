@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from application_cases import codec_of_size
 from benchmarks.paired import interleave, median_interval, report
 from benchmarks.paper import compiled, paper_options
 
@@ -13,12 +14,12 @@ from applications.common.application import Run
 from applications.text.text import PAD, TextEncoder, Tokenizer, Vocabulary
 from applications.ved import model
 from applications.ved.data import Codec
-from applications.ved.generation import Generator
 from applications.ved.options import PROGRAM
+from applications.ved.serve import Generator
 
 
 def build(options):
-    return model.build(options, options.text.source_vocabulary_size, options.text.target_vocabulary_size)
+    return model.build(options, codec_of_size(options.text.source_vocabulary_size, options.text.target_vocabulary_size))
 
 
 def batch(options, source_length, target_length):

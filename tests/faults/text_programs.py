@@ -9,7 +9,7 @@ NMT = "tests/applications/nmt/"
 FAULTS = [
     Fault(
         "ved: the seed of draws is lost",
-        "applications/ved/generation.py",
+        "applications/ved/serve.py",
         "posterior_draws(self._models.value.training, seed=seed, temperature=temperature)",
         "posterior_draws(self._models.value.training, temperature=temperature)",
         (VED + "test_generation.py",),
@@ -17,7 +17,7 @@ FAULTS = [
     ),
     Fault(
         "ved: the exported draws have one seed",
-        "applications/ved/generation.py",
+        "applications/ved/serve.py",
         "self.draw(self._encode(texts), num_samples, seed, tf.constant(1.0))",
         "self.draw(self._encode(texts), num_samples, tf.constant(0), tf.constant(1.0))",
         (VED + "test_generation.py",),
@@ -51,14 +51,14 @@ FAULTS = [
     Fault(
         "ved: an autoencoder is tested on sentences that it was trained on",
         "applications/ved/data.py",
-        '    read = "targets" if autoencoder else "sources"\n',
-        '    read = "sources"\n',
+        '    side = "targets" if autoencoder else "sources"\n',
+        '    side = "sources"\n',
         (VED + "test_data.py",),
         "autoencoder",
     ),
     Fault(
         "ved: one reference of several",
-        "applications/ved/evaluation.py",
+        "applications/ved/report.py",
         "    table = bleu_table(hypotheses, references, lowercase)\n",
         "    table = bleu_table(hypotheses, [answers[:1] for answers in references], lowercase)\n",
         (VED + "test_evaluation.py",),

@@ -3,15 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 from application_cases import changed
-from ved_cases import PAIRS, PLACES, small_options, write_table
+from ved_cases import APPLICATION, PAIRS, PLACES, small_options, write_table
 
 from applications.common.application import Run
 from applications.common.errors import InputError
 from applications.text.text import UNKNOWN
-from applications.ved.application import APPLICATION
-from applications.ved.data import Codec, load
-from applications.ved.evaluation import decoded_sources
+from applications.ved.data import Codec, read
 from applications.ved.options import Options
+from applications.ved.report import decoded_sources
 
 
 def pairs_of(text):
@@ -23,7 +22,7 @@ def disjoint(*parts):
 
 
 def test_validation_is_cut_by_source_sentence(tmp_path):
-    parts = load(small_options(tmp_path))
+    parts = read(small_options(tmp_path))
     assert "test" not in parts
     assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
     assert sorted(pairs_of(parts["train"]) + pairs_of(parts["valid"])) == sorted(PAIRS)
@@ -33,14 +32,14 @@ def test_validation_is_cut_by_source_sentence(tmp_path):
 def test_validation_is_cut_by_group_column(tmp_path):
     rows = [(source, target, PLACES[index // 8]) for index, (source, target) in enumerate(PAIRS)]
     table = write_table(tmp_path / "grouped.tsv", rows, ("source", "target", "place"))
-    parts = load(small_options(tmp_path, train_table=str(table), group_column="place"))
+    parts = read(small_options(tmp_path, train_table=str(table), group_column="place"))
     places = [{source.split()[1] for source in part.sources} for part in parts.values()]
     assert disjoint(*places) and len(places[1]) == 1
 
 
 @pytest.mark.parametrize("model", ["ved_dattn", "vae"])
 def test_the_embedded_set_is_cut_in_three(model):
-    parts = list(load(changed(Options(), model=model)).values())
+    parts = list(read(changed(Options(), model=model)).values())
     assert len(parts) == 3
     assert disjoint(*(set(part.sources) for part in parts))
     share = np.array([len(part) for part in parts]) / sum(map(len, parts))
@@ -53,28 +52,28 @@ def test_no_sentence_of_an_autoencoder_is_in_both(tmp_path):
     rows = [*PAIRS, *((f"{source} indeed", target) for source, target in PAIRS[::3])]
     table = write_table(tmp_path / "shared.tsv", rows)
     for seed in range(4):
-        parts = load(small_options(tmp_path, model="vae", train_table=str(table), data_seed=seed))
+        parts = read(small_options(tmp_path, model="vae", train_table=str(table), data_seed=seed))
         assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
 
 
 def test_the_cut_depends_on_data_seed_alone(tmp_path):
     options = small_options(tmp_path)
-    first = load(options)
-    assert load(changed(options, seed=7, model="ded")) == first
-    assert load(changed(options, data_seed=1)) != first
+    first = read(options)
+    assert read(changed(options, seed=7, model="ded")) == first
+    assert read(changed(options, data_seed=1)) != first
 
 
 def test_the_pairs_given_as_files_are_used_as_they_are(tmp_path):
     for name, column in (("source", 0), ("target", 1)):
         (tmp_path / f"valid.{name}").write_text("".join(f"{pair[column]}\n" for pair in PAIRS[:5]), encoding="utf-8")
     given = {"valid_source": str(tmp_path / "valid.source"), "valid_target": str(tmp_path / "valid.target")}
-    parts = load(small_options(tmp_path, **given, test_table=str(write_table(tmp_path / "test.tsv", PAIRS[5:9]))))
+    parts = read(small_options(tmp_path, **given, test_table=str(write_table(tmp_path / "test.tsv", PAIRS[5:9]))))
     assert [pairs_of(parts[name]) for name in ("train", "valid", "test")] == [PAIRS, PAIRS[:5], PAIRS[5:9]]
 
 
 def test_fewer_training_pairs_are_whole_groups(tmp_path):
     options = small_options(tmp_path, max_train_pairs=12, max_valid_pairs=4)
-    parts = load(options)
+    parts = read(options)
     assert len(parts["train"]) == 12 and len(parts["valid"]) == 4
     assert len(set(parts["train"].sources)) == 6
     assert disjoint(set(parts["train"].sources), set(parts["valid"].sources))
@@ -85,25 +84,25 @@ def test_invalid_rows_are_counted_when_they_may_be_skipped(tmp_path):
     lines = [f"{source}\t{target}".encode() for source, target in PAIRS]
     table.write_bytes(b"\n".join([b"source\ttarget", *lines, b"only a source\t", b"\xff\tquestion", b"one field"]))
     options = small_options(tmp_path, train_table=str(table), skip_invalid=True)
-    parts = load(options)
+    parts = read(options)
     codec = Codec.fit(options, parts["train"])
     assert APPLICATION.encode(options, codec, parts["train"]).report["skipped"] == 3
     assert APPLICATION.encode(options, codec, parts["valid"]).report["skipped"] == 0
-    fewer = load(changed(options, max_train_pairs=8))
+    fewer = read(changed(options, max_train_pairs=8))
     assert fewer["train"].skipped == 3
     with pytest.raises(InputError, match=r"invalid.tsv:\d+: .*--skip-invalid"):
-        load(changed(options, skip_invalid=False))
+        read(changed(options, skip_invalid=False))
 
 
 def test_one_group_cannot_be_cut(tmp_path):
     table = write_table(tmp_path / "one.tsv", [("one source", f"target {index}") for index in range(5)])
     with pytest.raises(InputError, match="separate validation file"):
-        load(small_options(tmp_path, train_table=str(table)))
+        read(small_options(tmp_path, train_table=str(table)))
 
 
 def test_vocabularies_are_those_of_training(tmp_path):
     options = small_options(tmp_path)
-    parts = load(options)
+    parts = read(options)
     codec = Codec.fit(options, parts["train"])
     for vocabulary, sentences in (
         (codec.source.vocabulary, parts["train"].sources),
@@ -118,8 +117,8 @@ def test_vocabularies_are_those_of_training(tmp_path):
 
 def test_truncated_and_unknown_are_counted(tmp_path):
     options = small_options(tmp_path, max_source_length=6, max_target_length=5)
-    codec = Codec.fit(options, load(options)["train"])
-    text = load(options)["train"]
+    codec = Codec.fit(options, read(options)["train"])
+    text = read(options)["train"]
     text = dataclasses.replace(
         text,
         sources=["in kenya the tea is big", "in peru the first day is big", "zzz qqq"],
@@ -149,7 +148,7 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
             return tmp_path / name
 
     options = small_options(tmp_path)
-    codec = Codec.fit(options, load(options)["train"])
+    codec = Codec.fit(options, read(options)["train"])
     codec.save(Folder())
     loaded = Codec.load(Folder(), options)
     sentences = [source for source, _ in PAIRS]
@@ -159,7 +158,7 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
 
 def test_references_of_a_source_are_gathered(tmp_path):
     options = small_options(tmp_path)
-    parts = load(options)
+    parts = read(options)
     codec = Codec.fit(options, parts["train"])
     part = APPLICATION.encode(options, codec, parts["train"])
     ids, sources, references = decoded_sources(Run(None, options, {}, codec, None), part, 3)

@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from ved_cases import read_metrics
+from ved_cases import APPLICATION, read_metrics
 
 from applications.common.training import load_run
 from applications.text.metrics import distinct, unigram_entropy
 from applications.text.text import PAD
-from applications.ved.application import APPLICATION
-from applications.ved.evaluation import decode_all, diversity, likelihood_of, quality
-from applications.ved.generation import Generator
 from applications.ved.options import EvaluateVed
+from applications.ved.report import decode_all, diversity, likelihood_of, quality
+from applications.ved.serve import Generator
 from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
 

@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import changed
-from ved_cases import PAIRS, SMALL, SOURCES, TARGETS
+from ved_cases import APPLICATION, PAIRS, SMALL, SOURCES, TARGETS
 
 from applications.common.application import Run
 from applications.common.training import load_run
 from applications.text.readers import ParallelText
 from applications.text.text import END, PAD, START, UNKNOWN
 from applications.ved import model as ved_model
-from applications.ved.application import APPLICATION
 from applications.ved.data import Codec
-from applications.ved.generation import Generator
 from applications.ved.options import GenerateVed, Options
+from applications.ved.serve import Generator
 
 LIMIT = SMALL["max_target_length"] + 1
 END_BIAS = -1.0
@@ -26,7 +25,7 @@ def make_generator(model="ved_vattn_mean"):
     """Return a generator whose model has opinions, and ends some sentences before the limit."""
     options = changed(Options(), model=model, **SMALL)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
-    models = ved_model.build(options, codec.source.vocabulary_size, codec.target.vocabulary_size)
+    models = ved_model.build(options, codec)
     generator = np.random.default_rng(5)
     for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from application_cases import changed
+from application_cases import changed, codec_of_size
 from program_cases import VED_CASE
 from ved_cases import SMALL
 
@@ -22,7 +22,7 @@ OPTIONS = changed(Options(), **SMALL, word_dropout=0.25, free_bits=0.0)
 
 def build(model="ved_vattn_mean", form="code"):
     keras.utils.set_random_seed(4)
-    return ved_model.build(changed(OPTIONS, model=model, decoder_form=form), WORDS, WORDS)
+    return ved_model.build(changed(OPTIONS, model=model, decoder_form=form), codec_of_size(WORDS, WORDS))
 
 
 # The parts of a model and a form, for the tests that only call them.
@@ -167,7 +167,7 @@ def test_padding_of_the_source_changes_nothing(batch):
 
 def test_word_dropout_leaves_start_and_padding():
     keras.utils.set_random_seed(1)
-    models = ved_model.build(changed(OPTIONS, word_dropout=0.9), WORDS, WORDS)
+    models = ved_model.build(changed(OPTIONS, word_dropout=0.9), codec_of_size(WORDS, WORDS))
     dropout = models.training.get_layer("word_dropout")
     ids = np.full((50, 8), 9, "int32")
     ids[:, 0], ids[:, 6:] = START, PAD
@@ -183,7 +183,7 @@ def test_word_dropout_leaves_start_and_padding():
 def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddings):
     matrices = [np.random.default_rng(index).normal(size=(WORDS, 8)).astype("float32") for index in range(2)]
     options = changed(OPTIONS, model="ded", embeddings=embeddings, train_embeddings=False)
-    models = ved_model.build(options, WORDS, WORDS)
+    models = ved_model.build(options, codec_of_size(WORDS, WORDS))
     models.set_embeddings(*matrices)
     compile_eagerly(models, options)
     models.training.train_on_batch(*batch)

@@ -2,11 +2,11 @@
 
 import pytest
 from application_cases import Compared, tables_of
+from ved_cases import APPLICATION
 
 from applications.common.tables import difference_table, figures_of, main_table
-from applications.ved import tables
-from applications.ved.application import APPLICATION
 from applications.ved.options import CompareVed
+from applications.ved.report import draw_curves
 
 
 def figures(bleu, entropy=None):
@@ -101,7 +101,7 @@ def test_quality_against_diversity(tmp_path):
 
 def test_curves_are_drawn_with_their_temperatures(tmp_path):
     curves = {"ved, latent": [(0.2, 3.1, 0.5), (0.4, 2.8, 1.0)], "ved, word": [(0.1, 3.3, 2.0)]}
-    figure = tables.draw_curves(curves, tmp_path / "curves.png")
+    figure = draw_curves(curves, tmp_path / "curves.png")
     (axes,) = figure.axes
     assert axes.get_lines()[0].get_xydata().tolist() == [[0.2, 3.1], [0.4, 2.8]]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("entropy (nats)", "BLEU-4")

@@ -1,15 +1,20 @@
 """Decoding with a trained variational encoder-decoder, as an exportable module: strings in, strings out."""
 
+import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.progress import progress
 from applications.common.serving import in_graph
+from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
+from applications.text.pairs import read_inputs
 from applications.text.text import END, PAD, START
 from applications.ved.options import MODELS
 from keras_vattn import decoding
 from keras_vattn.losses import sequence_log_likelihood
 
+BATCH = 64
 _INTEGER = tf.TensorSpec([], tf.int32)
 _NUMBER = tf.TensorSpec([], tf.float32)
 
@@ -86,3 +91,43 @@ class Generator(PairModule):
     @staticmethod
     def _by_source(ids, source, num_samples):
         return tf.reshape(ids, [tf.shape(source)[0], num_samples, tf.shape(ids)[1]])
+
+
+def generate(run, options):
+    """Yield the sentences of each input."""
+    ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
+    generator = Generator(run)
+
+    def decode(batch, number):
+        if options.num_samples:
+            return generator.draw(batch, options.num_samples, seed_of_batch(options.seed, number), 1.0)
+        return generator.greedy(batch)["ids"]
+
+    for sentence in decode_all(decode, run.codec.target, ids, "generating"):
+        yield sentence if isinstance(sentence, str) else "\t".join(sentence)
+
+
+def endpoints(run, options=None):
+    return Generator(run), ("generate", "sample", "score")
+
+
+def decode_all(decode, encoder, ids, title=None):
+    """Return the sentence, or the list of sentences, of each source.
+
+    Args:
+        decode: Function of padded source ids (B, S) and the batch's number that returns target ids (B, ..., L).
+        encoder: `TextEncoder` of the target side.
+        ids: List of int arrays.
+        title: Name of the progress line, or `None`.
+    """
+    sentences = []
+    starts = range(0, len(ids), BATCH)
+    for number, start in enumerate(progress(starts, title) if title else starts):
+        decoded = encoder.decode(decode(tf.constant(padded(ids[start : start + BATCH])), number))
+        sentences += np.char.decode(decoded.numpy().astype(bytes), "utf-8").tolist()
+    return sentences
+
+
+def seed_of_batch(seed, number):
+    """Return an int32 seed for each batch: one seed for all of them would give every batch the same noise."""
+    return int(np.int64(seed + 1_000_003 * number).astype(np.int32))

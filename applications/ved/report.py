@@ -1,0 +1,264 @@
+"""Reports of a trained model: quality and diversity, bounds and perplexities, samples, the paper's tables."""
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+from applications.common.bounds import bound_report
+from applications.common.progress import progress
+from applications.common.tables import Column, table, titled
+from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
+from applications.text.pairs import evenly, write_samples
+from applications.text.perplexity import likelihood_report
+from applications.text.text import PAD
+from applications.ved.options import MODELS
+from applications.ved.serve import Generator, decode_all, seed_of_batch
+from keras_vattn.losses import sequence_log_likelihood
+from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
+
+# Different sources on which the curves of a comparison are decoded.
+CURVE_SOURCES = 300
+FIGURES = {
+    **{f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)},
+    "entropy": "entropy (nats)",
+    "dist_1": "Dist-1",
+    "dist_2": "Dist-2",
+}
+CURVES = {
+    "val_bleu_4": "BLEU-4, draws",
+    "val_map_bleu_4": "BLEU-4, MAP",
+    "val_entropy": "entropy (nats)",
+    "val_dist_1": "Dist-1",
+}
+
+
+def _digits(name):
+    return 2 if name.startswith("bleu") else 3
+
+
+COLUMNS = (
+    Column("BLEU-4, MAP", "report.map.bleu_4", 2),
+    *(
+        Column(f"{title.removesuffix(' (nats)')}, draws", f"report.sampling.{name}", _digits(name))
+        for name, title in FIGURES.items()
+    ),
+    Column("PPL (plug-in)", "report.likelihood.perplexity", logarithm=True),
+    Column("PPL (ELBO)", "report.likelihood.elbo_perplexity", logarithm=True),
+    Column("KL of z (nats)", "report.likelihood.kl.latent_kl"),
+    Column("KL of attention (nats)", "report.likelihood.kl.attention_kl"),
+    Column("active units of z", "report.likelihood.active_units", 0),
+)
+
+
+def quality(hypotheses, references, lowercase):
+    """Return BLEU-1 to BLEU-4 of one sentence per source, with sacrebleu's signature."""
+    table = bleu_table(hypotheses, references, lowercase)
+    return {f"bleu_{order}": result.score for order, result in table.items()} | {"bleu_signature": table[4].signature}
+
+
+def diversity(draws, references, lowercase):
+    """Return the sampling columns of Table 2: BLEU averaged over the draws, entropy (nats), Dist-n, self-BLEU."""
+    by_draw = [
+        quality([sentences[index] for sentences in draws], references, lowercase)
+        for index in progress(range(len(draws[0])), "BLEU of the draws")
+    ]
+    report = {name: float(np.mean([row[name] for row in by_draw])) for name in by_draw[0] if name != "bleu_signature"}
+    report |= {"entropy": unigram_entropy(draws), "dist_1": distinct(draws, 1), "dist_2": distinct(draws, 2)}
+    report |= {f"dist_{n}_published": distinct(draws, n, published=True) for n in (1, 2)}
+    report["self_bleu"] = self_bleu(draws) if len(draws[0]) > 1 else None
+    valid = [len(set(sentences) & set(answers)) for sentences, answers in zip(draws, references, strict=True)]
+    report["distinct_references_among_draws"] = float(np.mean(valid))
+    report["distinct_draws"] = float(np.mean([len(set(sentences)) for sentences in draws]))
+    return report
+
+
+def sample_report(run, generator, ids, references, kind="latent", temperature=1.0, title=None):
+    """Return the `diversity` of `num_draws` draws per source, of latents or of words, and the draws."""
+    draw = {"latent": generator.draw, "word": generator.draw_words}[kind]
+    decode = lambda batch, number: draw(batch, run.options.reports.num_draws, seed_of_batch(1, number), temperature)  # noqa: E731
+    draws = decode_all(decode, run.codec.target, ids, title)
+    return diversity(draws, references, run.options.text.lowercase), draws
+
+
+def evaluate(run, part, evaluation=None):
+    """Return everything reported about a part, and the sentences it was computed from."""
+    maximum, temperatures = run.options.text.max_test_sources, {}
+    if evaluation is not None:
+        maximum = evaluation.max_sources
+        temperatures = {"latent": evaluation.latent_temperatures, "word": evaluation.word_temperatures}
+    generator = Generator(run)
+    ids, sources, references = decoded_sources(run, part, maximum)
+    greedy = decode_all(lambda batch, _: generator.greedy(batch)["ids"], run.codec.target, ids, "decoding")
+    report = {"num_sources": len(sources), "map": quality(greedy, references, run.options.text.lowercase)}
+    draws = None
+    if MODELS[run.options.model].stochastic:
+        title = f"{run.options.reports.num_draws} draws"
+        report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
+    report["likelihood"] = likelihood_of(run, part, generator)
+    if evaluation is not None:
+        report["curves"] = {kind: [] for kind, values in temperatures.items() if values}
+        for kind, curve in report["curves"].items():
+            for temperature in temperatures[kind]:
+                title = f"{kind} temperature {temperature:g}"
+                point, _ = sample_report(run, generator, ids, references, kind, temperature, title)
+                curve.append({"temperature": temperature, **point})
+    return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
+
+
+def decoded_sources(run, part, maximum=None):
+    """Return the ids of the different sources of a part, their text, and the tokenised references of each."""
+    codec, pairs = run.codec, part.pairs
+    targets = [" ".join(tokens) for tokens in codec.target.tokenizer.token_lists(pairs.targets)]
+    references = group_references(pairs.sources, targets)
+    sources = list(references)[:maximum]
+    ids, _ = codec.source.encode_numpy(sources, run.options.text.max_source_length)
+    return ids, sources, [references[source] for source in sources]
+
+
+def likelihood_of(run, part, generator):
+    """Return the plug-in perplexity and, for a model that draws, the ELBO in nats per sentence with its parts.
+
+    The ELBO is estimated with one posterior draw per pair.
+    """
+    kind, model = MODELS[run.options.model], run.models.training
+    batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
+    report = likelihood_report(
+        lambda inputs, target, _: generator.log_likelihood(inputs["source"], inputs["target_input"], target), batches
+    )
+    if kind.latent:
+        means = [run.models.encoder(inputs["source"])["z"] for inputs, _ in batches]
+        report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
+    if not kind.stochastic:
+        return report
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def drawn(inputs, target, seed):
+        with keras_vattn.posterior_draws(model, seed=seed):
+            logits = model(inputs, training=False)
+        value = sequence_log_likelihood(target, logits, ignore_class=PAD)
+        return value, tf.math.count_nonzero(target), keras_vattn.divergences(model)
+
+    return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
+
+
+def files(outputs):
+    return {"generated": outputs["greedy"]}
+
+
+def heading(record):
+    report = record["report"]
+    return f"{report['num_sources']} {record['split']} sources; {report['map']['bleu_signature']}"
+
+
+def example_of(part):
+    return part.pairs.sources[0]
+
+
+def report(run, part, record, outputs):
+    if MODELS[run.options.model].attention is not None:
+        _draw_alignment(run, outputs)
+    samples = []
+    for index, source in enumerate(outputs["sources"]):
+        row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
+        draws = outputs["draws"][index][:3] if outputs["draws"] else ()
+        samples.append([*row, ("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)])
+    lines = write_samples(run.folder.file("samples.txt"), samples)
+    if not outputs["draws"]:
+        return lines
+    sampling, count = record["report"]["sampling"], run.options.reports.num_draws
+    sentence = f"of {count} draws a source {sampling['distinct_draws']:.2f} are different, "
+    sentence += f"{sampling['distinct_references_among_draws']:.2f} of them different references"
+    sentence += "" if sampling["self_bleu"] is None else f"; self-BLEU {sampling['self_bleu']:.1f}"
+    return [sentence, "", *lines]
+
+
+def _draw_alignment(run, outputs):
+    """Draw alignment.png: where the attention looks while it writes."""
+    generator, source_encoder = Generator(run), run.codec.source
+    weights, source_tokens, target_tokens = [], [], []
+    for index in evenly(len(outputs["sources"]), 4):
+        source = outputs["sources"][index]
+        ids = source_encoder.encode(tf.constant([source]), run.options.text.max_source_length)
+        decoded = generator.greedy(ids)
+        length = int(decoded["lengths"][0])
+        words = source_encoder.tokenizer.token_lists([source])[0][: ids.shape[1]]
+        target = [*outputs["greedy"][index].split(), "<end>"]
+        weights.append(np.asarray(decoded["weights"][0, :length, : len(words)], "float32"))
+        source_tokens.append(words)
+        target_tokens.append(target[:length] + [""] * (length - len(target)))
+    path = run.folder.file("alignment.png")
+    keras_vattn.plots.alignment_heat_map(weights, source_tokens, target_tokens, path=path)
+
+
+def table_2(comparison):
+    """Return Table 2 of Bahuleyan et al. 2018."""
+    return _paper_table(comparison, tuple(FIGURES))
+
+
+def table_4(comparison):
+    """Return Table 4 of Bahuleyan et al. 2018."""
+    return _paper_table(comparison, ("bleu_2", "entropy", "dist_1", "dist_2"))
+
+
+def _paper_table(comparison, names):
+    """Return a table with a line for each model and inference."""
+    lines = []
+    for model, records in comparison.records.items():
+        for inference in ("map", "sampling"):
+            if all(inference in record["report"] for record in records):
+                columns = [Column("", f"report.{inference}.{name}", _digits(name)) for name in names]
+                cells = [column.cell([column.value(record) for record in records]) for column in columns]
+                lines.append((model, inference, *cells))
+    heads = ("model", "inference", *(FIGURES[name] for name in names))
+    return [titled("Table of Bahuleyan et al. 2018", table(heads, lines))]
+
+
+def compared(comparison):
+    """Trace quality against diversity of every model that draws, means over seeds; return the table of the curves."""
+    options = comparison.options
+    if not (options.latent_temperatures or options.word_temperatures):
+        return []
+
+    def arguments_of(run):
+        if not MODELS[run.options.model].stochastic:
+            return None
+        arguments = ["--split", "valid", "--max-sources", str(CURVE_SOURCES)]
+        for name in ("latent_temperatures", "word_temperatures"):
+            if getattr(options, name):
+                arguments += [f"--{name.replace('_', '-')}", *(f"{value:g}" for value in getattr(options, name))]
+        return arguments
+
+    curves = {}
+    for name, reports in comparison.evaluate("quality_diversity", arguments_of).items():
+        of_seeds = [report["report"]["curves"] for report in reports]
+        for kind in of_seeds[0]:
+            curves[f"{name}, {kind}"] = [
+                (*np.mean([[point["entropy"], point["bleu_4"]] for point in points], axis=0), points[0]["temperature"])
+                for points in zip(*(of_seed[kind] for of_seed in of_seeds), strict=True)
+            ]
+    draw_curves(curves, comparison.folder / "quality_diversity.png")
+    lines = [(name, f"{at:g}", f"{x:.3f}", f"{y:.2f}") for name, curve in curves.items() for x, y, at in curve]
+    heads = ("model, source of the draws", "temperature", "entropy (nats)", "BLEU-4")
+    return [titled("Quality against diversity, validation, means over seeds", table(heads, lines))]
+
+
+def draw_curves(curves, path):
+    """Draw a dictionary from names to curves, each a list of (entropy, BLEU-4, temperature), and return the figure."""
+    figure = new_figure(6.4, 4.6 + 0.22 * len(curves), layout="constrained")
+    axes = figure.subplots()
+    for index, (name, curve) in enumerate(curves.items()):
+        lap, place = divmod(index, len(COLORS))
+        look = {"color": COLORS[place], "marker": MARKERS[place], "linestyle": LINES[lap % len(LINES)]}
+        axes.plot(*zip(*((x, y) for x, y, _ in curve), strict=True), **look, label=name)
+        for x, y, temperature in curve:
+            offset = {"xytext": (5, 5), "textcoords": "offset points"}
+            axes.annotate(f"{temperature:g}", (x, y), **offset, fontsize=8, color=COLORS[place])
+    axes.set(xlabel="entropy (nats)", ylabel="BLEU-4")
+    axes.margins(0.12)
+    axes.grid(color="0.9", linewidth=0.6)
+    # Below the axes: inside them it would hide points.
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
+    return finish(figure, path, dpi=150)
+
+
+LAYOUTS = {"table_2": table_2, "table_4": table_4}
