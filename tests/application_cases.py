@@ -38,7 +38,7 @@ def prepared(application, options):
     data = application.read(options)
     codec = codec_of(application, options, data)
     encoded = {name: application.encode(options, codec, part, name == "train") for name, part in data.items()}
-    return Run(None, options, encoded, codec, application.build(options, codec))
+    return Run(None, options, encoded, codec, application.build_models(options, codec))
 
 
 def prepared_anywhere(application, options):

@@ -67,7 +67,7 @@ SPOTLIGHT_CASE = Case(
     data={"data": "".join(f"{line}\n" for line in numbers(60))},
     evaluated={"data": "".join(f"{line}\n" for line in numbers(12, seed=1))},
     lines=tuple(line.partition(" ")[2] for line in numbers(3, seed=2)),
-    unreadable=(b"1 2 three\n", "standard input:1: expected 24 numbers. Received: 3"),
+    unreadable=(b"1 2 three\n", "standard input:1: expected 24 numbers. Received: '1 2 three'"),
     other_codec=("standardize", False),
     other_start="deterministic",
     answers=("codec.json", "predicted.txt"),

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import types
 import typing
 
 from applications.common.runs import CODEC, RunFolder
@@ -56,7 +57,7 @@ class Application:
         load_codec: `load_codec(options, folder)` returns the codec of a `RunFolder`. Defaults to codec.json.
         encode: `encode(options, codec, part, training=False)` returns a part as the model reads it. A dictionary
             `report` of it is printed, and kept in metrics.json. Defaults to the part.
-        build: `build(options, codec)` returns an object whose `training` is a functional `keras.Model`.
+        build: `build(options, codec)` returns a functional `keras.Model`, or an object that has it as `training`.
         columns: `COLUMNS`, `tables.Column`s: the figures of a report, in the order of the tables.
         curves: `CURVES`, a dictionary from columns of history.csv to their labels: quality, drawn beside the
             losses and the KLs.
@@ -95,6 +96,11 @@ class Application:
     report: typing.Callable = lambda run, part, record, outputs: []
     compared: typing.Callable = lambda comparison: []
     endpoints: typing.Callable | None = None
+
+    def build_models(self, options, codec):
+        """Return an object whose `training` is the model that is trained."""
+        models = self.build(options, codec)
+        return models if hasattr(models, "training") else types.SimpleNamespace(training=models)
 
     @classmethod
     def of(cls, program):

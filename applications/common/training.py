@@ -105,7 +105,7 @@ class TrainingRun(Run):
     def build(self):
         """Build the models, and return the `keras.Model` that is trained."""
         with self.scope():
-            self.models = self.application.build(self.options, self.codec)
+            self.models = self.application.build_models(self.options, self.codec)
         return self.models.training
 
     def scope(self):
@@ -294,7 +294,7 @@ def load_run(application, path):
     folder.require_weights()
     set_up(options)
     codec = application.load_codec(options, folder)
-    models = application.build(options, codec)
+    models = application.build_models(options, codec)
     put_weights(models.training, folder.path / WEIGHTS)
     return Run(folder, options, {}, codec, models)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import importlib
 import json
 import pathlib
 import threading
@@ -71,14 +72,14 @@ def test_the_runs_of_a_comparison(toy):
     ]
     assert (first.options.run.seed, second.options.run.seed) == (0, 1)
     assert (second.options.run.out, second.start) == (str(pathlib.Path("out/gaussian_seed_1")), None)
-    assert (third.options.network.gamma, third.options.network.units) == (0.01, 8)
+    assert (third.options.gamma, third.options.units) == (0.01, 8)
     assert (third.options.model, third.start.model) == ("gaussian", "deterministic")
     # One training of ten epochs, however many steps these are.
     assert third.options.fit == dataclasses.replace(third.start.fit, stop_after=None)
     assert (third.options.fit.epochs, third.start.fit.stop_after) == (10, 5)
     assert (third.options.run.continue_training, third.start.run.continue_training) == (True, False)
     assert third.options.run.start_from == third.start.run.out
-    assert (third.start.run.export, third.start.network) == (False, third.options.network)
+    assert (third.start.run.export, third.start.units) == (False, third.options.units)
     assert fourth.start.run.out != third.start.run.out
     # Every folder once: an option's value is part of the name.
     names = ("gaussian", "gaussian:gamma=0", "gaussian:gamma=0.5", "gaussian@deterministic", "gaussian@gaussian")
@@ -110,7 +111,7 @@ def test_options_of_all_runs(toy, tmp_path):
     (tmp_path / "options.yaml").write_text("units: 3\nepochs: 4\n")
     options = options_of(toy, options=str(tmp_path / "options.yaml"), models=("gaussian:epochs=6", "deterministic"))
     runs = plan(toy.program, options)
-    assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 4)]
+    assert [(run.options.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 4)]
 
 
 def test_options_of_train_on_the_command_line(toy, tmp_path):
@@ -120,8 +121,8 @@ def test_options_of_train_on_the_command_line(toy, tmp_path):
     options = read_options(toy.program, "compare", [*words, "--models", "gaussian:epochs=6", "deterministic"])
     assert options.of_train == {"epochs": 7, "standardize": False, "max_steps": None}
     runs = plan(toy.program, options)
-    assert [(run.options.network.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 7)]
-    assert not any(run.options.data.standardize for run in runs)
+    assert [(run.options.units, run.options.fit.epochs) for run in runs[::3]] == [(3, 6), (3, 7)]
+    assert not any(run.options.standardize for run in runs)
     with pytest.raises(InputError, match=r"^--unitz: no such option. Did you mean --units\?$"):
         read_options(toy.program, "compare", ["--unitz", "3"])
     with pytest.raises(InputError, match=r"^surplus: no such option.$"):
@@ -169,9 +170,9 @@ def test_bad_data_are_found_once_before_the_runs(case, asked, tmp_path, here):
 @every_case
 def test_data_are_read_once(case, asked, monkeypatch):
     """Not by every entry, unless its data are its own: an autoencoder reads the targets."""
-    application, read = type(case.program.application()), []
-    original = application.read
-    monkeypatch.setattr(application, "read", lambda self, options: read.append(options) or original(self, options))
+    data, read = importlib.import_module(f"{case.program.name}.data"), []
+    original = data.read
+    monkeypatch.setattr(data, "read", lambda options: read.append(options) or original(options))
     monkeypatch.setattr(Comparison, "_train", lambda self, options: "not trained")
     entries = [case.other_start, f"{case.other_start}:learning_rate=0.01", f"{case.other_start}:{case.width}=3"]
     words = asked(case, "--seeds", 2, "--baseline", case.other_start, "--models", *entries)

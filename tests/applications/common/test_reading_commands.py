@@ -1,5 +1,6 @@
 """The commands that read a run: evaluate, generate or predict, export."""
 
+import importlib
 import io
 import json
 import os
@@ -94,15 +95,15 @@ def test_names_of_reports(case, copied):
 
 
 def test_a_part_that_the_data_have_not(toy, tmp_path, weights_only, monkeypatch):
-    application = toy.program.application()
-    read = application.read
+    data = importlib.import_module(f"{toy.program.name}.data")
+    read = data.read
 
     def without_test(options):
-        data = read(options)
-        del data["test"]
-        return data
+        parts = read(options)
+        del parts["test"]
+        return parts
 
-    monkeypatch.setattr(application, "read", without_test)
+    monkeypatch.setattr(data, "read", without_test)
     toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
     toy.fails("--split: this run has no test data.", "evaluate", "--run", tmp_path / "run", "--split", "test")
 

@@ -87,7 +87,7 @@ def test_seeds_share_no_noise(case, trained):
     for seed in (0, 1, 2):
         changed = with_values(options, {"seed": seed})
         set_up(changed)
-        variables = application.build(changed, codec).training.variables
+        variables = application.build_models(changed, codec).training.variables
         states += [tuple(x.numpy()) for x in variables if x.path.endswith("seed_generator_state")]
     assert len(set(states)) == len(states) >= 3
 
