@@ -72,15 +72,16 @@ class HistoryWriter(keras.callbacks.Callback):
     The file is replaced as a whole, so a value that first appears late gets a column in every row.
 
     Args:
-        path: file to write.
-        rows: history rows of a resumed run, from `Checkpoint.restore`. Rows of the file that are not among them belong
-            to no checkpoint and are dropped.
+        path: File to write.
+
+    Attributes:
+        rows: The rows. A resumed run puts those of its checkpoint here; others of the file are dropped.
     """
 
-    def __init__(self, path, rows=()):
+    def __init__(self, path):
         super().__init__()
         self.path = pathlib.Path(path)
-        self.rows = list(rows)
+        self.rows = []
 
     def on_epoch_end(self, epoch, logs=None):
         self.rows.append(row_of(epoch, logs))

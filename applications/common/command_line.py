@@ -108,8 +108,9 @@ def read_options(program, name, arguments):
         arguments: List of strings: `--preset NAME` for `train`, `--config FILE`, and options.
 
     Raises:
-        InputError: For an unknown preset, or a file that cannot be read or does not hold options of this command.
-        SystemExit: For `--help`, and for options that are unknown, missing or of another type.
+        InputError: For an unknown preset, a file that cannot be read or does not hold options of this command, and an
+            option that is unknown or missing.
+        SystemExit: For `--help`, and for options of another type.
     """
     options_class = program.commands[name]
     if name == "train" and {"-h", "--help"} & set(arguments):
@@ -143,6 +144,14 @@ def read_options(program, name, arguments):
         tyro.cli, prog=f"python -m {program.name} {name}", config=(tyro.conf.OmitArgPrefixes,), description=description
     )
     default, rest = with_values(default, values), _with_none(rest, fields_of(options_class))
+    named = {_spelt(argument): argument for argument in rest if argument.startswith("--")}
+    for spelt, argument in named.items():
+        if name != "compare" and not {spelt, spelt.removeprefix("no_")} & {*fields_of(options_class), "help"}:
+            _refuse(argument, options_class)
+    for option in dataclasses.fields(default):
+        missing = getattr(default, option.name) is tyro.MISSING and option.name not in named
+        if missing and not {"-h", "--help"} & set(rest):
+            raise InputError(f"--{option.name}: missing. {texts_of(options_class)[option.name]}")
     options, unknown = parse(options_class, default=default, args=rest, return_unknown_args=True)
     if name == "compare":
         options.of_train = _values_of_train(program, parse, unknown)

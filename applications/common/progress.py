@@ -4,15 +4,14 @@ import sys
 import time
 
 
-def progress(items, title, every_seconds=5.0):
+def progress(items, title):
     """Yield the items and write how many of them are done, and how long the rest will take.
 
-    On a terminal one line that changes; in a file a line at most every `every_seconds`.
+    On a terminal one line that changes; in a file a line every five seconds.
 
     Args:
         items: Any iterable; with a length, the line names it and the time left.
         title: First word of the line.
-        every_seconds: Seconds between lines of a file. Nothing is written before the first have passed.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()
@@ -21,7 +20,7 @@ def progress(items, title, every_seconds=5.0):
     for done, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last >= (0.2 if on_terminal else every_seconds):
+        if now - last >= (0.2 if on_terminal else 5.0):
             last = now
             line = f"{title}: {done}" + (f"/{total}" if total else "") + f", {now - start:.0f} s"
             if total:

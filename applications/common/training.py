@@ -27,6 +27,7 @@ from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
+from applications.common.option_values import fields_of, is_file, values_of
 from applications.common.program import config_of
 from applications.common.reporting import counts_of, write_report
 from applications.common.runs import (
@@ -80,7 +81,9 @@ class TrainingRun(Run):
                 goes on or starts from another one, whose codec it has. Defaults to `None`, for no codec.
         """
         application, options = self.application, self.options
-        print(f"reading data for {options.model}", flush=True)
+        named = any(values_of(options)[name] for name, kind in fields_of(type(options)).items() if is_file(kind))
+        own = "" if named else "; no file is named: the data are the program's own"
+        print(f"reading data for {options.model}{own}", flush=True)
         data = application.read(options)
         if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
             raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")

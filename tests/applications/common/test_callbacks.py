@@ -224,7 +224,8 @@ def test_the_columns_of_a_history_grow_and_stale_rows_go(tmp_path):
     writer.on_epoch_end(1, {"loss": 1.0, "bleu": np.float32(0.25)})
     writer.write()
     assert (tmp_path / "history.csv").read_text() == "epoch,loss,bleu\n1,1.5,\n2,1.0,0.25\n"
-    resumed = HistoryWriter(tmp_path / "history.csv", rows=[{"epoch": 1, "loss": 1.5}])
+    resumed = HistoryWriter(tmp_path / "history.csv")
+    resumed.rows = [{"epoch": 1, "loss": 1.5}]
     resumed.write()
     assert (tmp_path / "history.csv").read_text() == "epoch,loss\n1,1.5\n"
 

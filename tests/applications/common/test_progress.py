@@ -34,9 +34,9 @@ def test_a_line_of_a_file_once_five_seconds_have_passed(clock, capsys, seconds, 
 
 
 def test_items_without_a_length(clock, capsys):
-    for _ in progress.progress(iter("ab"), "read", every_seconds=3.0):
-        clock.now += 2.0
-    assert capsys.readouterr().err.splitlines() == ["read: 2, 4 s"]
+    for _ in progress.progress(iter("ab"), "read"):
+        clock.now += 3.0
+    assert capsys.readouterr().err.splitlines() == ["read: 2, 6 s"]
 
 
 def test_a_line_of_a_terminal_that_changes(clock, capsys, monkeypatch):
