@@ -7,13 +7,8 @@ import subprocess
 
 
 def environment_record():
-    """Versions that a result depends on.
-
-    Returns:
-        dict: "python", "keras", "tensorflow", "tensorflow_probability", "keras_vattn" and "numpy" to version strings
-        (None for what is not installed), "commit" to the commit of the checkout, or None, and
-        "uncommitted_changes" to whether tracked files differ from it, or None.
-    """
+    """Return the versions of Python and of packages, the commit of the checkout, and whether files differ from it; a
+    dictionary with `None` for what there is not."""
     names = ("keras", "tensorflow", "tensorflow_probability", "keras_vattn", "numpy")
     record = {"python": platform.python_version(), **{name: _version(name) for name in names}}
     root = pathlib.Path(__file__).resolve().parents[2]

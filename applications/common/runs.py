@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import dataclasses
-import enum
 import hashlib
 import json
 import math
@@ -28,11 +27,11 @@ CODEC = "codec.json"
 
 
 class RunFolder:
-    """Folder of one training run, known by the `config.yaml` in it.
+    """Folder of one training run, known by the `config.yaml` in it; `open` starts or resumes a run, `load` reads one.
 
     Args:
-        path: folder of an existing run. `RunFolder.open` starts or resumes one, `RunFolder.load` reads one.
-        config: dict of plain values, the options of the run.
+        path: Folder of an existing run.
+        config: Dictionary of plain values, the options of the run.
 
     Example:
 
@@ -48,22 +47,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Starts a run in a new or empty folder, or resumes the run in it.
+        """Start a run in a new or empty folder, or resume the run in it; what does not fit is an `InputError`.
 
         Args:
-            path: folder.
-            config: dict of options.
-            resume: bool. Whether the folder must already hold this run.
-            may_differ: names of options that a resumed run may change, for instance ("epochs",). The new
-                values are written.
-            defaults: dict, the values of options that a config.yaml lacks.
-
-        Returns:
-            `RunFolder`.
-
-        Raises:
-            InputError: if the folder holds a run and `resume` is False, or one with other options, or holds none and
-                `resume` is True, or holds something else, or cannot be written.
+            path: Folder.
+            config: Dictionary of options.
+            resume: Whether the folder must already hold this run.
+            may_differ: Names of options that a resumed run may change, whose new values are written.
+            defaults: Dictionary of the values of options that a config.yaml lacks.
         """
         path, config = pathlib.Path(path), _plain("config", config)
         stored = cls.check(path, config, resume, may_differ, defaults)
@@ -79,11 +70,8 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Finds out whether `open` would succeed, and writes nothing; arguments and errors as there.
-
-        Returns:
-            The options of the run in the folder, or None if there is none.
-        """
+        """Return the options of the run in the folder, `None` if there is none, where `open` would succeed; raise its
+        errors, and write nothing."""
         path, config = pathlib.Path(path), _plain("config", config)
         stored = _read_config(path)
         if stored is None:
@@ -106,35 +94,25 @@ class RunFolder:
 
     @classmethod
     def load(cls, path):
-        """Reads the run in a folder.
-
-        Args:
-            path: folder of a run.
-
-        Returns:
-            `RunFolder`.
-
-        Raises:
-            InputError: if the folder holds no run.
-        """
+        """Return the run in a folder; `InputError` if it holds none."""
         config = _read_config(pathlib.Path(path))
         if config is None:
             raise InputError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path, config)
 
     def file(self, name):
-        """Path of a file in the folder; its own folder is created."""
+        """Return the path of a file in the folder; make the file's own folder."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def num_epochs(self):
-        """Number of epochs that the run has trained, with the epochs of a training that it goes on with."""
+        """Return how many epochs the run has trained, with the epochs of a training that it goes on with."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 
     def history(self):
-        """Returns the rows of the run's history, `None` where one has nothing; InputError if they cannot be read."""
+        """Return the rows of history.csv, `None` where one has nothing; `InputError` if they cannot be read."""
         path = self.path / HISTORY
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -146,12 +124,12 @@ class RunFolder:
             raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
 
     def require_weights(self):
-        """Raises InputError if no epoch of the run has been finished."""
+        """Raise `InputError` if no epoch of the run has been finished."""
         if not (self.path / WEIGHTS).exists():
             raise InputError(f"{self.path}: no epoch has been finished, {WEIGHTS} is missing. Go on: train --resume.")
 
     def is_finished(self, epochs, stop_after=None):
-        """Whether the run has been reported on after that many epochs, or after `stop_after` of them."""
+        """Return whether the run has been reported on after that many epochs, or after `stop_after` of them."""
         try:
             record = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -161,22 +139,22 @@ class RunFolder:
         return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
 
     def has_data(self):
-        """Whether the run knows its data, and so has all that it needs to be resumed."""
+        """Return whether the run knows its data, and so has all that it needs to be resumed."""
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Writes which data the run is trained on; the last thing that is written before training."""
+        """Write which data the run is trained on; the last thing that is written before training."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):
-        """Raises InputError if the files, or the installed facts, have changed since the run was trained on them."""
+        """Raise `InputError` if the data have changed since the run was trained on them."""
         path = self.path / _DATA
         if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
             raise InputError(f"{self.path}: the data are not those of this run; its splits would be others.")
 
 
 def digest_of(value):
-    """Digest of a value made of dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
+    """Return the digest of a value of dictionaries, sets, lists, tuples, data classes, strings, numbers and arrays."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()
@@ -207,47 +185,27 @@ def _feed(digest, value):
 
 
 def write_text_atomically(path, text):
-    """Writes a UTF-8 file that is, at any moment, the old one or the new one.
-
-    Args:
-        path: file. Its folder must exist.
-        text: str.
-
-    Raises:
-        OSError: if it cannot be written, for instance on a full disk; the old file is left.
-    """
+    """Write a UTF-8 file that is, at any moment, the old one or the new one; a full disk leaves the old one."""
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
 
 
 def write_lines(path, lines):
-    """Writes a text file of so many lines, atomically."""
+    """Write a text file of lines, atomically."""
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_json(path, value):
-    """Writes a value as JSON, atomically.
-
-    Args:
-        path: file. Its folder must exist.
-        value: dicts, lists, strings, numbers, None; NumPy numbers and arrays, tuples, paths, enumerations and data
-            classes become plain. NaN and infinities, which JSON has not, become null.
-
-    Raises:
-        OSError: if it cannot be written; the old file is left.
-        ValueError: if something in `value` cannot be written as JSON.
-    """
+    """Write a value as JSON, atomically: what `_plain` can make plain. NaN and infinities, which JSON has not, become
+    null."""
     plain = _plain("value", value, finite=True)
     write_text_atomically(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives a temporary path beside `path`, moved over it if the block succeeds, removed if not.
-
-    Raises:
-        OSError: if it cannot be written, for instance on a full disk; the old file is left, and the error names it.
-    """
+    """Give a temporary path beside `path`, moved over it if the block succeeds, removed if not; an `OSError`, of a full
+    disk for instance, names `path`."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     temporary.unlink(missing_ok=True)
@@ -271,7 +229,7 @@ def replacing(path):
 
 
 def _read_config(path):
-    """The options of the run in a folder, or None if there is no run."""
+    """Return the options of the run in a folder, or `None`."""
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -304,13 +262,12 @@ def _differences(stored, config, may_differ):
 
 
 def _plain(name, value, finite=False):
-    """`value` with nothing in it but dicts with string keys, lists, strings, numbers, booleans and None."""
+    """Return a value as dictionaries with str keys, lists, str, numbers, booleans and `None`; NumPy's numbers and
+    arrays, tuples, paths and data classes become such."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        value = value.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, dict):
