@@ -5,9 +5,9 @@ import numpy as np
 import keras_vattn
 from applications.captioning import data, model, tables
 from applications.captioning.captions import read_parts
-from applications.captioning.evaluation import evaluate, looks
-from applications.captioning.generation import Captioner
 from applications.captioning.options import PROGRAM
+from applications.captioning.report import evaluate, looks
+from applications.captioning.serve import Captioner
 from applications.common.runs import write_json
 from applications.text.pairs import evenly, write_samples
 from applications.text.readers import read_input

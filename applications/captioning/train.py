@@ -6,9 +6,9 @@ import numpy as np
 import keras_vattn
 from applications.captioning.application import APPLICATION
 from applications.captioning.data import codec_of
-from applications.captioning.evaluation import caption
-from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics
+from applications.captioning.report import caption
+from applications.captioning.serve import Captioner
 from applications.common.training import TrainingRun
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD

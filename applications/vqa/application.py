@@ -12,10 +12,10 @@ from applications.text.readers import read_input
 from applications.vision.codec import boxes_of
 from applications.vision.program import ImageApplication, answers_about
 from applications.vqa import data, model, tables
-from applications.vqa.evaluation import evaluate
-from applications.vqa.generation import Answerer, answer_lines
 from applications.vqa.options import PROGRAM
 from applications.vqa.questions import read_questions
+from applications.vqa.report import evaluate
+from applications.vqa.serve import Answerer, answer_lines
 
 NUM_CARDS = 6
 # The figures behind the cards of a run.

@@ -1,8 +1,8 @@
 """Columns of the tables, and the papers' layouts."""
 
 from applications.common.tables import Column, main_table, spread, title_from, titled
-from applications.vqa.evaluation import TYPES
 from applications.vqa.options import MODELS
+from applications.vqa.report import TYPES
 
 
 def last_kind(record, noisy=False):

@@ -7,7 +7,7 @@ from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
 from applications.vqa.application import APPLICATION
 from applications.vqa.data import codec_of
-from applications.vqa.evaluation import predicted
+from applications.vqa.report import predicted
 
 
 def train(options):

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 from application_cases import changed
-from captioning_cases import options_of, run_of, scene_values
+from captioning_cases import APPLICATION, options_of, run_of, scene_values
 from image_cases import caption_file, color_of, colored_images
 
 from applications.captioning import data
-from applications.captioning.application import APPLICATION
 from applications.captioning.options import FeaturesCaptioning, Options
 from applications.common.errors import InputError
 from applications.common.option_values import check

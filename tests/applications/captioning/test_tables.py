@@ -1,9 +1,9 @@
 """The tables of a comparison, on figures made by hand."""
 
 from application_cases import Compared, tables_of
+from captioning_cases import APPLICATION
 
 from applications.captioning import tables
-from applications.captioning.application import APPLICATION
 from applications.captioning.options import CompareCaptioning
 from applications.common.tables import difference_table, figures_of, main_table
 

@@ -7,7 +7,7 @@ from vqa_cases import run_of
 import keras_vattn
 from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy
-from applications.vqa.evaluation import evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
+from applications.vqa.report import evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
 from keras_vattn import metrics
 
 MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 1, "fused_units": 6}

@@ -1,9 +1,9 @@
 """The papers' layouts."""
 
 from application_cases import Compared, changed, tables_of
+from vqa_cases import APPLICATION
 
 from applications.vqa import tables
-from applications.vqa.application import APPLICATION
 from applications.vqa.options import CompareVqa
 
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 import keras_vattn
 from applications.captioning.captions import Captions
 from applications.captioning.data import EncodedPart, Part
-from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics, pointing
 from applications.captioning.options import MODELS
+from applications.captioning.serve import Captioner
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
 from applications.text.text import PAD
