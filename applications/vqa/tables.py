@@ -2,7 +2,7 @@
 
 from applications.common.tables import Column, main_table, spread, title_from, titled
 from applications.vqa.options import MODELS
-from applications.vqa.report import TYPES
+from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
@@ -122,3 +122,6 @@ def fan(comparison):
         text = main_table(columns, records, first_of=lambda name: (titles[name],))
         parts.append(titled(f"{title} of Fan et al. 2020; {stated}", text))
     return parts
+
+
+LAYOUTS = {"deng": deng, "fan": fan}

@@ -7,8 +7,8 @@ from captioning_cases import APPLICATION, captions_of, run_of, run_of_scenes
 from scipy.special import logsumexp
 
 import keras_vattn
-from applications.captioning import application, train
 from applications.captioning import report as reports
+from applications.captioning import train
 from applications.captioning.options import EvaluateCaptioning
 from applications.captioning.serve import Captioner
 from applications.captioning.train import CaptionValidation, WordPerplexity
@@ -158,7 +158,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     monkeypatch.setattr(
         keras_vattn.plots, "image_attention", lambda *given, **more: drawn.append((given, draw(*given, **more)))
     )
-    monkeypatch.setattr(application, "NUM_PICTURES", 2)
+    monkeypatch.setattr(reports, "NUM_PICTURES", 2)
     part = run.data["test"]
     run.folder = RunFolder(tmp_path, {})
     texts = [f"a red square {word}" for word in ("top", "left", "", "right", "left")]
@@ -177,19 +177,19 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeypatch):
-    monkeypatch.setattr(application, "NUM_PICTURES", 1)
+    monkeypatch.setattr(reports, "NUM_PICTURES", 1)
     run = made("categorical")
     part = run.data["test"]
-    known = {name: application.pictures_of(run, part) for name in ("one", "other")}
+    known = {name: reports.pictures_of(run, part) for name in ("one", "other")}
     picture = known["one"][0]
     assert picture["reference"]["words"] == part.tokens[0] and set(picture["caption"]) == {"words", "weights"}
     read = Captioner(run).read(*(x[:1] for x in captions_of(run, "test")))["weights"][0, : len(part.tokens[0])]
     np.testing.assert_allclose(picture["reference"]["weights"], read, atol=1e-5)
-    application.draw_references(known, part, tmp_path)
+    reports.draw_references(known, part, tmp_path)
     assert [path.name for path in tmp_path.glob("*.png")] == ["attention_15.png"]
     # Nothing to draw on, no place to draw at, no word.
     for changes in ({"boxes": np.zeros((4, 4))}, {"reference": {"words": [], "weights": np.zeros((0, 4))}}):
-        application.draw_references({"one": [picture | changes | {"image": "0"}]}, part, tmp_path / "none")
+        reports.draw_references({"one": [picture | changes | {"image": "0"}]}, part, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
