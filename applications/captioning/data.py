@@ -43,7 +43,7 @@ def read(options):
         parts = {"train": train, "valid": valid, "test": test}
     else:
         parts = read_parts({part: getattr(asked, f"{part}_captions") for part in PARTS})
-    sources = sources_of(options, rendered)
+    sources = sources_of(options)
     for captions in parts.values():
         sources.source.rows_of(captions.ids)
     if "valid" not in parts:
@@ -61,12 +61,9 @@ def read_other(options, evaluation):
     return Part(captions, sources)
 
 
-def sources_of(options, rendered=None):
-    """Return the `Sources` of a run; its scenes, if it has some, may be rendered already."""
-    images = None
-    if options.captions.train_captions is None:
-        images = scenes.images_of(rendered or scenes.scenes(options.captions.num_scenes), SCENE_SIZE)
-    return open_sources(options.regions, images)
+def sources_of(options):
+    """Return the `Sources` of a run."""
+    return open_sources(options.regions, options.captions.num_scenes, SCENE_SIZE)
 
 
 def words_of(captions):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.runs import write_json
+from applications.vision import scenes
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
 from applications.vision.images import Images, open_images
@@ -49,9 +50,11 @@ class Sources:
         return Sources(self.images.some(self.images.rows_of(list(dict.fromkeys(ids)))), None)
 
 
-def open_sources(options, embedded=None):
-    """Return the `Sources` that `RegionOptions` name; without names the embedded `Images`."""
-    images = embedded if options.images is None else open_images(options.images)
+def open_sources(options, num_scenes, size=64):
+    """Return the `Sources` that `RegionOptions` name; without names the images of the embedded scenes."""
+    if options.images is None and options.features is None:
+        return Sources(scenes.images_of(scenes.scenes(num_scenes), size), None)
+    images = None if options.images is None else open_images(options.images)
     if options.features is None:
         return Sources(images, None)
     path = pathlib.Path(options.features)

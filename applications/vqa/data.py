@@ -29,16 +29,13 @@ class Part:
 
 def read(options):
     """Return the parts that the options describe: files, or questions about rendered scenes."""
-    asked, rendered, tags = options.questions, None, None
+    asked, tags = options.questions, None
     if asked.train_questions is None:
-        rendered = scenes.scenes(asked.num_scenes)
-        parts = embedded(rendered)
-        objects = {str(row): scene.objects for row, scene in enumerate(rendered)}
-        tags = {image: [f"{each.color}-{each.shape}" for each in objects[image]] for image in objects}
+        parts, tags = embedded(scenes.scenes(asked.num_scenes))
     else:
         files = {part: (getattr(asked, f"{part}_questions"), getattr(asked, f"{part}_annotations")) for part in PARTS}
         parts = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
-    sources = sources_of(options, rendered)
+    sources = sources_of(options)
     for questions in parts.values():
         sources.source.rows_of(questions.images)
     if "valid" not in parts:
@@ -57,16 +54,13 @@ def read_other(options, evaluation):
     return Part(questions, sources)
 
 
-def sources_of(options, rendered=None):
-    """Return the `Sources` of a run; its scenes, if it has some, may be rendered already."""
-    images = None
-    if options.questions.train_questions is None:
-        images = scenes.images_of(rendered or scenes.scenes(options.questions.num_scenes))
-    return open_sources(options.regions, images)
+def sources_of(options):
+    """Return the `Sources` of a run."""
+    return open_sources(options.regions, options.questions.num_scenes)
 
 
 def embedded(rendered):
-    """Return questions about rendered scenes, 80 % for training."""
+    """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE)
     questions = Questions(
         [str(row) for row in range(len(columns["row"]))],
@@ -78,7 +72,8 @@ def embedded(rendered):
     )
     rest, test = split_by_image(questions, 0.1, 2)
     train, valid = split_by_image(rest, 1 / 9, 0)
-    return {"train": train, "valid": valid, "test": test}
+    tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
+    return {"train": train, "valid": valid, "test": test}, tags
 
 
 def region_options(options):
