@@ -12,11 +12,6 @@ def last_kind(record, noisy=False):
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}
 
 
-def deviation(record):
-    """Return the standard deviation of the attention weights, in words where it is next to nothing."""
-    return spread(record["report"].get("weights_sd"))
-
-
 def pavpu(kind="all", noisy=False):
     """Return the column's function for the PAvPU of a type of questions."""
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
@@ -39,9 +34,8 @@ def conditions(record):
 
 
 def gradient(name):
-    """Return the column of the norm of a gradient."""
-    of = {"likelihood": "likelihood", "kl": "KL"}[name]
-    return Column(f"gradient of {of}", lambda record: f"{record['report']['gradients'][name]:.1e}", differs=False)
+    """Return the column's function for the norm of a gradient."""
+    return lambda record: f"{record['report']['gradients'][name]:.1e}"
 
 
 NLL = Column("NLL (nats)", "report.nll")
@@ -64,9 +58,9 @@ COLUMNS = (
     Column("noisy NLL (nats)", "report.noisy.nll"),
     Column("noisy accuracy (%)", "report.noisy.accuracy.all", 2, 100),
     Column("noisy PAvPU (%)", pavpu(noisy=True), 2, 100),
-    Column("sd of weights", deviation, differs=False),
-    gradient("likelihood"),
-    gradient("kl"),
+    Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
+    Column("gradient of likelihood", gradient("likelihood"), differs=False),
+    Column("gradient of KL", gradient("kl"), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
