@@ -9,8 +9,9 @@ from applications.captioning.captions import Captions, read_parts, split_images
 from applications.captioning.metrics import require_pycocoevalcap
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
+from applications.text.batching import teacher_forced
 from applications.text.options import PARTS
-from applications.text.text import END, SPECIAL_TOKENS, START, UNKNOWN, Tokenizer, Vocabulary
+from applications.text.text import SPECIAL_TOKENS, UNKNOWN, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
@@ -143,11 +144,8 @@ def encode(options, codec, part, training=False):
     texts = [text for of_image in captions.captions for text in of_image]
     every = words_of(texts)
     tokens = [row[:most] for row in every]
-    target_input, target = np.zeros((2, len(tokens), 1 + max(map(len, tokens))), np.int32)
-    for row, of_caption in enumerate(tokens):
-        ids = [codec.vocabulary.ids.get(word, UNKNOWN) for word in of_caption]
-        target_input[row, : len(ids) + 1] = START, *ids
-        target[row, : len(ids) + 1] = *ids, END
+    ids = [[codec.vocabulary.ids.get(word, UNKNOWN) for word in row] for row in tokens]
+    _, target_input, target = teacher_forced(ids, ids)
     report = {
         "images": len(captions),
         "captions": len(texts),
