@@ -182,10 +182,14 @@ def files(outputs):
 
 
 def heading(record):
-    report = record["report"]
-    text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']}"
-    conditions = tables.conditions(record)
-    return f"{text} with a known answer" + (f"; uncertainty: {conditions}" if conditions else "")
+    report, figures = record["report"], tables.last_kind(record)
+    text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
+    if not figures:
+        return text
+    kinds = report["uncertainty"]
+    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
+    drawn = f"{figures['num_draws']} draws of {of} on {figures['num_questions']} questions"
+    return f"{text}; uncertainty: {drawn}, certain at p < {figures['significance']:g}"
 
 
 def example_of(part):

@@ -23,16 +23,6 @@ def pavpu_under(record, name):
     return kinds[name]["pavpu"]["all"] if "both" in kinds else None
 
 
-def conditions(record):
-    """Return the draws and the questions of the uncertainty metrics, in words; empty without these metrics."""
-    kinds, figures = record["report"]["uncertainty"], last_kind(record)
-    if not figures:
-        return ""
-    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
-    drawn = f"{figures['num_draws']} draws of {of} on {figures['num_questions']} questions"
-    return f"{drawn}, certain at p < {figures['significance']:g}"
-
-
 def gradient(name):
     """Return the column's function for the norm of a gradient."""
     return lambda record: f"{record['report']['gradients'][name]:.1e}"
