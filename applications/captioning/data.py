@@ -127,13 +127,17 @@ class EncodedPart:
         """Return batches of (inputs, targets), a caption an example, in the order of `array_batches`."""
         arrays = {"image": self.rows[self.image], "target_input": self.target_input, "target": self.target}
         dataset = array_batches((arrays, self.target), options.fit.batch_size, options.run.seed, first_epoch)
-        return self.codec.regions.with_regions(dataset, self.sources)
+        return self._with_regions(dataset)
 
     def images(self, batch_size, chosen=None):
         """Return batches of (inputs,), an image an example: all in their order, or some."""
         rows = self.rows if chosen is None else self.rows[chosen]
         dataset = tf.data.Dataset.from_tensor_slices(({"image": rows},)).batch(batch_size)
-        return self.codec.regions.with_regions(dataset, self.sources)
+        return self._with_regions(dataset)
+
+    def _with_regions(self, dataset):
+        codec = self.codec.regions
+        return codec.with_regions(dataset, codec.regions_of(self.sources))
 
 
 def encode(options, codec, part, training=False):

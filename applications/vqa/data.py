@@ -182,7 +182,8 @@ class EncodedPart:
         else:
             dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
         blind = options.questions.control == "question_only"
-        return self.codec.regions.with_regions(dataset.map(of_rows), self.sources, blind)
+        codec = self.codec.regions
+        return codec.with_regions(dataset.map(of_rows), codec.regions_of(self.sources), blind)
 
 
 def encode(options, codec, part, training=False):
