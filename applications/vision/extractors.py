@@ -190,15 +190,15 @@ def extract(extractor, images):
 
 @dataclasses.dataclass
 class ExtractedRegions(Regions):
-    """All features of `Images`, made when they are read: only a few of them are in memory."""
+    """Features of `Images`, made when they are read: only a few of them are in memory."""
 
     images: Images
     extractor: Extractor
 
     def read(self, rows, max_regions):
-        features = np.concatenate(list(self.extractor.batches(self.images, rows, title=None)))
-        boxes = np.broadcast_to(self.extractor.boxes, (*features.shape[:2], 4))
-        return features, boxes, self.counts[rows]
+        features = np.concatenate(list(self.extractor.batches(self.images, rows, title=None)))[:, :max_regions]
+        boxes = np.broadcast_to(self.extractor.boxes[:max_regions], (*features.shape[:2], 4))
+        return features, boxes, np.minimum(self.counts[rows], max_regions)
 
 
 def _pooled(maps, cells):
