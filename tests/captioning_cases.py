@@ -5,9 +5,9 @@ from application_cases import changed, prepared
 from program_case import written
 from program_cases import CAPTIONING_CASE
 
-from applications.captioning.application import APPLICATION
-from applications.captioning.options import MODELS
+from applications.captioning.options import MODELS, PROGRAM
 
+APPLICATION = PROGRAM.application()
 EVERY_MODEL = list(MODELS)
 # Rendered scenes, whose regions are known.
 SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "max_length": 16}
@@ -16,7 +16,7 @@ SCENES = {"network": "pixels", "grid": 4, "image_size": 16, "num_scenes": 20, "m
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
     given = {**CAPTIONING_CASE.options, **written(CAPTIONING_CASE.data, folder), **values}
-    return changed(APPLICATION.program.default, **given)
+    return changed(PROGRAM.default, **given)
 
 
 def run_of(folder, **values):
@@ -26,7 +26,7 @@ def run_of(folder, **values):
 
 def run_of_scenes(**values):
     """The same on rendered scenes."""
-    return randomized(prepared(APPLICATION, changed(APPLICATION.program.default, **scene_values(**values))))
+    return randomized(prepared(APPLICATION, changed(PROGRAM.default, **scene_values(**values))))
 
 
 def scene_values(**values):

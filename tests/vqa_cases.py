@@ -4,13 +4,15 @@ from application_cases import changed, prepared
 from program_case import written
 from program_cases import VQA_CASE
 
-from applications.vqa.application import APPLICATION
+from applications.vqa.options import PROGRAM
+
+APPLICATION = PROGRAM.application()
 
 
 def options_of(folder, **values):
     """Options of `train` with the data of the program's case, written into a folder."""
     given = {**VQA_CASE.options, **written(VQA_CASE.data, folder), **values}
-    return changed(APPLICATION.program.default, **given)
+    return changed(PROGRAM.default, **given)
 
 
 def run_of(folder, **values):

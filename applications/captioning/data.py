@@ -9,16 +9,16 @@ from applications.captioning.captions import Captions, read_parts, split_images
 from applications.captioning.metrics import require_pycocoevalcap
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
+from applications.text.batching import teacher_forced
 from applications.text.options import PARTS
-from applications.text.text import END, SPECIAL_TOKENS, START, UNKNOWN, Tokenizer, Vocabulary
+from applications.text.text import SPECIAL_TOKENS, UNKNOWN, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
+from applications.vision.program import load_codec as load_codec
 
-# Seed of the embedded scenes, the same for all runs.
-SCENES_SEED = 0
 CAPTIONS_PER_SCENE = 3
-# Side of their images in pixels.
+# Side of the scenes' images in pixels.
 SCENE_SIZE = 48
 
 
@@ -31,39 +31,40 @@ class Part:
     scenes: list | None = None
 
 
-def load(options):
-    """Return the parts that the options describe: files, or captions of rendered scenes."""
+def read(options):
+    """Return the parts that the options describe: files, or captions of rendered scenes, 80 % of them for training."""
     require_pycocoevalcap()
-    if options.captions.train_captions is None:
-        return embedded(options)
-    sources = open_sources(options.regions)
-    parts = read_parts({part: getattr(options.captions, f"{part}_captions") for part in PARTS})
+    asked, rendered = options.captions, None
+    if asked.train_captions is None:
+        rendered = scenes.scenes(asked.num_scenes)
+        columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE)
+        texts = np.reshape(columns["text"], (-1, CAPTIONS_PER_SCENE)).tolist()
+        rest, test = split_images(Captions([str(row) for row in range(len(texts))], texts), 0.1, 2)
+        train, valid = split_images(rest, 1 / 9, 0)
+        parts = {"train": train, "valid": valid, "test": test}
+    else:
+        parts = read_parts({part: getattr(asked, f"{part}_captions") for part in PARTS})
+    sources = sources_of(options)
     for captions in parts.values():
         sources.source.rows_of(captions.ids)
     if "valid" not in parts:
-        parts["train"], parts["valid"] = split_images(parts["train"], options.captions.valid_fraction, 0)
-    return {part: Part(parts[part], sources) for part in PARTS if part in parts}
+        parts["train"], parts["valid"] = split_images(parts["train"], asked.valid_fraction, 0)
+    scenes_of = lambda ids: None if rendered is None else [rendered[int(image)] for image in ids]  # noqa: E731
+    return {part: Part(parts[part], sources, scenes_of(parts[part].ids)) for part in PARTS if part in parts}
 
 
-def embedded(options):
-    """Return the parts of rendered scenes, 80 % for training."""
-    rendered = scenes.scenes(options.captions.num_scenes, SCENES_SEED)
-    columns = scenes.caption_columns(rendered, CAPTIONS_PER_SCENE)
-    captions = np.reshape(columns["text"], (-1, CAPTIONS_PER_SCENE)).tolist()
-    images = scenes.images_of(rendered, SCENE_SIZE)
-    rest, test = split_images(Captions(images.ids, captions), 0.1, 2)
-    train, valid = split_images(rest, 1 / 9, 0)
-    sources = open_sources(options.regions, images)
-    parts = {"train": train, "valid": valid, "test": test}
-    return {name: Part(part, sources, [rendered[int(image)] for image in part.ids]) for name, part in parts.items()}
+def read_other(options, evaluation):
+    """Return the captions of the file that the options of `evaluate` name, `None` if they name none."""
+    if evaluation.captions is None:
+        return None
+    captions, sources = read_parts({"test": evaluation.captions})["test"], sources_of(options)
+    sources.source.rows_of(captions.ids)
+    return Part(captions, sources)
 
 
 def sources_of(options):
     """Return the `Sources` of a run."""
-    if options.captions.train_captions is not None:
-        return open_sources(options.regions)
-    rendered = scenes.scenes(options.captions.num_scenes, SCENES_SEED)
-    return open_sources(options.regions, scenes.images_of(rendered, SCENE_SIZE))
+    return open_sources(options.regions, options.captions.num_scenes, SCENE_SIZE)
 
 
 def words_of(captions):
@@ -115,31 +116,6 @@ class EncodedPart:
     target: np.ndarray
     report: dict
 
-    @classmethod
-    def of(cls, options, codec, part):
-        captions, most = part.captions, options.captions.max_length
-        regions = codec.regions.regions_of(part.sources)
-        image = np.repeat(np.arange(len(captions), dtype=np.int32), [len(texts) for texts in captions.captions])
-        texts = [text for of_image in captions.captions for text in of_image]
-        every = words_of(texts)
-        tokens = [row[:most] for row in every]
-        target_input, target = np.zeros((2, len(tokens), 1 + max(map(len, tokens))), np.int32)
-        for row, of_caption in enumerate(tokens):
-            ids = [codec.vocabulary.ids.get(word, UNKNOWN) for word in of_caption]
-            target_input[row, : len(ids) + 1] = START, *ids
-            target[row, : len(ids) + 1] = *ids, END
-        report = {
-            "images": len(captions),
-            "captions": len(texts),
-            "captions_without_words": captions.skipped,
-            "images_without_captions": captions.uncaptioned,
-            "captions_cut": sum(len(row) > most for row in every),
-            "unknown_words": int(np.sum(target == UNKNOWN)),
-            "images_with_more_regions": regions.num_cut(codec.regions.max_regions),
-        }
-        rows = regions.rows_of(captions.ids)
-        return cls(captions, part.sources, part.scenes, codec, rows, image, texts, tokens, target_input, target, report)
-
     def __len__(self):
         return len(self.rows)
 
@@ -151,10 +127,39 @@ class EncodedPart:
         """Return batches of (inputs, targets), a caption an example, in the order of `array_batches`."""
         arrays = {"image": self.rows[self.image], "target_input": self.target_input, "target": self.target}
         dataset = array_batches((arrays, self.target), options.fit.batch_size, options.run.seed, first_epoch)
-        return self.codec.regions.with_regions(dataset, self.sources)
+        return self._with_regions(dataset)
 
     def images(self, batch_size, chosen=None):
         """Return batches of (inputs,), an image an example: all in their order, or some."""
         rows = self.rows if chosen is None else self.rows[chosen]
         dataset = tf.data.Dataset.from_tensor_slices(({"image": rows},)).batch(batch_size)
-        return self.codec.regions.with_regions(dataset, self.sources)
+        return self._with_regions(dataset)
+
+    def _with_regions(self, dataset):
+        codec = self.codec.regions
+        return codec.with_regions(dataset, codec.regions_of(self.sources))
+
+
+def encode(options, codec, part, training=False):
+    """Encode a part."""
+    captions, most = part.captions, options.captions.max_length
+    regions = codec.regions.regions_of(part.sources)
+    image = np.repeat(np.arange(len(captions), dtype=np.int32), [len(texts) for texts in captions.captions])
+    texts = [text for of_image in captions.captions for text in of_image]
+    every = words_of(texts)
+    tokens = [row[:most] for row in every]
+    ids = [[codec.vocabulary.ids.get(word, UNKNOWN) for word in row] for row in tokens]
+    _, target_input, target = teacher_forced(ids, ids)
+    report = {
+        "images": len(captions),
+        "captions": len(texts),
+        "captions_without_words": captions.skipped,
+        "images_without_captions": captions.uncaptioned,
+        "captions_cut": sum(len(row) > most for row in every),
+        "unknown_words": int(np.sum(target == UNKNOWN)),
+        "images_with_more_regions": regions.num_cut(codec.regions.max_regions),
+    }
+    rows = regions.rows_of(captions.ids)
+    return EncodedPart(
+        captions, part.sources, part.scenes, codec, rows, image, texts, tokens, target_input, target, report
+    )

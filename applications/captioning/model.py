@@ -57,8 +57,9 @@ class Models:
         return self.decoder(embedded, memory, inputs_mask=there, memory_mask=mask, **asked), memory, mask
 
 
-def build(options, vocabulary_size, max_regions, width):
-    """Return the `Models` for V words and R regions of the width D."""
+def build(options, codec):
+    """Return the `Models` for the V words, and the R regions of width D, of a codec."""
+    vocabulary_size, max_regions = len(codec.vocabulary), codec.regions.max_regions
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
 
     # Layers.
@@ -80,7 +81,7 @@ def build(options, vocabulary_size, max_regions, width):
     emission = Emission(options, vocabulary_size)
 
     # The graph.
-    regions = keras.Input((max_regions, width), name="regions")
+    regions = keras.Input((max_regions, codec.regions.model_width), name="regions")
     num_regions = keras.Input((), dtype="int32", name="num_regions")
     target_input = keras.Input((None,), dtype="int32", name="target_input")
     target = keras.Input((None,), dtype="int32", name="target")

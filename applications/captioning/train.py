@@ -4,11 +4,11 @@ import keras
 import numpy as np
 
 import keras_vattn
-from applications.captioning.application import APPLICATION
 from applications.captioning.data import codec_of
-from applications.captioning.evaluation import caption
-from applications.captioning.generation import Captioner
 from applications.captioning.metrics import caption_metrics
+from applications.captioning.options import PROGRAM
+from applications.captioning.report import caption
+from applications.captioning.serve import Captioner
 from applications.common.training import TrainingRun
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
@@ -16,7 +16,7 @@ from applications.text.text import PAD
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))

@@ -12,17 +12,21 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.runs import write_json
+from applications.vision import scenes
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside
 from applications.vision.images import Images, open_images
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import open_regions
-from applications.vision.regions import MemoryRegions, Regions, with_regions
+from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
 _EXTRACTOR = "extractor"
 # Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.
 _MOST_IN_MEMORY = 2**26
+# Batches that are read at a time, and batches that wait: memory does not depend on the number of cores.
+_PARALLEL_BATCHES = 4
+_WAITING_BATCHES = 2
 # Side of the smallest box that is drawn, as a share of the image's side.
 _SMALLEST_BOX = 0.01
 # Images that the standard deviation of the features is computed on.
@@ -49,9 +53,11 @@ class Sources:
         return Sources(self.images.some(self.images.rows_of(list(dict.fromkeys(ids)))), None)
 
 
-def open_sources(options, embedded=None):
-    """Return the `Sources` that `RegionOptions` name; without names the embedded `Images`."""
-    images = embedded if options.images is None else open_images(options.images)
+def open_sources(options, num_scenes, size=64):
+    """Return the `Sources` that `RegionOptions` name; without names the images of the embedded scenes."""
+    if options.images is None and options.features is None:
+        return Sources(scenes.images_of(scenes.scenes(num_scenes), size), None)
+    images = None if options.images is None else open_images(options.images)
     if options.features is None:
         return Sources(images, None)
     path = pathlib.Path(options.features)
@@ -134,16 +140,16 @@ class RegionCodec:
         """Return the regions as the model sees them, (B, R, D) or (B, R, D + 4), in graph."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
-    def with_regions(self, dataset, sources, blind=False):
-        """Return batches whose inputs, the first of each, have "regions" and "num_regions" instead of "image", a row of
-        the regions of sources; blind: all regions are zeros."""
+    def with_regions(self, dataset, regions, blind=False):
+        """Return batches whose inputs, the first of each, have "regions" as the model sees them and "num_regions"
+        instead of "image", rows of `Regions`, int (B,); blind: all regions are zeros."""
 
         def seen(inputs, *others):
-            regions = self.inputs(inputs.pop("regions"), inputs.pop("boxes"))
-            del inputs["image"]
-            return inputs | {"regions": tf.zeros_like(regions) if blind else regions}, *others
+            features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
+            seen = self.inputs(features, boxes)
+            return inputs | {"regions": tf.zeros_like(seen) if blind else seen, "num_regions": num_regions}, *others
 
-        return with_regions(dataset, self.regions_of(sources), self.max_regions).map(seen).prefetch(2)
+        return dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES).prefetch(_WAITING_BATCHES)
 
     def of_images(self, strings):
         """Return the regions of encoded images (B,) as the model sees them, and their numbers (B,), in graph."""

@@ -8,8 +8,6 @@ import json
 import pathlib
 import sys
 import warnings
-import zipfile
-import zlib
 
 import keras
 import numpy as np
@@ -18,7 +16,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.runs import replacing, write_json
 from applications.common.serving import in_graph
-from applications.vision.images import Images, decode_image, resized
+from applications.vision.images import Images, decode_image, reading, resized
 from applications.vision.options import NETWORKS
 from applications.vision.regions import MemoryRegions, Regions
 from applications.vision.word_detectors import train_detectors
@@ -26,11 +24,6 @@ from applications.vision.word_detectors import train_detectors
 CONFIG = "extractor.json"
 # Images or windows that a network sees at once.
 _AT_ONCE = 64
-# Errors of Keras and h5py for a foreign file, or for a file of another network.
-_UNREADABLE = (
-    *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 
 
 class Extractor:
@@ -132,14 +125,14 @@ class Extractor:
     def load(cls, folder):
         """Read an extractor from a folder; `InputError` if there is none, or it cannot be read."""
         path = pathlib.Path(folder, CONFIG)
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
+        with reading(path, "an extractor of this program"):
+            config, network = json.loads(path.read_text(encoding="utf-8")), None
             file = config.pop("network")
-            return cls(**config, network=None if file is None else load_network(path.with_name(file)))
-        except InputError:
-            raise
-        except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-            raise InputError(f"{path}: expected an extractor of this program. Received: {error}") from error
+            if file is not None:
+                with reading(path.with_name(file), "a .keras model"):
+                    # No code of the file runs.
+                    network = keras.saving.load_model(path.with_name(file), compile=False)
+            return cls(**config, network=network)
 
     def _maps(self, images):
         """Return the network's last maps, float32 (B, H, W, D)."""
@@ -175,30 +168,14 @@ def pretrained_network(options):
     try:
         network = getattr(keras.applications, options.network)(include_top=False, weights=None, input_shape=shape)
     except ValueError as error:
-        raise InputError(f"--image-size: {options.network} cannot be built. Received: {_first_line(error)}") from error
-    try:
-        with warnings.catch_warnings():
-            # Weights that the file lacks are an error, too.
-            warnings.simplefilter("ignore")
-            network.load_weights(options.weights)
-    except _UNREADABLE as error:
-        raise InputError(
-            f"--weights: {options.weights}: expected the weights of {options.network} without its top. "
-            f"Received: {_first_line(error)}"
-        ) from error
+        (received, *_) = str(error).strip().split("\n")
+        raise InputError(f"--image-size: {options.network} cannot be built. Received: {received}") from error
+    place, expected = f"--weights: {options.weights}", f"the weights of {options.network} without its top"
+    with reading(place, expected), warnings.catch_warnings():
+        # Weights that the file lacks are an error, too.
+        warnings.simplefilter("ignore")
+        network.load_weights(options.weights)
     return network
-
-
-def load_network(path):
-    """Return the model of a .keras file; no code of the file runs."""
-    try:
-        return keras.saving.load_model(path, compile=False)
-    except _UNREADABLE as error:
-        raise InputError(f"{path}: expected a .keras model. Received: {_first_line(error)}") from error
-
-
-def _first_line(error):
-    return str(error).strip().partition("\n")[0]
 
 
 def extract(extractor, images):
@@ -213,22 +190,15 @@ def extract(extractor, images):
 
 @dataclasses.dataclass
 class ExtractedRegions(Regions):
-    """Features that are made when they are read, in order: only a few of them are in memory."""
+    """Features of `Images`, made when they are read: only a few of them are in memory."""
 
     images: Images
     extractor: Extractor
 
-    def __post_init__(self, place):
-        super().__post_init__(place)
-        self._first, self._features = None, None
-
-    def read_image(self, row, count):
-        first = row - row % _AT_ONCE
-        if first != self._first:
-            rows = range(first, min(first + _AT_ONCE, len(self)))
-            self._first = first
-            self._features = np.concatenate(list(self.extractor.batches(self.images, rows, title=None)))
-        return self._features[row - first, :count], self.extractor.boxes
+    def read(self, rows, max_regions):
+        features = np.concatenate(list(self.extractor.batches(self.images, rows, title=None)))[:, :max_regions]
+        boxes = np.broadcast_to(self.extractor.boxes[:max_regions], (*features.shape[:2], 4))
+        return features, boxes, np.minimum(self.counts[rows], max_regions)
 
 
 def _pooled(maps, cells):

@@ -8,16 +8,18 @@ from applications.common.errors import InputError
 from applications.text.readers import read_lines
 from applications.text.text import Tokenizer
 from applications.vision.extractors import CONFIG, ExtractedRegions, Extractor, make_extractor
-from applications.vision.images import image_id, rows_by_id
+from applications.vision.images import image_id, open_images, rows_by_id
 from applications.vision.options import REGIONS
 from applications.vision.region_hdf5 import write_regions
 
 _EXTRACTOR = "extractor"
 
 
-def write_features(options, images, words=None):
-    """Write the features of `Images`, and the extractor beside them, into the folder of `FeaturesOptions`; the network
-    words learns from a dictionary from ids of images to the words about the image."""
+def write_features(options, said=None):
+    """Write the features of images, and the extractor beside them, into the folder of `FeaturesOptions`; the network
+    words learns from the file of words, or from what is said: a dictionary from ids of images to words about them."""
+    words = said if options.words is None else read_words(options.words)
+    images = open_images(options.images)
     if words is not None:
         rows_by_id(options.word_file, images.ids, list(words))
         print(f"words: about {len(words)} of {len(images)} images", flush=True)

@@ -21,8 +21,9 @@ from applications.common.progress import progress
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 # Files of features are named after the files of the images.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
+# Errors of Keras, NumPy and h5py for a file that is damaged, or another one.
 _UNREADABLE = (
-    *(AttributeError, EOFError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
+    *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
 )
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
@@ -56,14 +57,15 @@ def rows_by_id(place, known, ids):
 
 
 @contextlib.contextmanager
-def reading(place):
-    """Turn the errors of libraries that read a damaged file into an `InputError`."""
+def reading(place, expected="a file that can be read"):
+    """Turn the errors of libraries that read a damaged file, or another one, into an `InputError`."""
     try:
         yield
     except InputError:
         raise
     except _UNREADABLE as error:
-        raise InputError(f"{place}: expected a file that can be read. Received: {error}") from error
+        (received, *_) = str(error).strip().split("\n")
+        raise InputError(f"{place}: expected {expected}. Received: {received}") from error
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""What the programs on images share: the codec of a run, the commands about named images, the exported module."""
+"""What the programs on images share: the codec of a run, answers about named images, the exported module."""
 
 import dataclasses
 import inspect
@@ -8,15 +8,13 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.runs import CODEC, write_json
 from applications.common.serving import Untracked, in_graph
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vision.codec import RegionCodec
 from applications.vision.extractors import extract
-from applications.vision.features import read_words, write_features
-from applications.vision.images import Images, image_id, open_images
+from applications.vision.images import Images, image_id
 
 # Images that are answered about at once.
 BATCH = 32
@@ -40,32 +38,11 @@ class Codec:
         write_json(folder.file(CODEC), config if self.answers is None else config | {"answers": self.answers})
         self.regions.save(folder)
 
-    @classmethod
-    def load(cls, folder):
-        config = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
-        return cls(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
-
-class ImageApplication(Application):
-    """An `Application` on images; `module` is the class of its `ImageModule`."""
-
-    module = None
-
-    def load_codec(self, options, folder):
-        return Codec.load(folder)
-
-    def words_of(self, options):
-        """Return the words about images of the program's own file of `FeaturesOptions`, or `None`."""
-        raise NotImplementedError
-
-    def features(self, options):
-        """The command `features`."""
-        words = self.words_of(options) if options.words is None else read_words(options.words)
-        write_features(options, open_images(options.images), words)
-
-    def endpoints(self, run, options=None):
-        module = self.module(run)
-        return module, module.names
+def load_codec(options, folder):
+    """Return the `Codec` of a `RunFolder`."""
+    config = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+    return Codec(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
 
 def answers_about(codec, names, sources_of, place, answer):

@@ -14,9 +14,6 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import rows_by_id
 
-# Batches that are read at a time, and batches that wait: memory does not depend on the number of cores.
-PARALLEL_BATCHES = 4
-WAITING_BATCHES = 2
 # An iterator that is freed while Python ends waits for ever for a read that no thread may finish any more. An iterator
 # that only a cycle holds, an error's for instance, is freed before.
 atexit.register(gc.collect)
@@ -149,14 +146,3 @@ class MemoryRegions(Regions):
 def region_mask(num_regions, max_regions):
     """Return which of R regions an image has, boolean (B, R), of their numbers (B,)."""
     return ops.less(ops.arange(max_regions, dtype="int32")[None], num_regions[:, None])
-
-
-def with_regions(dataset, regions, max_regions):
-    """Return batches of tuples, first a dictionary of inputs whose "image" are rows of `Regions`, int (B,), with
-    "regions" (B, R, D), "boxes" (B, R, 4) and "num_regions" (B,) among the inputs."""
-
-    def add(inputs, *others):
-        tensors = regions.tensors(inputs["image"], max_regions)
-        return inputs | dict(zip(("regions", "boxes", "num_regions"), tensors, strict=True)), *others
-
-    return dataset.map(add, num_parallel_calls=PARALLEL_BATCHES).prefetch(WAITING_BATCHES)

@@ -11,6 +11,7 @@ Scene i of a seed, its image, its captions and its questions are the same howeve
 """
 
 import dataclasses
+import functools
 import itertools
 import typing
 
@@ -107,9 +108,10 @@ class Question(typing.NamedTuple):
     cell: int
 
 
-def scenes(count, seed):
-    """Return scenes 0 to count - 1 of a seed, a list of `Scene`."""
-    return [_scene(seed, index) for index in range(count)]
+@functools.lru_cache(1)
+def scenes(count, seed=0):
+    """Return scenes 0 to count - 1 of a seed, a tuple of `Scene`; all runs have the scenes of seed 0."""
+    return tuple(_scene(seed, index) for index in range(count))
 
 
 def render(scene, size=64):

@@ -11,11 +11,10 @@ from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
+from applications.vision.program import load_codec as load_codec
 from applications.vqa.answers import Votes, answer_vocabulary
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
-# Seed of the embedded scenes, the same for all runs.
-SCENES_SEED = 0
 QUESTIONS_PER_SCENE = 6
 
 
@@ -28,15 +27,15 @@ class Part:
     tags: dict | None = None
 
 
-def load(options):
+def read(options):
     """Return the parts that the options describe: files, or questions about rendered scenes."""
-    asked, images, tags = options.questions, None, None
+    asked, tags = options.questions, None
     if asked.train_questions is None:
-        parts, images, tags = embedded(asked)
+        parts, tags = embedded(scenes.scenes(asked.num_scenes))
     else:
         files = {part: (getattr(asked, f"{part}_questions"), getattr(asked, f"{part}_annotations")) for part in PARTS}
         parts = {part: read_questions(*pair) for part, pair in files.items() if pair[0] is not None}
-    sources = open_sources(options.regions, images)
+    sources = sources_of(options)
     for questions in parts.values():
         sources.source.rows_of(questions.images)
     if "valid" not in parts:
@@ -46,9 +45,22 @@ def load(options):
     return {part: Part(parts[part], sources, tags) for part in PARTS if part in parts}
 
 
-def embedded(options):
-    """Return questions about rendered scenes, 80 % for training, the `Images`, and the words for their objects."""
-    rendered = scenes.scenes(options.num_scenes, SCENES_SEED)
+def read_other(options, evaluation):
+    """Return the questions of the files that the options of `evaluate` name, `None` if they name none."""
+    if evaluation.questions is None:
+        return None
+    questions, sources = read_questions(evaluation.questions, evaluation.annotations), sources_of(options)
+    sources.source.rows_of(questions.images)
+    return Part(questions, sources)
+
+
+def sources_of(options):
+    """Return the `Sources` of a run."""
+    return open_sources(options.regions, options.questions.num_scenes)
+
+
+def embedded(rendered):
+    """Return questions about rendered scenes, 80 % for training, and the words for their objects."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE)
     questions = Questions(
         [str(row) for row in range(len(columns["row"]))],
@@ -61,7 +73,7 @@ def embedded(options):
     rest, test = split_by_image(questions, 0.1, 2)
     train, valid = split_by_image(rest, 1 / 9, 0)
     tags = {str(row): [f"{each.color}-{each.shape}" for each in scene.objects] for row, scene in enumerate(rendered)}
-    return {"train": train, "valid": valid, "test": test}, scenes.images_of(rendered), tags
+    return {"train": train, "valid": valid, "test": test}, tags
 
 
 def region_options(options):
@@ -71,13 +83,6 @@ def region_options(options):
         return regions
     own = {"grid": regions.grid or scenes.GRID, "image_size": regions.image_size or scenes.GRID * 16}
     return dataclasses.replace(regions, **own)
-
-
-def sources_of(options):
-    """Return the `Sources` of a run."""
-    if options.questions.train_questions is not None:
-        return open_sources(options.regions)
-    return open_sources(options.regions, scenes.images_of(scenes.scenes(options.questions.num_scenes, SCENES_SEED)))
 
 
 def codec_of(options, part):
@@ -123,29 +128,6 @@ class EncodedPart:
     words: np.ndarray
     votes: Votes
     report: dict
-
-    @classmethod
-    def of(cls, options, codec, part):
-        """Encode a part; a control changes which image a question is about."""
-        questions, length = part.questions, options.questions.max_question_length
-        regions = codec.regions.regions_of(part.sources)
-        rows = regions.rows_of(questions.images)
-        if options.questions.control == "shuffled_images":
-            rows = other_images(rows)
-        arrays, counts = codec.words.encode_numpy(questions.texts, length)
-        words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
-        votes = Votes.of(questions.votes, codec.answers)
-        report = {
-            "questions": len(questions),
-            "images": len(set(questions.images)),
-            "questions_cut": counts.num_truncated,
-            "unknown_words": counts.num_unknown,
-            "without_a_known_answer": int(np.sum(~votes.usable)),
-            "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
-        }
-        if not np.any(votes.usable):
-            raise InputError("No question has an answer that the model knows; see --min-answer-count.")
-        return cls(questions, part.sources, codec, rows, words, votes, report)
 
     def __len__(self):
         return len(self.rows)
@@ -200,4 +182,28 @@ class EncodedPart:
         else:
             dataset = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
         blind = options.questions.control == "question_only"
-        return self.codec.regions.with_regions(dataset.map(of_rows), self.sources, blind)
+        codec = self.codec.regions
+        return codec.with_regions(dataset.map(of_rows), codec.regions_of(self.sources), blind)
+
+
+def encode(options, codec, part, training=False):
+    """Encode a part; a control changes which image a question is about."""
+    questions, length = part.questions, options.questions.max_question_length
+    regions = codec.regions.regions_of(part.sources)
+    rows = regions.rows_of(questions.images)
+    if options.questions.control == "shuffled_images":
+        rows = other_images(rows)
+    arrays, counts = codec.words.encode_numpy(questions.texts, length)
+    words = np.stack([np.pad(ids, (0, length - len(ids))) for ids in arrays]).astype(np.int32)
+    votes = Votes.of(questions.votes, codec.answers)
+    report = {
+        "questions": len(questions),
+        "images": len(set(questions.images)),
+        "questions_cut": counts.num_truncated,
+        "unknown_words": counts.num_unknown,
+        "without_a_known_answer": int(np.sum(~votes.usable)),
+        "images_with_more_regions": (part.sources.regions or regions).num_cut(codec.regions.max_regions),
+    }
+    if not np.any(votes.usable):
+        raise InputError("No question has an answer that the model knows; see --min-answer-count.")
+    return EncodedPart(questions, part.sources, codec, rows, words, votes, report)

@@ -67,15 +67,16 @@ class Models:
         return counts
 
 
-def build(options, num_words, num_answers, max_regions, width):
-    """Return the `Models` for so many words, V answers, and R regions of the width D."""
+def build(options, codec):
+    """Return the `Models` for the words, the V answers and the R regions of width D of a codec."""
     inputs = {
-        "regions": keras.Input((max_regions, width), name="regions"),
+        "regions": keras.Input((codec.regions.max_regions, codec.regions.model_width), name="regions"),
         "num_regions": keras.Input((), dtype="int32", name="num_regions"),
         "question": keras.Input((None,), dtype="int32", name="question"),
     }
-    embedding = keras.layers.Embedding(num_words, options.network.word_width, name="words")
-    return (_updown if options.architecture == "updown" else _mcan)(options, inputs, embedding, num_answers)
+    embedding = keras.layers.Embedding(len(codec.vocabulary), options.network.word_width, name="words")
+    network = _updown if options.architecture == "updown" else _mcan
+    return network(options, inputs, embedding, len(codec.answers))
 
 
 def _updown(options, inputs, embedding, num_answers):

@@ -9,6 +9,8 @@ from applications.text.readers import ParallelText, read_json, read_table, split
 from applications.vision.images import image_id
 from applications.vqa.answers import normalize_answer
 
+# Types of answers.
+TYPES = ("yes/no", "number", "other")
 # A single answer stands for the answers of so many people.
 NUM_VOTES = 10
 
@@ -16,7 +18,7 @@ NUM_VOTES = 10
 @dataclasses.dataclass
 class Questions:
     """Questions, column by column: ids, ids of the images, texts, lists of the normalised answers of several people,
-    types "yes/no", "number" or "other", and the regions where they are known, -1 for a question about no region."""
+    `TYPES`, and the regions where they are known, -1 for a question about no region."""
 
     ids: list
     images: list

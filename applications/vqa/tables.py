@@ -1,8 +1,8 @@
 """Columns of the tables, and the papers' layouts."""
 
 from applications.common.tables import Column, main_table, spread, title_from, titled
-from applications.vqa.evaluation import TYPES
 from applications.vqa.options import MODELS
+from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
@@ -10,11 +10,6 @@ def last_kind(record, noisy=False):
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}
-
-
-def deviation(record):
-    """Return the standard deviation of the attention weights, in words where it is next to nothing."""
-    return spread(record["report"].get("weights_sd"))
 
 
 def pavpu(kind="all", noisy=False):
@@ -28,20 +23,9 @@ def pavpu_under(record, name):
     return kinds[name]["pavpu"]["all"] if "both" in kinds else None
 
 
-def conditions(record):
-    """Return the draws and the questions of the uncertainty metrics, in words; empty without these metrics."""
-    kinds, figures = record["report"]["uncertainty"], last_kind(record)
-    if not figures:
-        return ""
-    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
-    drawn = f"{figures['num_draws']} draws of {of} on {figures['num_questions']} questions"
-    return f"{drawn}, certain at p < {figures['significance']:g}"
-
-
 def gradient(name):
-    """Return the column of the norm of a gradient."""
-    of = {"likelihood": "likelihood", "kl": "KL"}[name]
-    return Column(f"gradient of {of}", lambda record: f"{record['report']['gradients'][name]:.1e}", differs=False)
+    """Return the column's function for the norm of a gradient."""
+    return lambda record: f"{record['report']['gradients'][name]:.1e}"
 
 
 NLL = Column("NLL (nats)", "report.nll")
@@ -64,9 +48,9 @@ COLUMNS = (
     Column("noisy NLL (nats)", "report.noisy.nll"),
     Column("noisy accuracy (%)", "report.noisy.accuracy.all", 2, 100),
     Column("noisy PAvPU (%)", pavpu(noisy=True), 2, 100),
-    Column("sd of weights", deviation, differs=False),
-    gradient("likelihood"),
-    gradient("kl"),
+    Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
+    Column("gradient of likelihood", gradient("likelihood"), differs=False),
+    Column("gradient of KL", gradient("kl"), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
@@ -122,3 +106,6 @@ def fan(comparison):
         text = main_table(columns, records, first_of=lambda name: (titles[name],))
         parts.append(titled(f"{title} of Fan et al. 2020; {stated}", text))
     return parts
+
+
+LAYOUTS = {"deng": deng, "fan": fan}

@@ -5,14 +5,14 @@ import keras
 import keras_vattn
 from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
-from applications.vqa.application import APPLICATION
 from applications.vqa.data import codec_of
-from applications.vqa.evaluation import predicted
+from applications.vqa.options import PROGRAM
+from applications.vqa.report import predicted
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))

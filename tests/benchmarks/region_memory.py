@@ -43,8 +43,8 @@ def train(path, steps):
     import keras
     import tensorflow as tf
 
+    from applications.vision.codec import RegionCodec
     from applications.vision.region_hdf5 import open_regions
-    from applications.vision.regions import with_regions
 
     inputs = keras.Input((NUM_REGIONS, WIDTH), name="regions")
     hidden = keras.layers.Dense(32, "relu")(keras.layers.GlobalAveragePooling1D()(inputs))
@@ -58,7 +58,8 @@ def train(path, steps):
     rows = tf.data.Dataset.range(len(regions)).shuffle(len(regions), seed=0).repeat()
     batches = rows.map(lambda row: ({"image": row}, row % 10)).batch(BATCH)
     start = time.perf_counter()
-    model.fit(with_regions(batches, regions, NUM_REGIONS), steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0)
+    batches = RegionCodec(WIDTH, NUM_REGIONS).with_regions(batches, regions)
+    model.fit(batches, steps_per_epoch=steps, epochs=1, shuffle=False, verbose=0)
     seconds = time.perf_counter() - start
     return {
         "images": len(regions),
@@ -73,8 +74,8 @@ def read(path):
     """Return how many images a second are read, in this thread alone and as batches of a dataset."""
     import tensorflow as tf
 
+    from applications.vision.codec import RegionCodec
     from applications.vision.region_hdf5 import open_regions
-    from applications.vision.regions import with_regions
 
     start = time.perf_counter()
     regions = open_regions(path)
@@ -86,7 +87,8 @@ def read(path):
             regions.read(rows[first : first + BATCH], NUM_REGIONS)
         found[name] = len(rows) / (time.perf_counter() - start)
     del found["first"]
-    batches = with_regions(tf.data.Dataset.from_tensor_slices(({"image": rows},)).batch(BATCH), regions, NUM_REGIONS)
+    batches = tf.data.Dataset.from_tensor_slices(({"image": rows},)).batch(BATCH)
+    batches = RegionCodec(WIDTH, NUM_REGIONS).with_regions(batches, regions)
     start = time.perf_counter()
     for _ in batches:
         pass

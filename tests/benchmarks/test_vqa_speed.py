@@ -8,6 +8,9 @@ from benchmarks.paired import interleave, median_interval, report
 import keras_vattn
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import with_values
+from applications.text.text import SPECIAL_TOKENS, Vocabulary
+from applications.vision.codec import RegionCodec
+from applications.vision.program import Codec
 from applications.vqa import model
 from applications.vqa.options import PROGRAM
 
@@ -18,7 +21,9 @@ def training_step(name, seed=0):
     """Return a function that makes a training step of a model of the architecture mcan, and its parameters."""
     preset = with_values(PROGRAM.default, PROGRAM.preset_values("mcan"))
     options = changed(preset, model=name, architecture="mcan", labels="drawn")
-    models = model.build(options, VOCABULARY, ANSWERS, REGIONS, WIDTH)
+    words, answers = (list(map(str, range(count))) for count in (VOCABULARY - len(SPECIAL_TOKENS), ANSWERS))
+    codec = Codec(Vocabulary(words), RegionCodec(WIDTH, REGIONS), answers)
+    models = model.build(options, codec)
     training = models.training
     training.compile(optimizer_of(options.fit, 100, 1000), keras_vattn.NegativeBound())
     generator = np.random.default_rng(seed)

@@ -67,7 +67,7 @@ FAULTS = [
     ),
     Fault(
         "captioning: a beam looks at another image",
-        "applications/captioning/generation.py",
+        "applications/captioning/serve.py",
         "memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))",
         "memory, mask = (tf.tile(x, [num_beams] + [1] * (len(x.shape) - 1)) for x in (memory, mask))",
         (GENERATION,),

@@ -49,7 +49,7 @@ FAULTS = [
     ),
     Fault(
         "vqa: noise on the boxes and on the padding too",
-        "applications/vqa/evaluation.py",
+        "applications/vqa/report.py",
         "np.sqrt(feature_noise) * (run.codec.regions.scale",
         "feature_noise * (run.codec.regions.scale",
         (VQA_EVALUATION,),
@@ -57,7 +57,7 @@ FAULTS = [
     ),
     Fault(
         "vqa: dropout alone draws the attention as well",
-        "applications/vqa/evaluation.py",
+        "applications/vqa/report.py",
         '(models.prediction, {"dropout": True, "posterior": False})',
         '(models.drawn or models.prediction, {"dropout": True})',
         (VQA_EVALUATION,),

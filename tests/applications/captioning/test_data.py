@@ -9,8 +9,7 @@ from captioning_cases import options_of, run_of, scene_values
 from image_cases import caption_file, color_of, colored_images
 
 from applications.captioning import data
-from applications.captioning.application import APPLICATION
-from applications.captioning.options import FeaturesCaptioning, Options
+from applications.captioning.options import PROGRAM, FeaturesCaptioning, Options
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.text.text import END, PAD, START, UNKNOWN
@@ -95,7 +94,7 @@ def test_epochs_have_orders_of_their_own(run):
 
 def test_validation_is_held_out_by_image(tmp_path):
     """The same for all seeds of the model; test captions stay what they are."""
-    parts = [data.load(options_of(tmp_path, **values)) for values in ({}, {"seed": 3})]
+    parts = [data.read(options_of(tmp_path, **values)) for values in ({}, {"seed": 3})]
     ids = [{name: part.captions.ids for name, part in found.items()} for found in parts]
     assert ids[0] == ids[1]
     assert sorted(ids[0]["train"] + ids[0]["valid"], key=int) == [str(row) for row in range(15)]
@@ -106,12 +105,12 @@ def test_images_that_are_missing(tmp_path):
     path = tmp_path / "more.json"
     path.write_text(caption_file(range(15), [(77, "a cat"), (78, "a dog"), (78, "another dog")]))
     with pytest.raises(InputError, match="Received: 2 of 17 ids without one, 77, 78"):
-        data.load(options_of(tmp_path, train_captions=str(path)))
+        data.read(options_of(tmp_path, train_captions=str(path)))
 
 
 def test_rendered_scenes():
     options = changed(Options(), **scene_values(num_scenes=20))
-    parts = data.load(options)
+    parts = data.read(options)
     assert {name: len(part.captions) for name, part in parts.items()} == {"train": 16, "valid": 2, "test": 2}
     ids = [image for part in parts.values() for image in part.captions.ids]
     assert sorted(ids, key=int) == [str(row) for row in range(20)]
@@ -132,7 +131,7 @@ def test_a_codec_is_read_as_it_was_written(run, tmp_path):
             return tmp_path / name
 
     run.codec.save(Folder())
-    found = data.Codec.load(Folder())
+    found = data.load_codec(None, Folder())
     assert found.vocabulary.tokens == run.codec.vocabulary.tokens
     ids = np.array([[found.vocabulary.ids["a"], found.vocabulary.ids["square"], END, UNKNOWN]])
     assert found.words.decode(ids).numpy().tolist() == [b"a square"]
@@ -161,7 +160,7 @@ def test_features_of_words_of_captions(tmp_path):
         check(given)
     given.captions = options.captions.train_captions
     check(given)
-    APPLICATION.features(given)
+    PROGRAM.function("features")(given)
     assert json.loads((tmp_path / "features/extractor/extractor.json").read_text())["name"] == "words"
     run = run_of(tmp_path, images=None, network="pixels", features=str(tmp_path / "features"))
     assert run.codec.regions.width == 6 and run.codec.regions.extractor.name == "words"

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from captioning_cases import captions_of, run_of, run_of_scenes
+from captioning_cases import APPLICATION, captions_of, run_of, run_of_scenes
 from scipy.special import logsumexp
 
 import keras_vattn
-from applications.captioning import application, evaluation, train
-from applications.captioning.application import APPLICATION
-from applications.captioning.generation import Captioner
+from applications.captioning import report as reports
+from applications.captioning import train
 from applications.captioning.options import EvaluateCaptioning
+from applications.captioning.serve import Captioner
 from applications.captioning.train import CaptionValidation, WordPerplexity
 from applications.common.runs import RunFolder
 from applications.text.text import PAD
@@ -42,7 +42,7 @@ def test_the_perplexity(made, eagerly, model, kind):
     regions, num_regions, target_input, target = captions_of(run)
     inputs = {"regions": regions, "num_regions": num_regions, "target_input": target_input, "target": target}
     words = np.where(target != PAD, run.models.training(inputs), 0.0)
-    report = evaluation.likelihood_report(Captioner(run), run, run.data["valid"], 2)
+    report = reports.likelihood_report(Captioner(run), run, run.data["valid"], 2)
     found = report["likelihood"]
     assert (found["kind"], found["num_tokens"]) == (kind, np.count_nonzero(target))
     assert found["perplexity"] == pytest.approx(np.exp(-words.sum() / np.count_nonzero(target)), rel=1e-4)
@@ -58,7 +58,7 @@ def test_the_predictive_perplexity_is_that_of_the_mean_over_draws(made, eagerly)
     """Of a word about one of two regions, where the mean is a sum; draws of a caption hang together."""
     run = made("hard")
     part, captioner = run.data["valid"], Captioner(run)
-    report = evaluation.likelihood_report(captioner, run, part, 3)["likelihood"]
+    report = reports.likelihood_report(captioner, run, part, 3)["likelihood"]
     values, tokens = [], 0
     for number, (inputs, target) in enumerate(part.batches(run.options)):
         arguments = [inputs[name] for name in ("regions", "num_regions", "target_input", "target")]
@@ -75,7 +75,7 @@ def test_where_the_words_of_scenes_are(of_scenes, eagerly):
     that predict the word."""
     part = of_scenes.data["train"]
     known = {0: set(), 1: set()}
-    for caption, cells, words in zip(part.image, evaluation.cells_of(part), part.tokens, strict=True):
+    for caption, cells, words in zip(part.image, reports.cells_of(part), part.tokens, strict=True):
         objects = {thing.cell: (thing.color, thing.shape) for thing in part.scenes[caption].objects}
         for cell, word in zip(cells, words, strict=True):
             if cell >= 0:
@@ -96,8 +96,8 @@ def test_where_the_words_of_scenes_are(of_scenes, eagerly):
                 found.append(row)
             return {"log_likelihood": tf.zeros(target.shape), "weights": tf.constant(weights)}
 
-    cells, captioner = evaluation.cells_of(part), Looking()
-    report = evaluation.likelihood_report(captioner, of_scenes, part, 0)["attention"]
+    cells, captioner = reports.cells_of(part), Looking()
+    report = reports.likelihood_report(captioner, of_scenes, part, 0)["attention"]
     assert {name: (of_kind["accuracy"], of_kind["chance"]) for name, of_kind in report["pointing"].items()} == {
         name: (1.0, 1 / 16) for name in ("all", "color", "shape")
     }
@@ -109,7 +109,7 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
     part = of_scenes.data["test"]
     texts = [part.captions.captions[0][1], "a red circle is a red circle"]
     assert len(part) == 2
-    monkeypatch.setattr(evaluation, "caption", lambda captioner, part: texts)
+    monkeypatch.setattr(reports, "caption", lambda captioner, part: texts)
     report, outputs = APPLICATION.evaluate(of_scenes, part, EvaluateCaptioning("", num_draws=5))
     assert (report["num_images"], report["num_captions"], report["true"]) == (2, 6, 0.5)
     assert report["captions"]["tokenizer"] == "rules without Java" and 0.5 < report["captions"]["bleu_1"] < 1.0
@@ -120,15 +120,15 @@ def test_the_report(of_scenes, eagerly, monkeypatch):
 
 
 def test_how_random_the_weights_are(made, eagerly):
-    assert evaluation.statistics(made("soft"), made("soft").data["valid"]) == {}
+    assert reports.statistics(made("soft"), made("soft").data["valid"]) == {}
     deviations = []
     for k in (1.0, 10.0, 1e5):
         run = made("wc", weibull_k=k)
-        found = evaluation.statistics(run, run.data["valid"])
+        found = reports.statistics(run, run.data["valid"])
         deviations.append(found["weights_sd"])
         assert 0.0 < found["prior_entropy"] <= np.log(4) + 1e-6
     assert deviations[0] > 5 * deviations[1] > 50 * deviations[2] and deviations[2] < 1e-3
-    found = evaluation.statistics(made("hard"), made("hard").data["valid"])
+    found = reports.statistics(made("hard"), made("hard").data["valid"])
     assert 0.1 < found["weights_sd"] < 0.5 and "prior_entropy" not in found
 
 
@@ -138,16 +138,16 @@ def test_draws_of_the_prior(made, eagerly, model):
     of_caption = lambda run: next(  # noqa: E731
         iter(run.data["valid"].batches(run.options).unbatch().batch(1))
     )[0]
-    draws = evaluation.prior_draws(made(model), of_caption(made(model)), 200, 3)
+    draws = reports.prior_draws(made(model), of_caption(made(model)), 200, 3)
     np.testing.assert_allclose(draws.sum(axis=1), 1.0)
     assert draws.shape == (200, 3) and (draws.max(axis=1) > 0.99).mean() > 0.95
     assert (np.bincount(draws.argmax(axis=1), minlength=3) > 20).all()
     run = made(model, prior_beta=1e8, prior_sigma=1e-4)
-    _, memory, mask = run.models.decode(*evaluation.arguments_of(of_caption(run)))
+    _, memory, mask = run.models.decode(*reports.arguments_of(of_caption(run)))
     psi = np.exp(
         run.models.decoder.attention.alignment_prior.log_psi(memory, keras_vattn.DenseKeys(mask[:, None]))[0, 0]
     )
-    draws = evaluation.prior_draws(run, of_caption(run), 5, 4)
+    draws = reports.prior_draws(run, of_caption(run), 5, 4)
     np.testing.assert_allclose(draws, np.tile(psi, (5, 1)), rtol=5e-3)
 
 
@@ -158,7 +158,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     monkeypatch.setattr(
         keras_vattn.plots, "image_attention", lambda *given, **more: drawn.append((given, draw(*given, **more)))
     )
-    monkeypatch.setattr(application, "NUM_PICTURES", 2)
+    monkeypatch.setattr(reports, "NUM_PICTURES", 2)
     part = run.data["test"]
     run.folder = RunFolder(tmp_path, {})
     texts = [f"a red square {word}" for word in ("top", "left", "", "right", "left")]
@@ -177,19 +177,19 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeypatch):
-    monkeypatch.setattr(application, "NUM_PICTURES", 1)
+    monkeypatch.setattr(reports, "NUM_PICTURES", 1)
     run = made("categorical")
     part = run.data["test"]
-    known = {name: application.pictures_of(run, part) for name in ("one", "other")}
+    known = {name: reports.pictures_of(run, part) for name in ("one", "other")}
     picture = known["one"][0]
     assert picture["reference"]["words"] == part.tokens[0] and set(picture["caption"]) == {"words", "weights"}
     read = Captioner(run).read(*(x[:1] for x in captions_of(run, "test")))["weights"][0, : len(part.tokens[0])]
     np.testing.assert_allclose(picture["reference"]["weights"], read, atol=1e-5)
-    application.draw_references(known, part, tmp_path)
+    reports.draw_references(known, part, tmp_path)
     assert [path.name for path in tmp_path.glob("*.png")] == ["attention_15.png"]
     # Nothing to draw on, no place to draw at, no word.
     for changes in ({"boxes": np.zeros((4, 4))}, {"reference": {"words": [], "weights": np.zeros((0, 4))}}):
-        application.draw_references({"one": [picture | changes | {"image": "0"}]}, part, tmp_path / "none")
+        reports.draw_references({"one": [picture | changes | {"image": "0"}]}, part, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from captioning_cases import EVERY_MODEL
+from captioning_cases import APPLICATION, EVERY_MODEL
 from captioning_cases import run_of as untrained
 from image_cases import colored_images
 from program_cases import CAPTIONING_CASE
 from tiers import slow_after, slow_except
 
-from applications.captioning.application import APPLICATION
-from applications.captioning.generation import Captioner
 from applications.captioning.options import GenerateCaptioning
+from applications.captioning.serve import Captioner
 from applications.common.errors import InputError
 from applications.common.training import load_run
 from applications.text.text import END, PAD, START, UNKNOWN

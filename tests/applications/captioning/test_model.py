@@ -8,8 +8,8 @@ from captioning_cases import EVERY_MODEL, captions_of, run_of
 from tiers import slow_after
 
 import keras_vattn
-from applications.captioning.generation import Captioner
 from applications.captioning.model import SelfCriticalDecoder
+from applications.captioning.serve import Captioner
 from applications.text.text import PAD
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)

@@ -1,9 +1,8 @@
 """The tables of a comparison, on figures made by hand."""
 
 from application_cases import Compared, tables_of
+from captioning_cases import APPLICATION
 
-from applications.captioning import tables
-from applications.captioning.application import APPLICATION
 from applications.captioning.options import CompareCaptioning
 from applications.common.tables import difference_table, figures_of, main_table
 
@@ -54,7 +53,7 @@ def test_the_papers_layout(tmp_path):
 
 def test_without_java_there_is_no_meteor(tmp_path):
     given = CompareCaptioning(out=str(tmp_path / "compared"), models=("soft",), seeds=1)
-    (text,) = tables.fan(Compared(APPLICATION, given, {"soft": [record(7.0, 0.3)]}))
+    (text,) = APPLICATION.layouts["fan"](Compared(APPLICATION, given, {"soft": [record(7.0, 0.3)]}))
     assert "METEOR" not in text and "ROUGE-L" in text
 
 

@@ -13,8 +13,8 @@ from applications.vision.codec import RegionCodec, Sources, boxes_of
 from applications.vision.images import Images
 from applications.vision.program import answers_about
 from applications.vision.regions import MemoryRegions
-from applications.vqa.application import draw_cards
 from applications.vqa.options import PROGRAM as VQA
+from applications.vqa.report import draw_cards
 
 
 def regions(features, boxes, counts):

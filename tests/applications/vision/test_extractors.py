@@ -14,7 +14,7 @@ from files import fails, write
 from word_cases import CELLS, IMAGES, OPTIONS, PIXELS, SIDE, WORDS
 
 from applications.common.serving import in_graph, save_module
-from applications.vision import extractors
+from applications.vision import extractors, features
 from applications.vision.extractors import Extractor, extract, make_extractor
 from applications.vision.features import extractor_beside, read_words, write_features
 from applications.vision.images import Images, open_images
@@ -107,7 +107,7 @@ def test_images_that_do_not_decode_are_counted(tmp_path, extractor):
     images = open_images(tmp_path)
     fails(lambda: extract(extractor, images), "Received: 2 of 3 that do not, a.png, b.png")
     options = FeaturesOptions(images=str(tmp_path), out=str(tmp_path / "out"))
-    fails(lambda: write_features(options, images), "Received: 2 of 3 that do not, a.png, b.png")
+    fails(lambda: write_features(options), "Received: 2 of 3 that do not, a.png, b.png")
     assert not (tmp_path / "out").exists()
 
 
@@ -213,7 +213,8 @@ def test_the_command_writes_features_and_their_extractor(tmp_path, capsys, detec
     )
     said = {each: words for each, words in WORDS.items() if each in images.ids[10:]}
     write(tmp_path / "words.tsv.gz", "".join(f"{each}.png\t{' '.join(words)}\n" for each, words in said.items()))
-    write_features(options, images, read_words(options.words))
+    monkeypatch.setattr(features, "open_images", lambda path: images)
+    write_features(options)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "words: about 130 of 140 images"
     assert lines[-1] == f"written: {tmp_path / 'out' / 'regions.h5'}, 140 images of 9 regions of width 12"
@@ -227,8 +228,9 @@ def test_the_command_writes_features_and_their_extractor(tmp_path, capsys, detec
     np.testing.assert_allclose(written.read([0], 9)[1][0], beside.boxes, atol=1e-6)
     shutil.rmtree(tmp_path / "out/extractor")
     assert extractor_beside(tmp_path / "out") is None
+    write(tmp_path / "words.tsv.gz", "i0\ta\ni149\tb\n")
     fails(
-        lambda: write_features(options, images, {"i0": ["a"], "i149": ["b"]}),
+        lambda: write_features(options),
         f"{options.words}: expected an image of every id. Received: 1 of 2 ids without one, i149",
     )
 

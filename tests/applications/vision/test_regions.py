@@ -17,8 +17,9 @@ from region_cases import FORMATS, IDS, WIDTH, expected, fixed, hdf5, memory, ope
 
 from applications.common.errors import input_error_in
 from applications.common.runs import digest_of
+from applications.vision.codec import RegionCodec
 from applications.vision.region_hdf5 import open_regions, write_regions
-from applications.vision.regions import MemoryRegions, with_regions
+from applications.vision.regions import MemoryRegions
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -40,15 +41,15 @@ def test_in_a_graph(form, tmp_path):
     targets = np.arange(4)
     dataset = tf.data.Dataset.from_tensor_slices(({"image": rows, "question": targets}, targets)).batch(3)
     for max_regions in (2, 6):
-        batches = with_regions(dataset, regions, max_regions)
+        batches = RegionCodec(WIDTH, max_regions, use_boxes=True).with_regions(dataset, regions)
         inputs, _ = batches.element_spec
-        assert inputs["regions"].shape == (None, max_regions, WIDTH) and inputs["boxes"].shape == (None, max_regions, 4)
-        assert inputs["num_regions"].shape == (None,)
+        assert set(inputs) == {"question", "regions", "num_regions"}
+        assert inputs["regions"].shape == (None, max_regions, WIDTH + 4) and inputs["num_regions"].shape == (None,)
         (first, y), (second, _) = list(batches)
-        same([first[name] for name in ("regions", "boxes", "num_regions")], expected((2, 0, 2), max_regions))
-        same([second[name] for name in ("regions", "boxes", "num_regions")], expected((1,), max_regions))
+        for batch, images in ((first, (2, 0, 2)), (second, (1,))):
+            features_and_boxes = tf.split(batch["regions"], (WIDTH, 4), axis=-1)
+            same([*features_and_boxes, batch["num_regions"]], expected(images, max_regions))
         assert y.numpy().tolist() == first["question"].numpy().tolist() == [0, 1, 2]
-        assert first["image"].numpy().tolist() == rows[:3].tolist()
         same(regions.tensors(tf.constant(rows), max_regions), expected((2, 0, 2, 1), max_regions))
 
 
@@ -112,7 +113,7 @@ def test_an_error_in_the_midst_of_training(tmp_path):
     message = f"{path}, image bad: expected finite features. Received: others in region 0"
     fit, evaluate, predict = functools.partial(model.fit, shuffle=False), model.evaluate, model.predict
     for call in (fit, evaluate, predict, list):
-        batches = with_regions(dataset, regions, 2)
+        batches = RegionCodec(WIDTH, 2).with_regions(dataset, regions)
         with pytest.raises(tf.errors.OpError) as caught:
             call(batches)
         assert str(input_error_in(caught.value)) == message
@@ -124,8 +125,9 @@ import sys, time
 import numpy as np, tensorflow as tf
 from applications.common import command_line
 from applications.ved.options import PROGRAM
+from applications.vision.codec import RegionCodec
 from applications.vision.region_hdf5 import open_regions
-from applications.vision.regions import Regions, with_regions
+from applications.vision.regions import Regions
 
 def read(self, rows, max_regions, read=Regions.read):
     time.sleep(0.05)
@@ -135,7 +137,7 @@ def prepare(*arguments):
     Regions.read = read
     regions = open_regions(sys.argv[1])
     dataset = tf.data.Dataset.range(len(regions)).map(lambda row: ({"image": row},)).batch(1).repeat()
-    iterator = iter(with_regions(dataset, regions, 2))
+    iterator = iter(RegionCodec(regions.width, 2).with_regions(dataset, regions))
     # It is freed late, as where Keras holds it.
     cycle = [iterator]
     cycle.append(cycle)

@@ -5,12 +5,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from application_cases import changed
 from vqa_cases import options_of, run_of
 
 from applications.common.errors import InputError
 from applications.vqa import data
 from applications.vqa.answers import Votes
-from applications.vqa.options import QuestionOptions
+from applications.vqa.options import PROGRAM, QuestionOptions
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_questions_without_a_known_answer_are_counted_and_not_trained_on(run):
     assert sum(len(inputs["question"]) for (inputs,) in part.batches(run.options, answered=False)) == len(part)
     with pytest.raises(InputError, match="No question has an answer that the model knows"):
         codec = dataclasses.replace(run.codec, answers=["nothing", "of this"])
-        data.EncodedPart.of(run.options, codec, data.Part(part.questions, part.sources))
+        data.encode(run.options, codec, data.Part(part.questions, part.sources))
 
 
 def test_the_controls(tmp_path, run):
@@ -88,22 +89,22 @@ def test_a_question_about_no_image(tmp_path):
     path = tmp_path / "train_questions.tsv"
     path.write_text(path.read_text() + "77\twhat color is it ?\tred\n")
     with pytest.raises(InputError, match=r"1 of \d+ ids without one, 77"):
-        data.load(options)
+        data.read(options)
 
 
 def test_test_questions_out_of_validation(tmp_path):
     (options := options_of(tmp_path, test_from_validation=0.5)).questions.test_questions = None
-    parts = data.load(options)
+    parts = data.read(options)
     assert set(parts) == {"train", "valid", "test"}
     images = [set(part.questions.images) for part in parts.values()]
     assert not images[1] & images[2] and abs(len(images[1]) - len(images[2])) <= 1
 
 
 def test_the_embedded_scenes():
-    found, images, tags = data.embedded(QuestionOptions(num_scenes=30))
-    assert {part: len(questions) for part, questions in found.items()} == {"train": 144, "valid": 18, "test": 18}
-    assert images.pixels.shape == (30, 64, 64, 3) and set(tags) == set(images.ids)
-    questions = found["train"]
+    parts = data.read(changed(PROGRAM.default, num_scenes=30))
+    assert {name: len(part.questions) for name, part in parts.items()} == {"train": 144, "valid": 18, "test": 18}
+    questions, images = parts["train"].questions, parts["train"].sources.images
+    assert images.pixels.shape == (30, 64, 64, 3) and set(parts["train"].tags) == set(images.ids)
     assert all(len(votes) == 10 for votes in questions.votes) and set(questions.types) == {"yes/no", "number", "other"}
     assert all(-1 <= cell < 16 for cell in questions.cells)
 

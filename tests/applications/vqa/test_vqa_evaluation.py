@@ -5,9 +5,9 @@ import pytest
 from vqa_cases import run_of
 
 import keras_vattn
-from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy
-from applications.vqa.evaluation import evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
+from applications.vqa.options import EvaluateVqa
+from applications.vqa.report import COLUMNS, evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
 from keras_vattn import metrics
 
 MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 1, "fused_units": 6}
@@ -112,7 +112,7 @@ def test_pavpu_of_some_questions(run, monkeypatch):
     sampled, some = part.sample(len(part) // 2)
     assert sampled.tolist() == rows and some.questions.ids == [part.questions.ids[row] for row in rows]
     np.testing.assert_array_equal(some.votes.of_answers(slice(None)), part.votes.of_answers(rows))
-    (column,) = (column for column in tables.COLUMNS if column.title == "questions of PAvPU")
+    (column,) = (column for column in COLUMNS if column.title == "questions of PAvPU")
     assert column.value({"report": {"uncertainty": found}}) == len(rows)
 
 
@@ -139,7 +139,7 @@ def test_gradients_and_deviations(tmp_path):
 
 @pytest.mark.slow
 def test_the_noisy_columns(run):
-    report, outputs = evaluate(run, run.data["test"], feature_noise=5.0)
+    report, outputs = evaluate(run, run.data["test"], EvaluateVqa("", feature_noise=5.0))
     assert report["noisy"]["variance"] == 5.0 and set(report["noisy"]["uncertainty"]) == set(report["uncertainty"])
     assert report["noisy"]["nll"] != report["nll"]
     assert "noisy" not in evaluate(run, run.data["test"])[0]

@@ -6,12 +6,11 @@ import tensorflow as tf
 from files import fails
 from image_cases import colored_images
 from tiers import slow_after
-from vqa_cases import run_of
+from vqa_cases import APPLICATION, run_of
 
 from applications.vision import codec, program
-from applications.vqa.application import APPLICATION
-from applications.vqa.generation import Answerer, answer_lines
 from applications.vqa.options import PredictVqa
+from applications.vqa.serve import Answerer, answer_lines
 
 QUESTIONS = tf.constant(["what color is it ?", "is it red ?"])
 

@@ -1,9 +1,9 @@
 """The papers' layouts."""
 
 from application_cases import Compared, changed, tables_of
+from vqa_cases import APPLICATION
 
 from applications.vqa import tables
-from applications.vqa.application import APPLICATION
 from applications.vqa.options import CompareVqa
 
 
@@ -65,6 +65,7 @@ def test_the_tables_of_fan(tmp_path):
 
 
 def test_weights_that_hardly_vary_are_called_so():
-    assert tables.deviation(record_of(1, 1, 1, 5e-4)) == "5.0e-04, effectively deterministic"
-    assert tables.deviation(record_of(1, 1, 1, 0.02)) == "0.0200"
-    assert tables.deviation(record_of(1, 1, 1)) is None
+    (column,) = (column for column in tables.COLUMNS if column.title == "sd of weights")
+    assert column.value(record_of(1, 1, 1, 5e-4)) == "5.0e-04, effectively deterministic"
+    assert column.value(record_of(1, 1, 1, 0.02)) == "0.0200"
+    assert column.value(record_of(1, 1, 1)) is None

@@ -1,7 +1,9 @@
-"""Reports of a trained model: likelihood, the VQA metric, uncertainty, where the attention looks.
+"""Reports of a trained model: likelihood, the VQA metric, uncertainty, where the attention looks, cards to look at.
 
 Shapes: N questions, V answers, R regions, M draws.
 """
+
+import collections
 
 import numpy as np
 import scipy.special
@@ -10,11 +12,21 @@ import tensorflow as tf
 import keras_vattn
 from applications.common import uncertainty as uncertainty_of
 from applications.common.progress import progress
+from applications.common.runs import write_json
+from applications.text.pairs import evenly
 from applications.vision import scenes
+from applications.vision.codec import boxes_of
+from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
+from applications.vqa.data import read
+from applications.vqa.questions import TYPES
 from keras_vattn import metrics
 
-TYPES = ("yes/no", "number", "other")
+COLUMNS, LAYOUTS = tables.COLUMNS, tables.LAYOUTS
+CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
+NUM_CARDS = 6
+# The figures behind the cards of a run.
+CARDS = "cards.json"
 # Questions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # p below which PAvPU takes a prediction for certain.
@@ -23,11 +35,13 @@ SIGNIFICANCE = 0.05
 _SEED = 0
 
 
-def evaluate(run, part, num_draws=None, feature_noise=None):
+def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the predictions."""
     reports = run.options.reports
-    num_draws = reports.num_draws if num_draws is None else num_draws
-    feature_noise = reports.feature_noise if feature_noise is None else feature_noise
+    num_draws, feature_noise = reports.num_draws, reports.feature_noise
+    if evaluation is not None:
+        num_draws = num_draws if evaluation.num_draws is None else evaluation.num_draws
+        feature_noise = feature_noise if evaluation.feature_noise is None else evaluation.feature_noise
     report, outputs = predicted(run, part)
     report |= {"gradients": gradient_norms(run, part), "weights_sd": weights_deviation(run, part)}
     report["uncertainty"], outputs["p_values"] = uncertainty(run, part, num_draws)
@@ -159,3 +173,89 @@ def weights_deviation(run, part):
     _, part = part.sample(NUM_STATISTICS)
     draws = keras_vattn.posterior_predictive(run.models.weights, seen(run, part), 16, seed=_SEED)
     return float(np.concatenate([weights.std(axis=0)[weights.mean(axis=0) > 0] for weights in draws]).mean())
+
+
+def files(outputs):
+    questions = outputs["part"].questions
+    columns = (questions.ids, questions.texts, outputs["answers"], questions.answers)
+    return {"answers": ["\t".join(row) for row in zip(*columns, strict=True)]}
+
+
+def heading(record):
+    report, figures = record["report"], tables.last_kind(record)
+    text = f"{report['num_questions']} {record['split']} questions, NLL of the {report['num_nll']} with a known answer"
+    if not figures:
+        return text
+    kinds = report["uncertainty"]
+    of = "dropout and attention" if "both" in kinds else " and ".join(kinds)
+    drawn = f"{figures['num_draws']} draws of {of} on {figures['num_questions']} questions"
+    return f"{text}; uncertainty: {drawn}, certain at p < {figures['significance']:g}"
+
+
+def example_of(part):
+    return f"{part.questions.images[0]}\t{part.questions.texts[0]}"
+
+
+def report(run, part, record, outputs):
+    splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
+    if run.options.questions.test_from_validation is not None:
+        write_json(run.folder.file("split.json"), splits)
+    cards = _cards(run, part, outputs)
+    write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
+    draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
+    return [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
+
+
+def _cards(run, part, outputs):
+    """Return the figures behind the cards of some questions: Figure 2 of Fan et al. 2020."""
+    p_values, cards = outputs["p_values"], []
+    # The same questions, whether a model has p-values or not.
+    sampled, _ = part.sample(run.options.reports.max_uncertain)
+    chosen = sampled[evenly(len(sampled), NUM_CARDS)]
+    boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
+    images = run.codec.regions.regions_of(part.sources).ids
+    for index, box in zip(chosen, boxes, strict=True):
+        votes = part.questions.votes[index]
+        people = collections.Counter(votes).most_common(3)
+        cards.append(
+            {
+                "id": part.questions.ids[index],
+                "image": images[part.rows[index]],
+                "question": part.questions.texts[index],
+                "people": ", ".join(f"{answer} {count}" for answer, count in people),
+                "answer": outputs["answers"][index],
+                "probability": float(outputs["probabilities"][index]),
+                "p": p_values.get(index),
+                "weights": outputs["weights"][index][: len(box)].tolist(),
+                "boxes": box.tolist(),
+            }
+        )
+    return cards
+
+
+def compared(comparison):
+    cards = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
+    parts = read(comparison.planned[0].options)
+    draw_cards(cards, parts.get("test", parts["valid"]), comparison.folder / "cards.png")
+    return []
+
+
+def draw_cards(of_models, part, path):
+    """Draw where models looked, with their answers, into a PNG: a row for each question, a panel for each model.
+
+    The cards are a dictionary from the names of models; the questions that all models have are drawn.
+    """
+    # A card without boxes cannot be drawn.
+    by_id = {name: {card["id"]: card for card in cards if np.any(card["boxes"])} for name, cards in of_models.items()}
+    ids = [each for each in next(iter(by_id.values())) if all(each in cards for cards in by_id.values())]
+    source = part.sources.images
+    if source is None or not ids:
+        return
+    panels = []
+    for name, card in ((name, cards[each]) for each in ids for name, cards in by_id.items()):
+        p = "" if card["p"] is None else f", p = {card['p']:.3f}"
+        said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
+        title = f"{card['question']}\npeople: {card['people']}\n{said}"
+        panels.append((source.read(source.rows_of([card["image"]])[0]), card["weights"], card["boxes"], title))
+    panels_per_row = len(of_models) if len(of_models) > 1 else 3
+    keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)

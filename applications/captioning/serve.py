@@ -7,16 +7,15 @@ import tensorflow as tf
 from keras import ops, tree
 
 import keras_vattn
+from applications.captioning.data import sources_of
 from applications.captioning.options import MODELS
 from applications.common.serving import in_graph
-from applications.text.text import END, PAD, START, UNKNOWN
-from applications.vision.program import INTEGER, Hidden, ImageModule
+from applications.text.module import FORBIDDEN, IDS
+from applications.text.readers import read_input
+from applications.text.text import END, PAD, START
+from applications.vision.program import INTEGER, Hidden, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
-
-# A caption has no padding, no second start, and no token for unknown words.
-_FORBIDDEN = (PAD, START, UNKNOWN)
-_IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class Captioner(ImageModule):
@@ -32,7 +31,7 @@ class Captioner(ImageModule):
         self.offer("sample", INTEGER, INTEGER)
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
-        forced = seen, tf.TensorSpec([None], tf.int32), _IDS, _IDS
+        forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
         self.search = Hidden(in_graph(*forced[:2])(self._search))
         self.read = Hidden(in_graph(*forced)(self._read))
         self.read_drawn = Hidden(in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn))
@@ -57,7 +56,7 @@ class Captioner(ImageModule):
         state, step = self._steps(memory, mask, self._num_beams)
         start = tf.fill([tf.shape(regions)[0]], START)
         beams = decoding.beam_search(
-            step, state, start, END, self._max_length + 1, self._num_beams, forbidden_ids=_FORBIDDEN
+            step, state, start, END, self._max_length + 1, self._num_beams, forbidden_ids=FORBIDDEN
         )
         return {name: x[:, 0] for name, x in beams.items()}
 
@@ -73,7 +72,7 @@ class Captioner(ImageModule):
                 noise = models.decoder.draw_noise(num_rows, self._max_length + 1, prepared)
         state, step = self._steps(memory, mask, noise=noise)
         start, of_words = tf.fill([num_rows], START), keras_vattn.random.fold_in(seed, 1)
-        drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=_FORBIDDEN)
+        drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=FORBIDDEN)
         return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _memory(self, regions, num_regions):
@@ -116,3 +115,20 @@ class Captioner(ImageModule):
         """Return the result of `_read` for a draw of an attention that is drawn."""
         with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
             return self._read(regions, num_regions, target_input, target)
+
+
+def generate(run, options):
+    """Yield a caption of the image of each line."""
+    lines = [line.strip() for line in read_input(options)]
+    captioner = Captioner(run)
+
+    def caption(numbers, regions):
+        return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
+
+    place = options.input or "standard input"
+    yield from answers_about(run.codec.regions, lines, lambda: sources_of(run.options), place, caption)
+
+
+def endpoints(run, options=None):
+    captioner = Captioner(run)
+    return captioner, captioner.names

@@ -5,8 +5,11 @@ Shapes: B questions, R regions, D width of their features, A answers that are re
 
 import tensorflow as tf
 
+from applications.common.errors import InputError
 from applications.common.serving import Untracked, drawn, entropy, noise_of
-from applications.vision.program import INTEGER, STRINGS, ImageModule
+from applications.text.readers import read_input
+from applications.vision.program import INTEGER, STRINGS, ImageModule, answers_about
+from applications.vqa.data import sources_of
 
 NUM_ANSWERS = 5
 
@@ -67,3 +70,23 @@ def answer_lines(predicted):
     for answers, probabilities in zip(predicted["answers"].numpy(), predicted["probabilities"].numpy(), strict=True):
         pairs = list(zip(answers, probabilities, strict=True))[:3]
         yield "\t".join(f"{answer.decode()} {probability:.3f}" for answer, probability in pairs)
+
+
+def generate(run, options):
+    """Yield the answers to the question of each line, an image, a tab and a question."""
+    answerer, place = Answerer(run), options.input or "standard input"
+    lines = [line.partition("\t") for line in read_input(options)]
+    for number, (image, tab, question) in enumerate(lines, start=1):
+        if not tab or not question.strip():
+            raise InputError(f"{place}:{number}: expected an image, a tab and a question. Received: {image[:40]!r}")
+
+    def answer(numbers, regions):
+        return answer_lines(answerer.predict_features(*regions, [lines[number][2] for number in numbers]))
+
+    images = [image.strip() for image, _, _ in lines]
+    yield from answers_about(run.codec.regions, images, lambda: sources_of(run.options), place, answer)
+
+
+def endpoints(run, options=None):
+    answerer = Answerer(run)
+    return answerer, answerer.names

@@ -1,4 +1,4 @@
-"""Reports of a trained model: likelihood, the metrics of captions, where the attention looks.
+"""Reports of a trained model: likelihood, the metrics of captions, where the attention looks, pictures and tables.
 
 Shapes: N images, C captions, T words with the end, R regions.
 """
@@ -9,29 +9,70 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.captioning.captions import Captions
-from applications.captioning.data import EncodedPart, Part
-from applications.captioning.generation import Captioner
+from applications.captioning.data import Part, encode, read
 from applications.captioning.metrics import caption_metrics, pointing
 from applications.captioning.options import MODELS
+from applications.captioning.serve import Captioner
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
+from applications.common.runs import write_json
+from applications.common.tables import Column, main_table, spread, title_from, titled
+from applications.text.pairs import evenly, write_samples
 from applications.text.text import PAD
 from applications.vision import scenes
+from applications.vision.codec import boxes_of
 from applications.vision.program import BATCH
 
+CURVES = {
+    "perplexity": "perplexity, training",
+    "val_perplexity": "perplexity, validation",
+    "val_cider": "CIDEr, validation, greedy",
+}
+NUM_PICTURES = 3
+# The figures behind the pictures of a run.
+PICTURES = "pictures.json"
 # Captions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.
 SEED = 0
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
+BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
+OTHERS = tuple(
+    Column(title, f"report.captions.{name}", 1, 100)
+    for title, name in (("CIDEr", "cider"), ("ROUGE-L", "rouge_l"), ("METEOR", "meteor"))
+)
+COLUMNS = (
+    Column("kind of PPL", "report.likelihood.kind"),
+    Column("PPL", "report.likelihood.perplexity", logarithm=True),
+    Column("PPL (predictive)", "report.likelihood.predictive", logarithm=True),
+    *BLEU,
+    *OTHERS,
+    Column("true captions (%)", "report.true", 1, 100),
+    Column("entropy of attention (nats)", "report.attention.entropy"),
+    *(
+        Column(f"pointing, {name} (%)", f"report.attention.pointing.{name}.accuracy", 1, 100)
+        for name in ("all", *KINDS)
+    ),
+    Column("pointing, p(region | word) (%)", "report.attention.posterior.pointing.all.accuracy", 1, 100),
+    Column("chance (%)", "report.attention.pointing.all.chance", 1, 100, differs=False),
+    Column("sd of weights", lambda record: spread(record["report"]["attention"].get("weights_sd")), differs=False),
+    Column("entropy of the prior (nats)", "report.attention.prior_entropy", differs=False),
+    Column("s/step", "step_seconds", differs=False),
+    Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
+)
 
-def evaluate(run, part, num_beams=None, num_draws=None):
+
+def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the captions of its images."""
-    reports = run.options.reports
+    reports, num_beams = run.options.reports, None
+    num_draws = reports.num_draws
+    if evaluation is not None:
+        num_beams = evaluation.num_beams
+        num_draws = num_draws if evaluation.num_draws is None else evaluation.num_draws
     captioner = Captioner(run, num_beams)
     report = {"num_images": len(part), "num_captions": len(part.texts)}
-    report |= likelihood_report(captioner, run, part, reports.num_draws if num_draws is None else num_draws)
+    report |= likelihood_report(captioner, run, part, num_draws)
     report["attention"] |= statistics(run, part)
     hypotheses = caption(captioner, part)
     report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
@@ -129,7 +170,7 @@ def looks(run, part, chosen, texts=None):
     texts = caption(captioner, part, chosen, title=None) if texts is None else texts
     ids = [part.captions.ids[index] for index in chosen]
     asked = Part(Captions(ids, [[text] for text in texts]), part.sources)
-    of_texts = EncodedPart.of(run.options, part.codec, asked)
+    of_texts = encode(run.options, part.codec, asked)
     rows = []
     for (inputs, _), tokens in zip(of_texts.batches(run.options).unbatch().batch(1), of_texts.tokens, strict=True):
         captions, shape = arguments_of(inputs), (len(tokens), int(inputs["num_regions"][0]))
@@ -151,3 +192,90 @@ def prior_draws(run, inputs, num_words, num_regions):
     p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)
     log_draws = p.log_sample((num_words, *p.like.shape), keras_vattn.random.as_seed(SEED))
     return scipy.special.softmax(np.array(log_draws)[:, 0, 0, :num_regions], axis=1)
+
+
+def files(outputs):
+    ids = outputs["part"].captions.ids
+    return {"captions": ["\t".join(row) for row in zip(ids, outputs["hypotheses"], strict=True)]}
+
+
+def heading(record):
+    report = record["report"]
+    text = f"{report['num_images']} {record['split']} images with {report['num_captions']} captions; "
+    text += f"tokens of the metrics: {report['captions']['tokenizer']}"
+    draws = report["likelihood"].get("num_draws")
+    return text + (f"; predictive PPL of {draws} draws" if draws else "")
+
+
+def example_of(part):
+    return part.captions.ids[0]
+
+
+def report(run, part, record, outputs):
+    pictures = pictures_of(run, part)
+    write_json(run.folder.file(PICTURES), {"model": run.options.model, "pictures": pictures})
+    for picture in pictures:
+        draw_caption(picture, part, run.folder.file(f"pictures/{picture['image']}.png"))
+    rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, strict=True)
+    samples = [
+        [("image", image), ("caption", text), *(("reference", reference) for reference in references)]
+        for image, text, references in rows
+    ]
+    return write_samples(run.folder.file("samples.txt"), samples)
+
+
+def compared(comparison):
+    pictures = {run.name: comparison.read(run, PICTURES)["pictures"] for run in comparison.of_first_seed}
+    parts = read(comparison.planned[0].options)
+    draw_references(pictures, parts.get("test", parts["valid"]), comparison.folder)
+    return []
+
+
+def pictures_of(run, part):
+    """Return where the model looks in some images for the words of its own caption, and of the first reference."""
+    chosen = evenly(len(part), NUM_PICTURES)
+    references = [part.captions.captions[index] for index in chosen]
+    own, of_reference = looks(run, part, chosen), looks(run, part, chosen, [row[0] for row in references])
+    boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
+    ids = [part.captions.ids[index] for index in chosen]
+    names = ("image", "references", "caption", "reference", "boxes")
+    return [dict(zip(names, row)) for row in zip(ids, references, own, of_reference, boxes, strict=True)]
+
+
+def draw_caption(picture, part, path):
+    """Draw where a model looks for each word of its caption; of BAM a draw from the prior above a draw from the
+    posterior, Figure 1 of Fan et al. 2020."""
+    looks = picture["caption"]
+    kinds = [kind for kind in ("prior", "posterior") if kind in looks]
+    rows = [looks[kind] for kind in kinds or ("weights",)]
+    title = " ".join(looks["words"]) + ("; a draw for each word" if kinds else "")
+    _draw(picture, part, looks["words"], rows, kinds or None, title, path)
+
+
+def draw_references(of_models, part, folder):
+    """Draw where models look for the words of the same references, a row for each model, a PNG for each image; the
+    pictures are a dictionary from the names of models."""
+    for index, picture in enumerate(next(iter(of_models.values()))):
+        words = picture["reference"]["words"]
+        rows = [pictures[index]["reference"]["weights"] for pictures in of_models.values()]
+        path = folder / f"attention_{picture['image']}.png"
+        _draw(picture, part, words, rows, list(of_models), f"reference: {' '.join(words)}", path)
+
+
+def _draw(picture, part, words, rows, labels, title, path):
+    # A run on features may lack images or boxes, and a caption may lack words.
+    if part.sources.images is None or not np.any(picture["boxes"]) or not words:
+        return
+    image = part.sources.images.read(part.sources.images.rows_of([picture["image"]])[0])
+    weights = [row for of_row in rows for row in of_row]
+    keras_vattn.plots.image_attention(image, weights, picture["boxes"], words, labels, title, path=path)
+
+
+def fan(comparison):
+    """Return Table 3 of Fan et al. 2020."""
+    title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
+    text = main_table((*BLEU, *OTHERS), comparison.records, first_of=title_of)
+    return [titled("Table 3 of Fan et al. 2020", text)]
+
+
+LAYOUTS = {"fan": fan}
