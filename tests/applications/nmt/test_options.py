@@ -7,7 +7,7 @@ from program_cases import NMT_CASE
 from applications.common.errors import InputError
 from applications.common.option_values import with_values
 from applications.common.runs import RunFolder
-from applications.nmt.encoding import Codec
+from applications.nmt.data import Codec
 from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options
 
 # Deng et al. 2018: appendix, section 5, and the published code.

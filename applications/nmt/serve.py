@@ -1,17 +1,23 @@
 """Translation with a trained model, as an exportable module: strings in, strings out."""
 
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
 import keras_vattn
 from applications.common.inference import Inference
+from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph
 from applications.nmt.ensemble import drawn_steps
 from applications.nmt.options import MODELS
+from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
+from applications.text.pairs import read_inputs
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
+
+BATCH = 32
 
 
 class WordModel:
@@ -193,3 +199,28 @@ class Translator(PairModule):
         size = self._num_beams, options.text.max_length + 1
         of_sentences = MODELS[options.model].feeding == "sampled"
         return drawn_steps(self._models.value, encoded, source_mask, *size, draws, options.run.seed, of_sentences)
+
+
+def generate(run, options):
+    """Yield the translation of each input."""
+    ids = read_inputs(options, run.codec.source, run.options.text.max_length)
+    yield from translate(Translator(run, options.inference, options.num_beams), run.codec, ids)
+
+
+def endpoints(run, options=None):
+    inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
+    return Translator(run, inference), ("generate", "n_best", "score")
+
+
+def translate(translator, codec, sources, title="translating"):
+    """Return the best sentence of the beam for each list of source ids, in their order."""
+    # Sentences of like length together: a batch ends with its longest.
+    order = np.argsort([len(ids) for ids in sources], kind="stable")
+    sentences = [None] * len(sources)
+    starts = range(0, len(order), BATCH)
+    for start in progress(starts, title) if title else starts:
+        rows = order[start : start + BATCH]
+        ids = translator.beam(tf.constant(padded([sources[row] for row in rows])))["ids"]
+        for row, text in zip(rows, codec.target.decode(ids).numpy(), strict=True):
+            sentences[row] = text.decode()
+    return sentences
