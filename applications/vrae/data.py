@@ -28,7 +28,7 @@ class Sentences:
         return len(self.texts)
 
 
-def load(options):
+def read(options):
     """Return the parts that the options name, a dictionary of `Sentences`; the embedded ones are cut 80/10/10."""
     text, parts = options.text, {}
     if text.train_text is None:
@@ -38,7 +38,7 @@ def load(options):
     else:
         place, valid_fraction = text.train_text, text.valid_fraction
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}
-        parts = {part: read(path, text) for part, path in paths.items() if path is not None}
+        parts = {part: read_file(path, text) for part, path in paths.items() if path is not None}
         if "test" not in parts and text.test_fraction:
             parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, text.data_seed + 1)
     if "valid" not in parts:
@@ -46,9 +46,16 @@ def load(options):
     return {part: parts[part] for part in PARTS if part in parts}
 
 
-def read(path, options):
+def read_file(path, options):
     """Return the `Sentences` of a file in the form that `TextOptions` name."""
     return Sentences(*read_sentences(path, options.text_column, options.labelled, options.skip_invalid))
+
+
+def read_other(options, evaluation):
+    """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
+    if evaluation.text is None:
+        return None
+    return read_file(evaluation.text, dataclasses.replace(options.text, skip_invalid=evaluation.skip_invalid))
 
 
 def _cut(place, sentences, share, seed):
@@ -96,14 +103,6 @@ class EncodedSentences:
     ids: list
     report: dict
 
-    @classmethod
-    def of(cls, options, codec, part):
-        ids, counts = codec.words.encode_numpy(part.texts, options.text.max_length)
-        empty = [row for row, x in enumerate(ids) if not len(x)]
-        if empty:
-            raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
-        return cls(part.texts, ids, {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)})
-
     def __len__(self):
         return len(self.ids)
 
@@ -120,3 +119,16 @@ class EncodedSentences:
         pairs = EncodedPairs(self.texts, self.ids, self.ids, self.report)
         batches = pairs.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
+
+
+def load_codec(options, folder):
+    return Codec.load(options, folder)
+
+
+def encode(options, codec, part, training=False):
+    ids, counts = codec.words.encode_numpy(part.texts, options.text.max_length)
+    empty = [row for row, x in enumerate(ids) if not len(x)]
+    if empty:
+        raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
+    report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}
+    return EncodedSentences(part.texts, ids, report)

@@ -89,9 +89,10 @@ class Models(Layers):
         return [weight for layer in layers if layer is not None for weight in layer.trainable_weights]
 
 
-def build(options, vocabulary_size):
-    """Return the `Models` of `Options` and a number of words V."""
+def build(options, codec):
+    """Return the `Models`."""
     # Layers.
+    vocabulary_size = len(codec.vocabulary)
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:

@@ -9,16 +9,15 @@ from applications.text.batching import padded
 from applications.text.pairs import evenly
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
-from applications.vrae.application import APPLICATION
 from applications.vrae.data import Codec
-from applications.vrae.generation import Writer
-from applications.vrae.options import MODELS
+from applications.vrae.options import MODELS, PROGRAM
+from applications.vrae.serve import Writer
 from keras_vattn import metrics
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))

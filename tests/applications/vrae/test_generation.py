@@ -9,9 +9,8 @@ from tiers import slow_after, slow_except
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 from applications.text.text import END, PAD, START, UNKNOWN
-from applications.vrae.evaluation import interpolated
-from applications.vrae.generation import Writer
 from applications.vrae.options import SamplingOptions
+from applications.vrae.serve import Writer, interpolated
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book", "the zebra"])

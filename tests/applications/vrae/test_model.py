@@ -11,8 +11,8 @@ from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 import keras_vattn
 from applications.text.text import PAD
-from applications.vrae.generation import Writer
 from applications.vrae.model import Layers
+from applications.vrae.serve import Writer
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -1,20 +1,25 @@
-"""Sentences and bounds of a trained model, as an exportable module: strings in, strings out.
+"""Sentences and bounds of a trained model, as an exportable module: strings in, strings out; and `generate`.
 
 Shapes: B sentences, S words, T words with the end, Z units of z_enc, L words of a written sentence, n draws.
 """
 
 import contextlib
 import dataclasses
+import itertools
 
 import tensorflow as tf
 from keras import ops
 from tensorflow_probability import distributions as tfd
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph
+from applications.text.readers import read_input
 from applications.text.text import END, PAD, START, UNKNOWN
 from keras_vattn import decoding, random
 
+# The defaults of `generate --num`, and the sentences of a batch.
+NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _IDS, _CODES = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
 _TEXTS, _INTEGER, _SEED = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32), tf.TensorSpec([2], tf.int32)
 # The functions of every model, and those that need z_enc, with their signatures. Each stands as `_NAME` below.
@@ -195,6 +200,45 @@ class Writer(tf.Module):
             "max_length": self._max_length + 1,
             "forbidden_ids": (PAD, START, UNKNOWN),
         }
+
+
+def generate(run, options):
+    """Yield new sentences, the sentence that stands for each input, or the sentences from each input to the next."""
+    writer = Writer(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
+    if options.mode == "new":
+        num = options.num or NUM_NEW
+        for number, start in enumerate(range(0, num, BATCH)):
+            yield from strings(writer.generate(min(BATCH, num - start), seed_of_batch(options.seed, number)))
+        return
+    lines = read_input(options)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InputError(f"{options.input or 'standard input'}:{number}: a line without a word")
+    if options.mode == "reconstruct":
+        for start in range(0, len(lines), BATCH):
+            yield from strings(writer.reconstruct(tf.constant(lines[start : start + BATCH])))
+        return
+    if len(lines) < 2:
+        raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
+    for pair in itertools.pairwise(lines):
+        yield "\t".join(interpolated(run, writer, list(pair), options.num or NUM_BETWEEN))
+
+
+def endpoints(run, options=None):
+    writer = Writer(run)
+    return writer, writer.names
+
+
+def strings(texts):
+    return [text.decode() for text in texts.numpy()]
+
+
+def interpolated(run, writer, texts, num_steps=5):
+    """Return the sentences between two, at equal distances of their z_enc."""
+    z = writer.encode(tf.constant(texts))["mean"]
+    shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
+    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
+    return strings(run.codec.words.decode(ids))
 
 
 def seed_of_batch(seed, number):

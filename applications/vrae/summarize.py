@@ -16,9 +16,11 @@ from applications.common.progress import progress
 from applications.common.runs import digest_of, write_json, write_text_atomically
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
+from applications.common.training import load_run
 from applications.text.readers import read_json
 from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.generation import Writer
+from applications.vrae.options import PROGRAM
+from applications.vrae.serve import Writer
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
@@ -131,9 +133,10 @@ class Summarizer:
         return Gaussians(*map(np.concatenate, parameters))
 
 
-def summarize(run, options):
-    """Write summaries of documents by a `Run` as `SummarizeVrae` says. Where there are references, print the figures
-    beside the figures of other ways to choose sentences."""
+def summarize(options):
+    """Write summaries of documents as `SummarizeVrae` says. Where there are references, print the figures beside the
+    figures of other ways to choose sentences."""
+    run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, left_out, max_words = embedded_topics(), [], 250
     else:
