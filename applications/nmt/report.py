@@ -121,17 +121,14 @@ def translation_metrics(lowercase):
 def likelihood_of(translator, run, part):
     """Return the perplexity of the references, with its kind.
 
-    A continuous alignment that is drawn has the predictive log p: the logarithm of the mean over draws of p(y | draws),
-    of the whole sentence where the decoder is fed the drawn context, of each word where the draws of words are
-    independent.
+    A continuous alignment that is drawn has the predictive log p: of each word the logarithm of the mean over draws.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(source, target_input, target, seed):
         with keras_vattn.posterior_draws(model, seed=seed):
-            value = translator.log_likelihood.python_function(source, target_input, target)
-            return tf.reduce_sum(value, axis=1) if kind.feeding == "sampled" else value
+            return translator.log_likelihood.python_function(source, target_input, target)
 
     def log_likelihood(inputs, target, number):
         arguments = inputs["source"], inputs["target_input"], target

@@ -2,13 +2,12 @@
 
 import numpy as np
 import tensorflow as tf
-from keras import ops
+from keras import ops, tree
 
 import keras_vattn
 from applications.common.inference import Inference
 from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph
-from applications.nmt.ensemble import drawn_steps
 from applications.nmt.options import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
@@ -18,54 +17,6 @@ from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
-
-
-class WordModel:
-    """The probability of a word, from the candidates of its alignment and their weights.
-
-    Args:
-        models: `Models`.
-        inference: `Inference`.
-        seed: Seed of "sample:n".
-    """
-
-    def __init__(self, models, inference, seed=0):
-        self.models = models
-        self.latent = None
-        if models.latent is not None:
-            self.latent = keras_vattn.CategoricalAttention(objective=inference.objective(), seed=seed)
-
-    def prepare(self, memory):
-        """Return the projected memory (N, S, units), once for all steps; `None` where the decoder draws the context."""
-        return None if self.latent is None else self.models.emission.value_projection(memory)
-
-    def candidates(self, decoded, values, source_mask):
-        """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K).
-
-        Args:
-            decoded: Result of the decoder for T steps, with `return_logits=True`.
-            values, source_mask: Result of `prepare`, and the mask (N, S) of the memory.
-        """
-        emission, query = self.models.emission, decoded["query"]
-        if self.latent is None:
-            context = emission.value_projection(decoded["context"])[:, :, None]
-            return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
-        drawn = self.latent(query, values, value_mask=source_mask, logits=decoded["logits"])
-        return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
-
-    def log_words(self, decoded, values, source_mask):
-        """Return log p of every word, (N, T, V), the alignment marginalised out."""
-        hidden, log_weights = self.candidates(decoded, values, source_mask)
-        return self.models.emission.words(hidden, log_weights=log_weights)
-
-    def log_likelihood(self, decoded, values, source_mask, target):
-        """Return log p of the words of `target` (N, T), in nats, (N, T); 0 at padding."""
-        hidden, log_weights = self.candidates(decoded, values, source_mask)
-        log_likelihood = self.models.emission.words(hidden, target)
-        # A source without a word: all candidates are the same.
-        log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
-        value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
-        return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
 
 class Translator(PairModule):
@@ -79,11 +30,10 @@ class Translator(PairModule):
 
     def __init__(self, run, inference=None, num_beams=None):
         super().__init__(run, run.options.text.max_length, run.options.text.max_length)
-        kind = MODELS[run.options.model]
-        self.inference = Untracked(Inference.parse(inference or kind.inference, kind.is_continuous))
+        self._kind = MODELS[run.options.model]
+        self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
-        self._draws_weights = self.inference.value.kind == "sample" and kind.is_continuous
-        self._words = Untracked(WordModel(run.models, self.inference.value, seed=run.options.run.seed))
+        self._latent = Untracked(self._latent_of(self.inference.value))
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -104,10 +54,14 @@ class Translator(PairModule):
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
-        """Return log p of every word of `target` given those before it, (B, T) nats."""
+        """Return log p of every word of `target` given those before it, (B, T) nats, 0 at padding."""
         memory, source_mask, decoded = self._read(source, target_input, target)
-        words = self._words.value
-        return words.log_likelihood(decoded, words.prepare(memory), source_mask, target)
+        hidden, log_weights = self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
+        log_likelihood = self._models.value.emission.words(hidden, target)
+        # A source without a word: all candidates are the same.
+        log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
+        value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
+        return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
     @in_graph(IDS, IDS, IDS)
     def alignments(self, source, target_input, target):
@@ -121,8 +75,7 @@ class Translator(PairModule):
         memory, source_mask, decoded = self._read(source, target_input, target)
         masked = lambda x: ops.where(source_mask[:, None], ops.cast(x, "float32"), -1e9)  # noqa: E731
         log_prior = ops.log_softmax(masked(decoded["logits"]), axis=-1)
-        is_bayesian = MODELS[self._options.value.model].is_bayesian
-        alignments = {"mean" if is_bayesian else "prior": ops.exp(log_prior)}
+        alignments = {"mean" if self._kind.is_bayesian else "prior": ops.exp(log_prior)}
         if models.posterior is not None:
             alignments["posterior"] = ops.softmax(masked(models.posterior({"source": source, "target": target})))
         if models.latent is not None:
@@ -156,16 +109,33 @@ class Translator(PairModule):
         )
         return memory, source_mask, decoded
 
+    def _latent_of(self, inference):
+        """Return the attention that takes the candidates of an inference; `None` where the decoder draws weights."""
+        if self._models.value.latent is None:
+            return None
+        return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
+
+    def _values(self, memory):
+        """Return the projected memory, once for all steps; `None` where it is the context that is projected."""
+        return None if self._latent.value is None else self._models.value.emission.value_projection(memory)
+
+    def _candidates(self, decoded, values, source_mask, latent):
+        """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K)."""
+        emission, query = self._models.value.emission, decoded["query"]
+        if latent is None:
+            context = emission.value_projection(decoded["context"])[:, :, None]
+            return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
+        drawn = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
+        return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
+
     def _enumerated(self, memory, source_mask, decoded, target):
         """Return log p(y_t | z = s) of every source position, (B, T, S)."""
-        words = WordModel(self._models.value, Inference("exact", "exact", None))
-        hidden, _ = words.candidates(decoded, words.prepare(memory), source_mask)
+        exact = self._latent_of(Inference.parse("exact"))
+        hidden, _ = self._candidates(decoded, self._values(memory), source_mask, exact)
         return self._models.value.emission.words(hidden, target)
 
     def _search(self, source, num_results):
-        encoded, source_mask = self._models.value.encoder(source), ops.not_equal(source, PAD)
-        steps = self._averaged_steps if self._draws_weights else self._steps
-        start, step = steps(encoded, source_mask)
+        start, step = self._steps(source)
         return decoding.beam_search(
             step,
             start,
@@ -178,27 +148,42 @@ class Translator(PairModule):
             forbidden_ids=FORBIDDEN,
         )
 
-    def _steps(self, encoded, source_mask):
-        """Return the state before the first step and the step of a beam search."""
-        models, words = self._models.value, self._words.value
-        memory, memory_mask = (tf.repeat(x, self._num_beams, axis=0) for x in (encoded, source_mask))
-        prepared, values = models.decoder.prepare_memory(memory, memory_mask), words.prepare(memory)
+    def _steps(self, source):
+        """Return the state before the first step and the step of a beam search.
+
+        Where weights are drawn, p of a word is the mean over n draws. A draw is the noise of a whole sentence, the same
+        for all its beams; it depends on the sentence's place in the batch.
+        """
+        models, num_beams, noise = self._models.value, self._num_beams, {}
+        decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
+        is_drawn = self._latent.value is None and self.inference.value.kind == "sample"
+        draws = self.inference.value.count if is_drawn else 1
+        repeat = lambda tensors, count: tree.map_structure(lambda x: tf.repeat(x, count, axis=0), tensors)  # noqa: E731
+        by_draw = lambda x: ops.reshape(x, (-1, draws, *ops.shape(x)[1:]))  # noqa: E731
+        if is_drawn:
+            memory = decoder.prepare_memory(*repeat((encoded, source_mask), draws))
+            with keras_vattn.posterior_draws(models.training, seed=self._options.value.run.seed):
+                noise = decoder.draw_noise(draws * tf.shape(source)[0], self._max_target_length + 1, memory)
+            noise = repeat(tree.map_structure(by_draw, noise), num_beams)
+            noise = tree.map_structure(lambda x: ops.reshape(x, (-1, *ops.shape(x)[2:])), noise)
+        memory, memory_mask = repeat((encoded, source_mask), num_beams * draws)
+        prepared, values = decoder.prepare_memory(memory, memory_mask), self._values(memory)
 
         def step(ids, state, position):
-            outputs, state = models.decoder.step(models.target_embedding(ids), state, prepared)
+            now = tree.map_structure(lambda x: x[:, position], noise)
+            given = repeat((ids, state), draws) if is_drawn else (ids, state)
+            outputs, new_state = decoder.step(models.target_embedding(given[0]), given[1], prepared, now)
             decoded = {name: x[:, None] for name, x in outputs.items()}
-            log_words = words.log_words(decoded, values, memory_mask)[:, 0]
-            return log_words, state, {"weights": ops.cast(outputs["weights"], "float32")}
+            hidden, log_weights = self._candidates(decoded, values, memory_mask, self._latent.value)
+            weights = ops.cast(outputs["weights"], "float32")
+            if is_drawn:
+                hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
+                log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
+                # The decoder is fed the expected context: its state is the same for all draws.
+                new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
+            return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 
-        start = models.decoder.start(tf.shape(encoded)[0], models.decoder.prepare_memory(encoded, source_mask))
-        return start, step
-
-    def _averaged_steps(self, encoded, source_mask):
-        """As `_steps`, over draws of a continuous alignment."""
-        options, draws = self._options.value, self.inference.value.count
-        size = self._num_beams, options.text.max_length + 1
-        of_sentences = MODELS[options.model].feeding == "sampled"
-        return drawn_steps(self._models.value, encoded, source_mask, *size, draws, options.run.seed, of_sentences)
+        return decoder.start(tf.shape(source)[0], decoder.prepare_memory(encoded, source_mask)), step
 
 
 def generate(run, options):

@@ -79,7 +79,8 @@ def crossing(comparison):
     def arguments_of(run):
         kind, names = MODELS[run.options.model], options.inference
         if kind.is_continuous:
-            names = [name for name in names if name.partition(":")[0] in ("soft", "sample")] or [kind.inference]
+            known = ("soft",) if kind.is_bayesian else ("soft", "sample")
+            names = [name for name in names if name.partition(":")[0] in known] or [kind.inference]
         k_curve = 0 if kind.is_continuous else options.k_curve
         return [
             "--split",

@@ -76,6 +76,11 @@ def run_of(tmp_path):
             "--inference: the alignments of this model",
         ),
         ("wc", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
+        (
+            "lc",
+            ("evaluate", "--inference", "soft", "sample:3"),
+            "--inference: the alignments of this model have their mean alone",
+        ),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
         ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
         ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
