@@ -8,7 +8,7 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.nmt.alignments import Links, check_links, links_of_line, read_pharaoh
+from applications.nmt.alignments import Links, links_of_line
 from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
 from applications.text import pairs
 from applications.text.options import PARTS
@@ -81,13 +81,34 @@ def read_other(options, evaluation):
 
 
 def gold_links(path, text, skip_invalid=False):
-    """Read the word alignments of pairs, a line a pair; links out of range are an `InputError`, or counted."""
+    """Return the `Links` of each pair of a `ParallelText`; links out of range are an `InputError`, or counted.
+
+    Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
+    possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
+    line per link.
+    """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
-    links = read_pharaoh(path, len(text))
-    # "@@ " joins segments to words, and links are between words.
-    sources, targets = ([words_of(sentence) for sentence in side] for side in (text.sources, text.targets))
-    links, num_dropped = check_links(links, sources, targets, skip_invalid, path)
+    lines, links, num_dropped = read_lines(path), [], 0
+    if len(lines) != len(text):
+        raise InputError(
+            f"{path}:{min(len(lines), len(text)) + 1}: the file has {len(lines)} lines of links, "
+            f"but there are {len(text)} pairs of sentences"
+        )
+    for number, (line, *pair) in enumerate(zip(lines, text.sources, text.targets, strict=True), start=1):
+        entry = links_of_line(path, number, line)
+        # "@@ " joins segments to words, and links are between words.
+        num_source, num_target = (len(words_of(sentence)) for sentence in pair)
+        outside = {(i, j) for i, j in entry.possible if i >= num_source or j >= num_target}
+        if outside and not skip_invalid:
+            i, j = min(outside)
+            raise InputError(
+                f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
+                f"{num_source} source and {num_target} target words; mend it, or skip such links where the command "
+                "has --skip-invalid"
+            )
+        links.append(Links(entry.sure - outside, entry.possible - outside))
+        num_dropped += len(outside)
     if not any(entry.sure for entry in links):
         raise InputError(f"{path}: there is no sure link in the file.")
     if num_dropped:
