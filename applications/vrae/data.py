@@ -53,9 +53,7 @@ def read_file(path, options):
 
 def read_other(options, evaluation):
     """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
-    if evaluation.text is None:
-        return None
-    return read_file(evaluation.text, dataclasses.replace(options.text, skip_invalid=evaluation.skip_invalid))
+    return None if evaluation.text is None else read_file(evaluation.text, options.text)
 
 
 def _cut(place, sentences, share, seed):

@@ -21,10 +21,18 @@ from applications.vrae.options import MODELS
 
 
 @dataclasses.dataclass
-class Layers:
-    """The layers of a model: word vectors that encoder and decoder share; the decoder's dropouts; encoder and z_enc, or
-    `None` in the model lstm; a `StochasticDecoder`, or an `AttentionDecoder` without attention; a
-    `TokenLogLikelihood`."""
+class Models:
+    """The layers of a model, and the training model made of them.
+
+    Attributes:
+        embedding: The words' vectors, which encoder and decoder share.
+        word_dropout, input_dropout: Of the decoder's input.
+        encoder, latent: The encoder and z_enc, or `None` in the model lstm.
+        decoder: A `StochasticDecoder`, or an `AttentionDecoder` without attention.
+        words: A `TokenLogLikelihood`.
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
+            `target`. `target_input` has the same words one step later, `source` the same without the end.
+    """
 
     embedding: keras.Layer
     word_dropout: keras.Layer
@@ -33,6 +41,7 @@ class Layers:
     latent: keras.Layer | None
     decoder: keras.Layer
     words: keras.Layer
+    training: keras.Model | None = None
 
     @property
     def attends(self):
@@ -59,18 +68,6 @@ class Layers:
         if self.attends and memory is not None:
             attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
         return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **options)
-
-
-@dataclasses.dataclass
-class Models(Layers):
-    """The training model, and its layers.
-
-    Attributes:
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
-            `target`. `target_input` has the same words one step later, `source` the same without the end.
-    """
-
-    training: keras.Model
 
     @property
     def parameters(self):
@@ -113,17 +110,18 @@ def build(options, codec):
     plain = keras_vattn.AttentionDecoder
     decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
     words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
-    layers = Layers(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
+    models = Models(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
     # The functional graph.
     sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
     source, target_input, target = sentence.values()
     z = memory = None
     if kind.latent:
-        memory, last = layers.encode(source)
+        memory, last = models.encode(source)
         z = latent(last)
-    decoded = layers.decode(target_input, target, z, memory, source)
+    decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
-    return Models(**vars(layers), training=keras.Model(sentence, log_likelihood, name=options.model))
+    models.training = keras.Model(sentence, log_likelihood, name=options.model)
+    return models
 
 
 def stochastic_decoder(options):

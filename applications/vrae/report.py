@@ -13,7 +13,7 @@ from applications.common.progress import progress
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import evenly, write_samples
 from applications.vrae.options import MODELS
-from applications.vrae.serve import Writer, interpolated, seed_of_batch, strings
+from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
 from keras_vattn import metrics, random
 
 _LIKELIHOOD = "report.likelihood"
@@ -58,7 +58,7 @@ NUM_STEPS = 40
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and sentences to read."""
-    reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
+    reports, kind, writer = run.options.reports, MODELS[run.options.model], writer_of(run)
     max_bound = (evaluation and evaluation.max_bound) or reports.max_bound
     num_draws = (evaluation and evaluation.num_draws) or reports.num_draws
     likelihood, codes = _likelihood(run, part, writer, kind)

@@ -20,7 +20,7 @@ from applications.common.training import load_run
 from applications.text.readers import read_json
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.options import PROGRAM
-from applications.vrae.serve import Writer
+from applications.vrae.serve import writer_of
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
@@ -110,7 +110,7 @@ class Summarizer:
     """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
-        self._writer, self._words = Writer(run), run.codec.words
+        self._writer, self._words = writer_of(run), run.codec.words
         self._document, self._max_length = document, run.options.text.max_length
         # Counts of all documents so far.
         self.num_tokens = self.num_unknown = 0

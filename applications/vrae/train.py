@@ -11,7 +11,7 @@ from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.data import Codec
 from applications.vrae.options import MODELS, PROGRAM
-from applications.vrae.serve import Writer
+from applications.vrae.serve import writer_of
 from keras_vattn import metrics
 
 
@@ -45,7 +45,7 @@ class CodeValidation(keras.callbacks.Callback):
         self.run = run
         part, count = run.data["valid"], run.options.reports.num_decoded
         self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = Writer(run)
+        self.writer = writer_of(run)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):

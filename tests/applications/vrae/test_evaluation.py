@@ -13,7 +13,7 @@ from applications.common.tables import figures_of
 from applications.text.pairs import evenly
 from applications.vrae.options import EvaluateVrae
 from applications.vrae.report import COLUMNS, evaluate, looks, paper
-from applications.vrae.serve import Writer
+from applications.vrae.serve import writer_of
 from applications.vrae.train import CodeValidation
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -28,7 +28,7 @@ def reported(tmp_path_factory):
         if model not in found:
             tf.config.run_functions_eagerly(True)
             run = run_of(tmp_path_factory.mktemp(model), model=model)
-            writer, evaluation = Writer(run), EvaluateVrae("", num_draws=6, max_bound=4)
+            writer, evaluation = writer_of(run), EvaluateVrae("", num_draws=6, max_bound=4)
             found[model] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
         return found[model]
 
