@@ -9,6 +9,7 @@ import re
 import typing
 
 import numpy as np
+from scipy.special import entr
 
 from applications.common.errors import InputError
 from applications.common.significance import percentiles, resample
@@ -57,10 +58,14 @@ def merge_to_words(weights, source_words, target_words):
 
     Args:
         weights: (T, S), rows of probabilities.
-        source_words, target_words: (S,) and (T,), int, the word of each piece, counted from 0; a piece of no word, -1,
-            is left out. A word without a piece has weight 0.
+        source_words, target_words: (S,) and (T,), int, the word of each piece, counted from 0. A word without a piece
+            has weight 0.
     """
-    onto_source, onto_target = _membership(source_words), _membership(target_words)
+    # (pieces, words) of 0 and 1.
+    onto_source, onto_target = (
+        np.equal.outer(words, np.arange(max(words, default=-1) + 1)).astype(np.float64)
+        for words in (source_words, target_words)
+    )
     return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ np.asarray(weights, np.float64) @ onto_source
 
 
@@ -103,16 +108,8 @@ def bootstrap_interval(predicted, gold, measure):
 
 def entropy(weights):
     """Return the entropies (...) in nats of distributions (..., S), float64; 0 for a row of zeros."""
-    weights = np.asarray(weights, np.float64)
-    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
     # A sum of -0.0 would print as a negative number.
-    return np.abs(np.sum(weights * logarithms, axis=-1))
-
-
-def _membership(words):
-    """Return (pieces, words) of 0 and 1: which piece belongs to which word."""
-    words = np.asarray(words, np.int64)
-    return (words[:, None] == np.arange(int(words.max(initial=-1)) + 1)).astype(np.float64)
+    return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 
 def _counts(predicted, gold):

@@ -132,13 +132,6 @@ class Codec:
             return cls(joint, joint)
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
 
-    @classmethod
-    def load(cls, folder, options):
-        """Read the segmentation of a run."""
-        kind, names = (SubwordEncoder, _JOINT) if options.text.segmentation == "bpe" else (WordEncoder, _SIDES)
-        encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
-        return cls(encoders[0], encoders[-1])
-
     def save(self, folder):
         """Write the segmentation into a run's folder."""
         names = _JOINT if self.source is self.target else _SIDES
@@ -156,7 +149,10 @@ class EncodedText(pairs.EncodedPairs):
 
 
 def load_codec(options, folder):
-    return Codec.load(folder, options)
+    """Read the segmentation of a run."""
+    kind, names = (SubwordEncoder, _JOINT) if options.text.segmentation == "bpe" else (WordEncoder, _SIDES)
+    encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
+    return Codec(encoders[0], encoders[-1])
 
 
 def encode(options, codec, part, training=False):

@@ -270,13 +270,8 @@ def pictured(run, part):
 
 
 def draw_alignments(known, kinds, path):
-    """Draw alignments of the same pairs side by side, and return the figure.
-
-    Args:
-        known: Dictionary from the name of a model to its result of `pictured`.
-        kinds: Names of the alignments to draw, where a model has them.
-        path: The PNG.
-    """
+    """Draw alignments of these kinds side by side, as far as a model has them, and return the figure; `known` has the
+    result of `pictured` for each name of a model."""
     first = next(iter(known.values()))
     panels = [
         (f"{name}: {kind}", pairs[index], kind)

@@ -10,7 +10,7 @@ from nmt_cases import APPLICATION, PAIRS, SMALL, small_options, write_pairs
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.common.runs import digest_of
-from applications.nmt.data import AlignedText, Codec, encode, read
+from applications.nmt.data import AlignedText, Codec, encode, load_codec, read
 from applications.nmt.options import EvaluateNmt, Options
 from applications.nmt.report import normalized
 from applications.text.readers import read_parallel
@@ -36,7 +36,7 @@ def test_segmentations(tmp_path, segmentation):
             return tmp_path / name
 
     codec.save(Folder)
-    loaded = Codec.load(Folder, options)
+    loaded = load_codec(options, Folder)
     again = encode(options, loaded, parts["valid"])
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
 

@@ -7,7 +7,7 @@ from program_cases import NMT_CASE
 from applications.common.errors import InputError
 from applications.common.option_values import with_values
 from applications.common.runs import RunFolder
-from applications.nmt.data import Codec
+from applications.nmt.data import load_codec
 from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options
 
 # Deng et al. 2018: appendix, section 5, and the published code.
@@ -112,12 +112,12 @@ def test_options_that_do_not_go_together(tmp_path):
 def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        Codec.load(folder, Options())
+        load_codec(Options(), folder)
     (folder.path / "bpe.model").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        Codec.load(folder, Options())
+        load_codec(Options(), folder)
     with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
-        Codec.load(folder, with_values(Options(), {"segmentation": "words"}))
+        load_codec(with_values(Options(), {"segmentation": "words"}), folder)
 
 
 def test_a_warm_start_leaves_steps_for_q():
