@@ -1,7 +1,6 @@
 """Reads sentences, cuts held-out parts, fits the vocabulary, and makes batches."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 
@@ -68,29 +67,28 @@ def _cut(place, sentences, share, seed):
     return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if folded(text) in held])
 
 
-class Codec:
+class Codec(TextEncoder):
     """Turns sentences into ids and back."""
-
-    def __init__(self, options, vocabulary):
-        self.vocabulary = vocabulary
-        self.words = TextEncoder(Tokenizer(options.text.lowercase, options.text.split_punctuation), vocabulary)
 
     @classmethod
     def fit(cls, options, train):
         """Fit the vocabulary on the training sentences."""
-        text = options.text
-        tokens = Tokenizer(text.lowercase, text.split_punctuation).token_lists(train.texts)
-        vocabulary = Vocabulary.fit(tokens, text.vocabulary_size, text.min_count)
+        text, tokenizer = options.text, _tokenizer(options)
+        vocabulary = Vocabulary.fit(tokenizer.token_lists(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
             raise InputError(f"--min-count: no word of the sentences occurs that often. Received: {text.min_count}")
-        return cls(options, vocabulary)
-
-    @classmethod
-    def load(cls, options, folder):
-        return cls(options, Vocabulary.load(pathlib.Path(folder.path) / "vocabulary.txt"))
+        return cls(tokenizer, vocabulary)
 
     def save(self, folder):
         self.vocabulary.save(folder.file("vocabulary.txt"))
+
+
+def load_codec(options, folder):
+    return Codec(_tokenizer(options), Vocabulary.load(folder.path / "vocabulary.txt"))
+
+
+def _tokenizer(options):
+    return Tokenizer(options.text.lowercase, options.text.split_punctuation)
 
 
 @dataclasses.dataclass
@@ -119,12 +117,8 @@ class EncodedSentences:
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
-def load_codec(options, folder):
-    return Codec.load(options, folder)
-
-
 def encode(options, codec, part, training=False):
-    ids, counts = codec.words.encode_numpy(part.texts, options.text.max_length)
+    ids, counts = codec.encode_numpy(part.texts, options.text.max_length)
     empty = [row for row, x in enumerate(ids) if not len(x)]
     if empty:
         raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")

@@ -89,7 +89,6 @@ class Models:
 def build(options, codec):
     """Return the `Models`."""
     # Layers.
-    vocabulary_size = len(codec.vocabulary)
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:
@@ -101,7 +100,7 @@ def build(options, codec):
     # Vectors of a scale of 1: the noise of latent variables is not to hide the words.
     uniform = keras.initializers.RandomUniform(-1.0, 1.0)
     embedding = keras.layers.Embedding(
-        vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
+        codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
     )
     word_dropout = keras_vattn.WordDropout(
         network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
@@ -109,7 +108,7 @@ def build(options, codec):
     input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
     plain = keras_vattn.AttentionDecoder
     decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
-    words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
+    words = keras_vattn.TokenLogLikelihood(codec.vocabulary_size, ignore_class=PAD, name="words")
     models = Models(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
     # The functional graph.
     sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}

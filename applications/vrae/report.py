@@ -187,7 +187,7 @@ def _controls(run, part, writer):
 
 def looks(run, text):
     """Return the words of a sentence, and the attention (T, S) of the decoder at each of them and at the end."""
-    models, words = run.models, run.codec.words
+    models, words = run.models, run.codec
     source = words.encode(tf.constant([text]), run.options.text.max_length)
     target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
     memory, last = models.encode(source)
@@ -201,7 +201,7 @@ def samples_of(run, part, writer):
     if MODELS[run.options.model].latent:
         texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]
         samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
-        samples["interpolated"] = interpolated(run, writer, texts[:2]) if len(texts) > 1 else []
+        samples["interpolated"] = interpolated(writer, texts[:2]) if len(texts) > 1 else []
     return samples
 
 

@@ -35,7 +35,7 @@ class Writer(tf.Module):
     def __init__(self, run, sampling=None, num_beams=1):
         super().__init__(name="writer")
         self.variables_of_model = [variable.value for variable in run.models.training.variables]
-        self.text_encoder = run.codec.words
+        self.text_encoder = run.codec
         self._models, self._sampling = Untracked(run.models), Untracked(sampling or run.options.sampling)
         self._max_length, self._num_beams = run.options.text.max_length, num_beams
         self._width = run.options.network.latent_units
@@ -222,7 +222,7 @@ def generate(run, options):
     if len(lines) < 2:
         raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
     for pair in itertools.pairwise(lines):
-        yield "\t".join(interpolated(run, writer, list(pair), options.num or NUM_BETWEEN))
+        yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN))
 
 
 def endpoints(run, options=None):
@@ -234,12 +234,12 @@ def strings(texts):
     return [text.decode() for text in texts.numpy()]
 
 
-def interpolated(run, writer, texts, num_steps=5):
+def interpolated(writer, texts, num_steps=NUM_BETWEEN):
     """Return the sentences between two, at equal distances of their z_enc."""
     z = writer.encode(tf.constant(texts))["mean"]
     shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
     ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
-    return strings(run.codec.words.decode(ids))
+    return strings(writer.text_encoder.decode(ids))
 
 
 def seed_of_batch(seed, number):

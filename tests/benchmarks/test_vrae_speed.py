@@ -17,7 +17,7 @@ from applications.vrae import model
 from applications.vrae.options import PROGRAM
 
 VOCABULARY, WORDS, LENGTHS = 10_000, 21, (16, 32, 64, 128)
-CODEC = types.SimpleNamespace(vocabulary=range(VOCABULARY))
+CODEC = types.SimpleNamespace(vocabulary_size=VOCABULARY)
 
 
 def training_steps(name, lengths=(WORDS,)):

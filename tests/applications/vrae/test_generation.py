@@ -78,7 +78,7 @@ def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
     log_p[..., [PAD, START, UNKNOWN]] = -np.inf
     written = np.cumsum(np.roll(ids == END, 1, axis=1) & (np.arange(ids.shape[1]) > 0), axis=1) == 0
     assert np.array_equal(np.where(written, log_p.argmax(axis=-1), 0), ids)
-    assert writer.reconstruct(LINES).numpy().tolist() == run.codec.words.decode(ids).numpy().tolist()
+    assert writer.reconstruct(LINES).numpy().tolist() == run.codec.decode(ids).numpy().tolist()
 
     beams = writer_of(run, num_beams=4)
     found = beams.write_from(z).numpy()
@@ -97,10 +97,10 @@ def test_what_lies_between_two_sentences(made):
     run = made("vrae")
     writer = writer_of(run)
     texts = [text.decode() for text in LINES.numpy()[:2]]
-    found = interpolated(run, writer, texts, 3)
+    found = interpolated(writer, texts, 3)
     first, last = (text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy())
     z = writer.encode(tf.constant(texts))["mean"]
-    middle = run.codec.words.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
+    middle = run.codec.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
     assert found == [first, middle, last]
 
 
@@ -127,7 +127,7 @@ def test_a_bound_of_more_draws_is_larger(made, model):
         error = bounds[less].std(axis=0) / np.sqrt(len(bounds[less]))
         assert difference.mean() > -3 * error.mean()
     assert bounds[64].mean() > bounds[1].mean() + 0.01
-    texts = run.codec.words.decode(source)
+    texts = run.codec.decode(source)
     scored = writer.score(texts, 4, 5)
     np.testing.assert_allclose(
         scored["log_likelihood_bound"], logsumexp(weights[:4], axis=0) - np.log(4), rtol=1e-5, atol=1e-5
@@ -161,8 +161,8 @@ def test_what_a_text_is_described_by(made, model):
     """It depends on the text alone, not on its batch, and not on the latent variables of a draw."""
     run = made(model)
     writer = writer_of(run)
-    source = run.codec.words.encode(LINES, 7)
-    target_input, target, _ = run.codec.words.encode_targets(LINES, 7)
+    source = run.codec.encode(LINES, 7)
+    target_input, target, _ = run.codec.encode_targets(LINES, 7)
     found = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
     width = {"lstm": 8, "vrae": 3}.get(model, 8)
     assert found["mean"].shape == found["log_scale"].shape == (len(source), width)
