@@ -82,14 +82,8 @@ def crossing(comparison):
             known = ("soft",) if kind.is_bayesian else ("soft", "sample")
             names = [name for name in names if name.partition(":")[0] in known] or [kind.inference]
         k_curve = 0 if kind.is_continuous else options.k_curve
-        return [
-            "--split",
-            comparison.read(run, "metrics.json")["split"],
-            "--inference",
-            *names,
-            "--k-curve",
-            str(k_curve),
-        ]
+        split = comparison.read(run, "metrics.json")["split"]
+        return ["--split", split, "--inference", *names, "--k-curve", str(k_curve)]
 
     reports_of = comparison.evaluate("crossing", arguments_of)
     lines, cells_of = [], {}

@@ -241,8 +241,6 @@ class SummarizeVrae:
     """Pass over a sentence if the summary has a larger share of its words already; 1 for no such control."""
     skip_invalid: bool = False
     """Count empty documents and topics without references instead of stopping."""
-    seed: common.Seed = 0
-    """Seed of the random summaries."""
     out: str | None = None
     """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
 

@@ -145,7 +145,7 @@ def summarize(options):
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
-    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(options.seed)
+    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(0)
     model = run.options.model
     orders_of = {
         model: lambda sentences: [summarizer.order(sentences)],
