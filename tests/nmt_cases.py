@@ -2,15 +2,15 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
-from application_cases import changed
+from application_cases import changed, codec_of_size
 from program_cases import PAIRS
 
 from applications.common.application import Run
-from applications.nmt.generation import Translator
 from applications.nmt.model import build
-from applications.nmt.options import Options
+from applications.nmt.options import PROGRAM, Options
+from applications.nmt.serve import Translator
 
+APPLICATION = PROGRAM.application()
 VOCABULARY = 30
 SMALL = {
     "embedding_width": 8,
@@ -62,23 +62,17 @@ def randomize(models, scale=0.5, seed=7):
         weight.assign(generator.normal(size=weight.shape, scale=scale))
 
 
-class Segmentation(tf.Module):
-    """Stands for a codec: ids alone are looked at here."""
-
-    vocabulary_size = VOCABULARY
-
-
-class NoCodec:
-    source = target = Segmentation()
+# Ids alone are looked at here.
+CODEC = codec_of_size(VOCABULARY, VOCABULARY)
 
 
 def made(model, **changes):
     """Return a run without data, of a model with random weights."""
     keras.utils.set_random_seed(3)
     options = changed(Options(), model=model, **{**SMALL, "num_layers": 2, **changes})
-    models = build(options, VOCABULARY, VOCABULARY)
+    models = build(options, CODEC)
     randomize(models)
-    return Run(None, options, {}, NoCodec(), models)
+    return Run(None, options, {}, CODEC, models)
 
 
 def translator_of(model, inference=None):

@@ -5,9 +5,9 @@ from application_cases import changed, prepared
 from program_case import written
 from program_cases import VRAE_CASE
 
-from applications.vrae.application import APPLICATION
-from applications.vrae.options import MODELS
+from applications.vrae.options import MODELS, PROGRAM
 
+APPLICATION = PROGRAM.application()
 EVERY_MODEL = list(MODELS)
 
 

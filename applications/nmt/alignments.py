@@ -9,10 +9,10 @@ import re
 import typing
 
 import numpy as np
+from scipy.special import entr
 
 from applications.common.errors import InputError
 from applications.common.significance import percentiles, resample
-from applications.text.readers import read_lines
 
 _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
@@ -34,22 +34,6 @@ class Links:
         object.__setattr__(self, "possible", self.sure | frozenset(self.possible))
 
 
-def read_pharaoh(path, num_pairs):
-    """Return the `Links` of each pair of sentences.
-
-    Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
-    possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
-    line per link.
-    """
-    lines = read_lines(path)
-    if len(lines) != num_pairs:
-        raise InputError(
-            f"{path}:{min(len(lines), num_pairs) + 1}: the file has {len(lines)} lines of links, "
-            f"but there are {num_pairs} pairs of sentences"
-        )
-    return [links_of_line(path, number, line) for number, line in enumerate(lines, start=1)]
-
-
 def links_of_line(path, number, line):
     """Return the `Links` of a line of a Pharaoh file; messages name its path and number."""
     sure, possible = set(), set()
@@ -66,30 +50,6 @@ def links_of_line(path, number, line):
     return Links(sure, possible)
 
 
-def check_links(links, sources, targets, skip_invalid, path):
-    """Return the links whose source and target word exist, and the number of others, without `skip_invalid` an error.
-
-    Args:
-        links: List of `Links`.
-        sources, targets: A list of words per entry of `links`.
-        skip_invalid: Whether the others are dropped.
-        path: File of the links, for messages.
-    """
-    kept, num_dropped = [], 0
-    for number, (entry, source, target) in enumerate(zip(links, sources, targets, strict=True), start=1):
-        outside = {(i, j) for i, j in entry.possible if not (0 <= i < len(source) and 0 <= j < len(target))}
-        if outside and not skip_invalid:
-            i, j = min(outside)
-            raise InputError(
-                f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
-                f"{len(source)} source and {len(target)} target words; mend it, or skip such links where the command "
-                "has --skip-invalid"
-            )
-        kept.append(Links(entry.sure - outside, entry.possible - outside))
-        num_dropped += len(outside)
-    return kept, num_dropped
-
-
 def merge_to_words(weights, source_words, target_words):
     """Return the weights between words (T_words, S_words), from weights between pieces of words.
 
@@ -98,10 +58,14 @@ def merge_to_words(weights, source_words, target_words):
 
     Args:
         weights: (T, S), rows of probabilities.
-        source_words, target_words: (S,) and (T,), int, the word of each piece, counted from 0; a piece of no word, -1,
-            is left out. A word without a piece has weight 0.
+        source_words, target_words: (S,) and (T,), int, the word of each piece, counted from 0. A word without a piece
+            has weight 0.
     """
-    onto_source, onto_target = _membership(source_words), _membership(target_words)
+    # (pieces, words) of 0 and 1.
+    onto_source, onto_target = (
+        np.equal.outer(words, np.arange(max(words, default=-1) + 1)).astype(np.float64)
+        for words in (source_words, target_words)
+    )
     return (onto_target / np.maximum(onto_target.sum(axis=0), 1.0)).T @ np.asarray(weights, np.float64) @ onto_source
 
 
@@ -144,16 +108,8 @@ def bootstrap_interval(predicted, gold, measure):
 
 def entropy(weights):
     """Return the entropies (...) in nats of distributions (..., S), float64; 0 for a row of zeros."""
-    weights = np.asarray(weights, np.float64)
-    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0.0)
     # A sum of -0.0 would print as a negative number.
-    return np.abs(np.sum(weights * logarithms, axis=-1))
-
-
-def _membership(words):
-    """Return (pieces, words) of 0 and 1: which piece belongs to which word."""
-    words = np.asarray(words, np.int64)
-    return (words[:, None] == np.arange(int(words.max(initial=-1)) + 1)).astype(np.float64)
+    return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 
 def _counts(predicted, gold):

@@ -1,4 +1,4 @@
-"""Reads parallel text and its alignments, from files or from the embedded corpus."""
+"""Reads parallel text and its alignments, fits the segmentation, and makes ids and batches."""
 
 import dataclasses
 import pathlib
@@ -8,15 +8,17 @@ import typing
 import numpy as np
 
 from applications.common.errors import InputError
-from applications.nmt.alignments import Links, check_links, links_of_line, read_pharaoh
-from applications.nmt.subwords import words_of
+from applications.nmt.alignments import Links, links_of_line
+from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder, words_of
+from applications.text import pairs
 from applications.text.options import PARTS
-from applications.text.pairs import read_other, read_part
 from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
 
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 # Names of the parts in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
+
+_JOINT, _SIDES = ("bpe.model",), ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 class AlignedPair(typing.NamedTuple):
@@ -47,7 +49,7 @@ class AlignedText(ParallelText):
     links: list | None = None
 
 
-def load(options):
+def read(options):
     """Return the pairs that the options describe, a dictionary of `AlignedText`s: files, or the embedded pairs cut
     80/10/10 by source."""
     text = options.text
@@ -67,25 +69,46 @@ def load(options):
     return {part: parts[part] for part in PARTS if part in parts}
 
 
-def read_evaluated(options, evaluation):
-    """Return the `AlignedText` that `EvaluateNmt` names, with its gold alignments where it names some, or `None`."""
-    pairs = read_other(options.text, evaluation)
-    if pairs is None:
+def read_other(options, evaluation):
+    """Return the `AlignedText` of the files that `EvaluateNmt` names, or `None`."""
+    other = pairs.read_other(options.text, evaluation)
+    if other is None:
         return None
-    pairs = AlignedText(**vars(pairs))
+    other = AlignedText(**vars(other))
     if evaluation.links is not None:
-        pairs.links = gold_links(evaluation.links, pairs, options.text.skip_invalid)
-    return pairs
+        other.links = gold_links(evaluation.links, other, options.text.skip_invalid)
+    return other
 
 
-def gold_links(path, pairs, skip_invalid=False):
-    """Read the word alignments of pairs, a line a pair; links out of range are an `InputError`, or counted."""
-    if pairs.skipped:
-        raise InputError(f"{path}: {pairs.skipped} pairs were skipped; its lines no longer correspond to the others.")
-    links = read_pharaoh(path, len(pairs))
-    # "@@ " joins segments to words, and links are between words.
-    sources, targets = ([words_of(sentence) for sentence in side] for side in (pairs.sources, pairs.targets))
-    links, num_dropped = check_links(links, sources, targets, skip_invalid, path)
+def gold_links(path, text, skip_invalid=False):
+    """Return the `Links` of each pair of a `ParallelText`; links out of range are an `InputError`, or counted.
+
+    Line n of the file, plain or .gz, has the links of pair n, as ``0-0 1p2``: ``i-j`` is sure, ``ipj`` or ``i?j`` is
+    possible. A blank line is a pair without links. tools/links_to_pharaoh.py writes such a file from a table with a
+    line per link.
+    """
+    if text.skipped:
+        raise InputError(f"{path}: {text.skipped} pairs were skipped; its lines no longer correspond to the others.")
+    lines, links, num_dropped = read_lines(path), [], 0
+    if len(lines) != len(text):
+        raise InputError(
+            f"{path}:{min(len(lines), len(text)) + 1}: the file has {len(lines)} lines of links, "
+            f"but there are {len(text)} pairs of sentences"
+        )
+    for number, (line, *pair) in enumerate(zip(lines, text.sources, text.targets, strict=True), start=1):
+        entry = links_of_line(path, number, line)
+        # "@@ " joins segments to words, and links are between words.
+        num_source, num_target = (len(words_of(sentence)) for sentence in pair)
+        outside = {(i, j) for i, j in entry.possible if i >= num_source or j >= num_target}
+        if outside and not skip_invalid:
+            i, j = min(outside)
+            raise InputError(
+                f"{path}:{number}: the link {i}-{j} is out of range (words counted from 0): pair {number} has "
+                f"{num_source} source and {num_target} target words; mend it, or skip such links where the command "
+                "has --skip-invalid"
+            )
+        links.append(Links(entry.sure - outside, entry.possible - outside))
+        num_dropped += len(outside)
     if not any(entry.sure for entry in links):
         raise InputError(f"{path}: there is no sure link in the file.")
     if num_dropped:
@@ -93,10 +116,76 @@ def gold_links(path, pairs, skip_invalid=False):
     return links
 
 
+@dataclasses.dataclass
+class Codec:
+    """The two text encoders of a model; with a joint SentencePiece model they are one."""
+
+    source: PieceEncoder
+    target: PieceEncoder
+
+    @classmethod
+    def fit(cls, options, train):
+        """Fit the segmentation on the training pairs only."""
+        size, lowercase = options.text.vocabulary_size, options.text.lowercase
+        if options.text.segmentation == "bpe":
+            joint = SubwordEncoder.fit([*dict.fromkeys(train.sources), *train.targets], size, lowercase)
+            return cls(joint, joint)
+        return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
+
+    def save(self, folder):
+        """Write the segmentation into a run's folder."""
+        names = _JOINT if self.source is self.target else _SIDES
+        for name, encoder in zip(names, (self.source, self.target), strict=False):
+            encoder.save(folder.file(name))
+
+
+class EncodedText(pairs.EncodedPairs):
+    """`EncodedPairs` of `AlignedText`."""
+
+    def training_batches(self, options, first_epoch=None):
+        """Return the `tf.data` set of batches: ({"source", "target_input", "target"}, target)."""
+        dataset = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
+        return dataset.map(lambda inputs, target: ({**inputs, "target": target}, target))
+
+
+def load_codec(options, folder):
+    """Read the segmentation of a run."""
+    kind, names = (SubwordEncoder, _JOINT) if options.text.segmentation == "bpe" else (WordEncoder, _SIDES)
+    encoders = [kind.load(folder.path / name, options.text.lowercase) for name in names]
+    return Codec(encoders[0], encoders[-1])
+
+
+def encode(options, codec, part, training=False):
+    """Encode an `AlignedText`.
+
+    For training, pairs beyond `max_length` tokens are left out and counted, and a pair with a side of no token is an
+    `InputError`, or counted (`skip_invalid`). Otherwise sentences are cut.
+    """
+    limit = None if training else options.text.max_length
+    encoded = EncodedText.encode(codec, part, limit, limit)
+    encoded.report |= {"empty": 0, "too_long": 0}
+    if not training:
+        return encoded
+    lengths = np.array([[*map(len, encoded.sources)], [*map(len, encoded.targets)]])
+    # A control character is text until it is normalised.
+    is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
+    if is_empty.any() and not options.text.skip_invalid:
+        first = int(is_empty.argmax())
+        raise InputError(
+            f"pair {first + 1} of the training split: segmentation leaves nothing of a side. Received: "
+            f"{part.sources[first]!r}, {part.targets[first]!r}"
+        )
+    rows = np.flatnonzero(~is_empty & ~is_long)
+    if not len(rows):
+        raise InputError(f"--max-length: no pair is that short. Received: {options.text.max_length}")
+    counts = {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
+    sides = ([side[row] for row in rows] for side in (encoded.sources, encoded.targets))
+    return EncodedText(part.rows(rows), *sides, encoded.report | counts)
+
+
 def _embedded(seed):
-    pairs = embedded_pairs()
-    order, held = np.random.default_rng(seed).permutation(len(pairs)), len(pairs) // 10
-    sources, targets, links = map(list, zip(*pairs, strict=True))
+    sources, targets, links = map(list, zip(*embedded_pairs(), strict=True))
+    order, held = np.random.default_rng(seed).permutation(len(sources)), len(sources) // 10
     whole = AlignedText(sources, targets, links=links)
     rows = {"train": order[2 * held :], "valid": order[held : 2 * held], "test": order[:held]}
     return {part: whole.rows(sorted(chosen)) for part, chosen in rows.items()}
@@ -106,15 +195,15 @@ def _read(options):
     """Return the parts that have files; files that options name stand before the files in `data`."""
     parts = {}
     for part in PARTS:
-        pairs, files = read_part(options, part), None
-        if pairs is None and options.data is not None:
+        text, files = pairs.read_part(options, part), None
+        if text is None and options.data is not None:
             files = _files_of(options, part)
             if files is None and part == "train":
                 raise InputError(f"--data: {options.data} has no file train.{options.data_source}, plain or .gz.")
         if files is not None:
-            pairs = read_parallel(*files, options.skip_invalid)
-        if pairs is not None:
-            parts[part] = AlignedText(**vars(pairs))
+            text = read_parallel(*files, options.skip_invalid)
+        if text is not None:
+            parts[part] = AlignedText(**vars(text))
     return parts
 
 

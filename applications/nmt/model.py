@@ -81,7 +81,7 @@ class Models:
         return {"generative": count(self.training.trainable_weights) - inference, "inference": inference}
 
 
-def build(options, source_vocabulary_size, target_vocabulary_size):
+def build(options, codec):
     """Return the `Models`.
 
     Each part has its layers first, then its graph. Other orders of the parts give other initial weights: a layer takes
@@ -99,8 +99,8 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     source_embedding, target_embedding = (
         keras.layers.Embedding(size, network.embedding_width, name=name, **_initializers(options, "embeddings"))
         for size, name in (
-            (source_vocabulary_size, "source_embedding"),
-            (target_vocabulary_size, "target_embedding"),
+            (codec.source.vocabulary_size, "source_embedding"),
+            (codec.target.vocabulary_size, "target_embedding"),
         )
     )
     source_dropout, target_dropout = (
@@ -146,7 +146,7 @@ def build(options, source_vocabulary_size, target_vocabulary_size):
     )
 
     # Objective: layers.
-    emission, latent = Emission(options, target_vocabulary_size), None
+    emission, latent = Emission(options, codec.target.vocabulary_size), None
     if kind.objective is not None:
         baseline = None if alignment.baseline == "none" else alignment.baseline
         objective = keras_vattn.LatentObjective(

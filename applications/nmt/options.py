@@ -43,6 +43,7 @@ class Model:
 
     @property
     def is_bayesian(self):
+        """Whether it is BAM, which predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
         return self.alignment is not None and not self.needs_posterior
 
     @property
@@ -53,6 +54,12 @@ class Model:
     def inference(self):
         """Name of the inference that the model is reported with: a relaxed alignment has to be sampled (section 4)."""
         return "sample:10" if self.is_continuous and self.needs_posterior else self.inference_without_draws
+
+    def parse(self, name):
+        """Return the `Inference` of that name; `InputError` if the model has no such inference."""
+        if self.is_bayesian and name != "soft":
+            raise InputError(f"--inference: the alignments of this model have their mean alone, soft. Received: {name}")
+        return Inference.parse(name, self.is_continuous)
 
     @property
     def inference_without_draws(self):
@@ -199,7 +206,7 @@ class EvaluateNmt(EvaluatePairsOptions):
     def check_run(self, options):
         model = MODELS[options.model]
         for name in self.inference:
-            Inference.parse(name, model.is_continuous)
+            model.parse(name)
         if self.k_curve and model.is_continuous:
             raise InputError(f"--k-curve: the alignments of {options.model} are continuous.")
 
@@ -215,7 +222,7 @@ class GenerateNmt(common.GenerateOptions):
 
     def check_run(self, options):
         if self.inference is not None:
-            Inference.parse(self.inference, MODELS[options.model].is_continuous)
+            MODELS[options.model].parse(self.inference)
 
 
 @dataclasses.dataclass
@@ -227,7 +234,7 @@ class ExportNmt(common.ExportOptions):
 
     def check_run(self, options):
         name = self.inference or MODELS[options.model].inference_without_draws
-        if Inference.parse(name, MODELS[options.model].is_continuous).kind == "sample":
+        if MODELS[options.model].parse(name).kind == "sample":
             raise InputError(f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {name}")
 
 

@@ -93,22 +93,13 @@ class PieceEncoder(TextEncoder):
     def words_of_pieces(self, sentences):
         """Return the index of the word of each piece, an int array a sentence. Eager only.
 
-        The words are those that `words_of` finds in the sentence as it stands. Normalisation can cut one in two, or
-        leave nothing of it, and a piece that is read can be unknown.
+        The words are those that `words_of` finds in the sentence as it stands. Normalisation can leave nothing of one.
         """
-        words_of_all = []
-        for chunk in chunks(sentences):
-            segments = [sentence.split() for sentence in chunk]
-            normalized = self.tokenizer.normalize(tf.constant([x for row in segments for x in row], tf.string))
-            normalized = iter(normalized.numpy())
-            for row, pieces in zip(segments, self.tokenizer.token_lists(chunk), strict=True):
-                # The word of each segment that normalisation leaves.
-                words, word = [], 0
-                for segment in row:
-                    words += [word] * len(next(normalized).split())
-                    word += not segment.endswith(CONTINUES)
-                words_of_all.append(np.array([words[index] for index in self._segment_of_piece(pieces)], int))
-        return words_of_all
+        rows = [sentence.split() for sentence in sentences]
+        pieces = self.tokenizer.tokenize(tf.constant([segment for row in rows for segment in row], tf.string))
+        counts = np.split(pieces.row_lengths().numpy(), np.cumsum([len(row) for row in rows])[:-1])
+        is_last = [np.array([not segment.endswith(CONTINUES) for segment in row], int) for row in rows]
+        return [np.repeat(np.cumsum(x) - x, count) for x, count in zip(is_last, counts, strict=True)]
 
 
 class SubwordEncoder(PieceEncoder):
@@ -182,21 +173,6 @@ class SubwordEncoder(PieceEncoder):
         """Return sentences of pieces joined by spaces: only "▁" is a space."""
         return tf.strings.regex_replace(tf.strings.regex_replace(strings, " ", ""), f"{SPACE_MARK}+", " ")
 
-    @staticmethod
-    def _segment_of_piece(pieces):
-        """Return the index of each piece's segment between spaces, a list of int.
-
-        Pieces of "▁" alone belong to the segment that follows, or at the end to the last one.
-        """
-        segments, segment, filled = [], 0, False
-        for piece in pieces:
-            if piece.startswith(SPACE_MARK) and filled:
-                segment, filled = segment + 1, False
-            segments.append(segment)
-            filled = filled or piece.strip(SPACE_MARK) != ""
-        # A space at the end has no segment of its own.
-        return segments if filled else [max(min(index, segment - 1), 0) for index in segments]
-
 
 class WordEncoder(PieceEncoder):
     """Strings of tokens between spaces to ids, and back to text without the marks of a segmentation.
@@ -233,10 +209,6 @@ class WordEncoder(PieceEncoder):
     @staticmethod
     def _without_marks(strings):
         return tf.strings.regex_replace(strings, f"{CONTINUES}( |$)", "")
-
-    @staticmethod
-    def _segment_of_piece(pieces):
-        return range(len(pieces))
 
 
 def words_of(sentence):

@@ -1,9 +1,7 @@
-"""Tables of a comparison: the papers' layouts, differences over resampled sentences, crossing of inferences."""
+"""Columns of the tables, the papers' layouts, and the crossing of training and inference."""
 
 from applications.common.bounds import perplexity
-from applications.common.significance import NUM_RESAMPLES, compare_translations
-from applications.common.tables import Column, interval_text, main_table, table, title_from, titled
-from applications.nmt.evaluation import translation_metrics
+from applications.common.tables import Column, main_table, table, title_from, titled
 from applications.nmt.options import MODELS
 
 # The lines of Table 8 and of Table 4 of Fan et al. 2020.
@@ -38,36 +36,6 @@ COLUMNS = (
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
 )
-
-
-def over_sentences(comparison):
-    """Return the table of paired differences of each seed when the sentences are drawn again.
-
-    A model with other references than the baseline's has no pairs; a sentence names such models.
-    """
-    baseline, lines, apart = comparison.options.baseline, [], []
-    hypotheses, references = (
-        comparison.of_models(lambda run, name=name: comparison.lines(run, name))
-        for name in ("hypotheses", "references")
-    )
-    for name, of_seeds in hypotheses.items():
-        if references[name] != references[baseline]:
-            apart.append(name)
-            continue
-        for index, sentences in enumerate(of_seeds if name != baseline else ()):
-            cells = []
-            # The files have the case in which sentences are compared.
-            for metric in translation_metrics(lowercase=False).values():
-                value, low, high, p = compare_translations(
-                    metric, sentences, hypotheses[baseline][index], references[baseline][index]
-                )
-                cells += [interval_text((value, low, high), 2), f"{p:.3f}"]
-            lines.append((name, comparison.options.first_seed + index, *cells))
-    title = f"Paired bootstrap over sentences against {baseline}, {NUM_RESAMPLES} resamples, p two-sided"
-    parts = [titled(title, table(("model", "seed", "BLEU", "p of BLEU", "chrF", "p of chrF"), lines))] if lines else []
-    if apart:
-        parts.append(f"Not compared with {baseline}, whose reference sentences are others: {', '.join(apart)}.")
-    return "\n\n".join(parts)
 
 
 def deng(comparison):
@@ -111,16 +79,11 @@ def crossing(comparison):
     def arguments_of(run):
         kind, names = MODELS[run.options.model], options.inference
         if kind.is_continuous:
-            names = [name for name in names if name.partition(":")[0] in ("soft", "sample")] or [kind.inference]
+            known = ("soft",) if kind.is_bayesian else ("soft", "sample")
+            names = [name for name in names if name.partition(":")[0] in known] or [kind.inference]
         k_curve = 0 if kind.is_continuous else options.k_curve
-        return [
-            "--split",
-            comparison.read(run, "metrics.json")["split"],
-            "--inference",
-            *names,
-            "--k-curve",
-            str(k_curve),
-        ]
+        split = comparison.read(run, "metrics.json")["split"]
+        return ["--split", split, "--inference", *names, "--k-curve", str(k_curve)]
 
     reports_of = comparison.evaluate("crossing", arguments_of)
     lines, cells_of = [], {}

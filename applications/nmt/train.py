@@ -8,17 +8,16 @@ import numpy as np
 import keras_vattn
 from applications.common.bounds import perplexity
 from applications.common.training import TrainingRun
-from applications.nmt.application import APPLICATION
-from applications.nmt.encoding import Codec
-from applications.nmt.evaluation import normalized, quality, translate
-from applications.nmt.generation import Translator
-from applications.nmt.options import MODELS
+from applications.nmt.data import Codec
+from applications.nmt.options import MODELS, PROGRAM
+from applications.nmt.report import normalized, quality
+from applications.nmt.serve import Translator, translate
 from applications.text.text import PAD
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))

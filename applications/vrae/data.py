@@ -1,7 +1,6 @@
 """Reads sentences, cuts held-out parts, fits the vocabulary, and makes batches."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class Sentences:
         return len(self.texts)
 
 
-def load(options):
+def read(options):
     """Return the parts that the options name, a dictionary of `Sentences`; the embedded ones are cut 80/10/10."""
     text, parts = options.text, {}
     if text.train_text is None:
@@ -38,7 +37,7 @@ def load(options):
     else:
         place, valid_fraction = text.train_text, text.valid_fraction
         paths = {part: getattr(text, f"{part}_text") for part in PARTS}
-        parts = {part: read(path, text) for part, path in paths.items() if path is not None}
+        parts = {part: read_file(path, text) for part, path in paths.items() if path is not None}
         if "test" not in parts and text.test_fraction:
             parts["train"], parts["test"] = _cut(place, parts["train"], text.test_fraction, text.data_seed + 1)
     if "valid" not in parts:
@@ -46,9 +45,14 @@ def load(options):
     return {part: parts[part] for part in PARTS if part in parts}
 
 
-def read(path, options):
+def read_file(path, options):
     """Return the `Sentences` of a file in the form that `TextOptions` name."""
     return Sentences(*read_sentences(path, options.text_column, options.labelled, options.skip_invalid))
+
+
+def read_other(options, evaluation):
+    """Return the `Sentences` of the file that `EvaluateVrae` names, or `None`."""
+    return None if evaluation.text is None else read_file(evaluation.text, options.text)
 
 
 def _cut(place, sentences, share, seed):
@@ -63,29 +67,28 @@ def _cut(place, sentences, share, seed):
     return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if folded(text) in held])
 
 
-class Codec:
+class Codec(TextEncoder):
     """Turns sentences into ids and back."""
-
-    def __init__(self, options, vocabulary):
-        self.vocabulary = vocabulary
-        self.words = TextEncoder(Tokenizer(options.text.lowercase, options.text.split_punctuation), vocabulary)
 
     @classmethod
     def fit(cls, options, train):
         """Fit the vocabulary on the training sentences."""
-        text = options.text
-        tokens = Tokenizer(text.lowercase, text.split_punctuation).token_lists(train.texts)
-        vocabulary = Vocabulary.fit(tokens, text.vocabulary_size, text.min_count)
+        text, tokenizer = options.text, _tokenizer(options)
+        vocabulary = Vocabulary.fit(tokenizer.token_lists(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
             raise InputError(f"--min-count: no word of the sentences occurs that often. Received: {text.min_count}")
-        return cls(options, vocabulary)
-
-    @classmethod
-    def load(cls, options, folder):
-        return cls(options, Vocabulary.load(pathlib.Path(folder.path) / "vocabulary.txt"))
+        return cls(tokenizer, vocabulary)
 
     def save(self, folder):
         self.vocabulary.save(folder.file("vocabulary.txt"))
+
+
+def load_codec(options, folder):
+    return Codec(_tokenizer(options), Vocabulary.load(folder.path / "vocabulary.txt"))
+
+
+def _tokenizer(options):
+    return Tokenizer(options.text.lowercase, options.text.split_punctuation)
 
 
 @dataclasses.dataclass
@@ -95,14 +98,6 @@ class EncodedSentences:
     texts: list
     ids: list
     report: dict
-
-    @classmethod
-    def of(cls, options, codec, part):
-        ids, counts = codec.words.encode_numpy(part.texts, options.text.max_length)
-        empty = [row for row, x in enumerate(ids) if not len(x)]
-        if empty:
-            raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
-        return cls(part.texts, ids, {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)})
 
     def __len__(self):
         return len(self.ids)
@@ -120,3 +115,12 @@ class EncodedSentences:
         pairs = EncodedPairs(self.texts, self.ids, self.ids, self.report)
         batches = pairs.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
+
+
+def encode(options, codec, part, training=False):
+    ids, counts = codec.encode_numpy(part.texts, options.text.max_length)
+    empty = [row for row, x in enumerate(ids) if not len(x)]
+    if empty:
+        raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
+    report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}
+    return EncodedSentences(part.texts, ids, report)

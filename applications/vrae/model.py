@@ -21,10 +21,18 @@ from applications.vrae.options import MODELS
 
 
 @dataclasses.dataclass
-class Layers:
-    """The layers of a model: word vectors that encoder and decoder share; the decoder's dropouts; encoder and z_enc, or
-    `None` in the model lstm; a `StochasticDecoder`, or an `AttentionDecoder` without attention; a
-    `TokenLogLikelihood`."""
+class Models:
+    """The layers of a model, and the training model made of them.
+
+    Attributes:
+        embedding: The words' vectors, which encoder and decoder share.
+        word_dropout, input_dropout: Of the decoder's input.
+        encoder, latent: The encoder and z_enc, or `None` in the model lstm.
+        decoder: A `StochasticDecoder`, or an `AttentionDecoder` without attention.
+        words: A `TokenLogLikelihood`.
+        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
+            `target`. `target_input` has the same words one step later, `source` the same without the end.
+    """
 
     embedding: keras.Layer
     word_dropout: keras.Layer
@@ -33,6 +41,7 @@ class Layers:
     latent: keras.Layer | None
     decoder: keras.Layer
     words: keras.Layer
+    training: keras.Model | None = None
 
     @property
     def attends(self):
@@ -60,18 +69,6 @@ class Layers:
             attended = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
         return self.decoder(self.inputs(target_input, z), **attended, inputs_mask=ops.not_equal(target, PAD), **options)
 
-
-@dataclasses.dataclass
-class Models(Layers):
-    """The training model, and its layers.
-
-    Attributes:
-        training: {"source" (B, S), "target_input" (B, T), "target" (B, T)} -> log p (B, T) in nats of the words of
-            `target`. `target_input` has the same words one step later, `source` the same without the end.
-    """
-
-    training: keras.Model
-
     @property
     def parameters(self):
         """Numbers of parameters of p, and of q alone."""
@@ -89,8 +86,8 @@ class Models(Layers):
         return [weight for layer in layers if layer is not None for weight in layer.trainable_weights]
 
 
-def build(options, vocabulary_size):
-    """Return the `Models` of `Options` and a number of words V."""
+def build(options, codec):
+    """Return the `Models`."""
     # Layers.
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
@@ -103,7 +100,7 @@ def build(options, vocabulary_size):
     # Vectors of a scale of 1: the noise of latent variables is not to hide the words.
     uniform = keras.initializers.RandomUniform(-1.0, 1.0)
     embedding = keras.layers.Embedding(
-        vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
+        codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
     )
     word_dropout = keras_vattn.WordDropout(
         network.word_dropout, UNKNOWN, protected_ids=(PAD, START), seed=seed(1), name="word_dropout"
@@ -111,18 +108,19 @@ def build(options, vocabulary_size):
     input_dropout = keras_vattn.fast.Dropout(network.input_dropout, seed=seed(2), name="input_dropout")
     plain = keras_vattn.AttentionDecoder
     decoder = stochastic_decoder(options) if kind.attention else plain(network.units, name="decoder")
-    words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
-    layers = Layers(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
+    words = keras_vattn.TokenLogLikelihood(codec.vocabulary_size, ignore_class=PAD, name="words")
+    models = Models(embedding, word_dropout, input_dropout, encoder, latent, decoder, words)
     # The functional graph.
     sentence = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source", "target_input", "target")}
     source, target_input, target = sentence.values()
     z = memory = None
     if kind.latent:
-        memory, last = layers.encode(source)
+        memory, last = models.encode(source)
         z = latent(last)
-    decoded = layers.decode(target_input, target, z, memory, source)
+    decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
-    return Models(**vars(layers), training=keras.Model(sentence, log_likelihood, name=options.model))
+    models.training = keras.Model(sentence, log_likelihood, name=options.model)
+    return models
 
 
 def stochastic_decoder(options):

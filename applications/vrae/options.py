@@ -175,9 +175,7 @@ class EvaluateVrae(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other sentences."""
 
     text: common.File | None = None
-    """Other sentences, in the form of the run's own."""
-    skip_invalid: bool = False
-    """Count invalid lines of this file instead of stopping."""
+    """Other sentences, in the form of the run's own, whose skip_invalid holds for them too."""
     num_draws: common.Positive | None = None
     """Draws of the importance-weighted bound instead of the run's."""
     max_bound: common.Positive | None = None
@@ -243,8 +241,6 @@ class SummarizeVrae:
     """Pass over a sentence if the summary has a larger share of its words already; 1 for no such control."""
     skip_invalid: bool = False
     """Count empty documents and topics without references instead of stopping."""
-    seed: common.Seed = 0
-    """Seed of the random summaries."""
     out: str | None = None
     """Folder of the summaries; by default summaries/ in the run's. It may have summaries of the same documents."""
 

@@ -9,16 +9,15 @@ from applications.text.batching import padded
 from applications.text.pairs import evenly
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
-from applications.vrae.application import APPLICATION
 from applications.vrae.data import Codec
-from applications.vrae.generation import Writer
-from applications.vrae.options import MODELS
+from applications.vrae.options import MODELS, PROGRAM
+from applications.vrae.serve import writer_of
 from keras_vattn import metrics
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
@@ -46,7 +45,7 @@ class CodeValidation(keras.callbacks.Callback):
         self.run = run
         part, count = run.data["valid"], run.options.reports.num_decoded
         self.ids = [part.ids[row] for row in evenly(len(part), count)]
-        self.writer = Writer(run)
+        self.writer = writer_of(run)
 
     def on_epoch_end(self, epoch, logs=None):
         if not self.run.options.reports.decodes_after(epoch):

@@ -17,11 +17,11 @@ from benchmarks.nmt_step import SMALL
 from benchmarks.paper import compiled, paper_options
 
 import keras_vattn
-from applications.nmt.application import APPLICATION
-from applications.nmt.encoding import Codec
+from applications.nmt.data import Codec
 from applications.nmt.options import PROGRAM
 from applications.text.text import PAD
 
+APPLICATION = PROGRAM.application()
 POOL = 50
 
 

@@ -19,11 +19,11 @@ from benchmarks.paper import paper_options
 
 import keras_vattn
 from applications.common.application import Run
-from applications.nmt.application import APPLICATION
-from applications.nmt.encoding import Codec
+from applications.nmt.data import Codec
 from applications.nmt.options import PROGRAM
 from applications.text.text import PAD
 
+APPLICATION = PROGRAM.application()
 SIZES = {**SMALL, "vocabulary_size": 6000, "learning_rate": 5e-4, "batch_size": 32}
 # Steps whose mean loss is shown.
 PARTS = ((400, 500), (600, 700), (700, 800))

@@ -12,14 +12,15 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
+from application_cases import codec_of_size
 from benchmarks.latent_emission import resident_memory
 from benchmarks.paper import compiled, paper_options
 
 import keras_vattn
 from applications.common.application import Run
-from applications.nmt.generation import Translator
 from applications.nmt.model import build
 from applications.nmt.options import PROGRAM
+from applications.nmt.serve import Translator
 from applications.text.text import PAD, START
 
 MODELS = ("soft", "wc", "variational_sample", "marginal", "variational_enum")
@@ -79,7 +80,7 @@ def arrays(setting=PAPER):
 def models_of(model, setting=PAPER, **values):
     keras.utils.set_random_seed(0)
     options = paper_options(PROGRAM, model=model, **setting.options, **values)
-    return options, build(options, setting.words, setting.words)
+    return options, build(options, codec_of_size(setting.words, setting.words))
 
 
 def training_step(model, setting="A", **values):

@@ -2,6 +2,7 @@
 LSTM one, and how a step grows with the length of sentences. Prints tables, asserts no time."""
 
 import itertools
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -16,12 +17,13 @@ from applications.vrae import model
 from applications.vrae.options import PROGRAM
 
 VOCABULARY, WORDS, LENGTHS = 10_000, 21, (16, 32, 64, 128)
+CODEC = types.SimpleNamespace(vocabulary_size=VOCABULARY)
 
 
 def training_steps(name, lengths=(WORDS,)):
     """Return functions that make a training step of a model on sentences of so many words, one for each length."""
     preset = with_values(PROGRAM.default, PROGRAM.preset_values("paper"))
-    training = model.build(changed(preset, model=name), VOCABULARY).training
+    training = model.build(changed(preset, model=name), CODEC).training
     training.compile(optimizer_of(preset.fit, 1000, 10_000), keras_vattn.NegativeBound(ignore_class=0))
     generator, batch_size = np.random.default_rng(0), preset.fit.batch_size
 

@@ -106,7 +106,7 @@ FAULTS = [
     ),
     Fault(
         "nmt: BLEU against references in their own case, though the model lowers its own",
-        "applications/nmt/evaluation.py",
+        "applications/nmt/report.py",
         "    texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()\n",
         "    texts = tf.constant(sentences).numpy()\n",
         (NMT + "test_data.py",),

@@ -93,7 +93,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the KLs of z_t are left out of the density of a draw",
-        "applications/vrae/generation.py",
+        "applications/vrae/serve.py",
         'figures["log_ratio"] += ',
         'figures["log_ratio"] += 0.0 * ',
         GENERATION,
@@ -101,7 +101,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: an importance weight has the wrong sign",
-        "applications/vrae/generation.py",
+        "applications/vrae/serve.py",
         'return draw["log_likelihood"] - draw["log_ratio"]',
         'return draw["log_likelihood"] + draw["log_ratio"]',
         GENERATION,
@@ -109,7 +109,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: all sentences are of one draw of z_t",
-        "applications/vrae/generation.py",
+        "applications/vrae/serve.py",
         "step, start = self._step(z, noise), self._start(num)",
         "step, start = self._step(z), self._start(num)",
         GENERATION,
@@ -117,7 +117,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: a text is described by its padding",
-        "applications/vrae/generation.py",
+        "applications/vrae/serve.py",
         "last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1",
         "last = tf.shape(target)[1] - tf.ones_like(target[:, 0])",
         GENERATION,
@@ -125,7 +125,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the bound leaves out the KLs of z_t",
-        "applications/vrae/evaluation.py",
+        "applications/vrae/report.py",
         'bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"]',
         'bound = totals["log_likelihood"] - totals["kl_code"]',
         EVALUATION,
@@ -133,7 +133,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the mean of the draws in place of their bound",
-        "applications/vrae/evaluation.py",
+        "applications/vrae/report.py",
         "np.sum(logsumexp(log_weights, axis=0) - np.log(num_draws))",
         "np.sum(log_weights.mean(axis=0))",
         EVALUATION,
@@ -141,7 +141,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the published perplexity counts the end",
-        "applications/vrae/evaluation.py",
+        "applications/vrae/report.py",
         '"perplexity": perplexity(-totals["published"] / num_words)',
         '"perplexity": perplexity(-totals["published"] / num_tokens)',
         EVALUATION,
@@ -149,7 +149,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the control has the sentence's own z_enc",
-        "applications/vrae/evaluation.py",
+        "applications/vrae/report.py",
         "np.roll(codes, 1, axis=0)",
         "np.roll(codes, 0, axis=0)",
         EVALUATION,
@@ -157,7 +157,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: a mixture as narrow as its parts",
-        "applications/vrae/summaries.py",
+        "applications/vrae/summarize.py",
         "+ np.square(self.means - mean), axis=0)",
         "+ 0.0 * np.square(self.means - mean), axis=0)",
         SUMMARIES,
@@ -165,7 +165,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: the farthest sentence comes first",
-        "applications/vrae/summaries.py",
+        "applications/vrae/summarize.py",
         "return np.argsort(divergences(document, each), kind",
         "return np.argsort(-divergences(document, each), kind",
         SUMMARIES,
@@ -173,7 +173,7 @@ FAULTS = [
     ),
     Fault(
         "vrae: a summary longer than it may be",
-        "applications/vrae/summaries.py",
+        "applications/vrae/summarize.py",
         "if count + len(words) > max_words or",
         "if count > max_words or",
         SUMMARIES,

@@ -7,11 +7,18 @@ from ibm1 import ibm1
 
 from applications.nmt import alignments
 from applications.nmt.alignments import Links
+from applications.nmt.data import gold_links
+from applications.text.readers import ParallelText
 from tools.links_to_pharaoh import pharaoh_lines
 
 # The example of Och and Ney: sure {0-0, 1-1}, possible also 2-1; predicted {0-0, 2-1, 2-2}.
 GOLD = [Links({(0, 0), (1, 1)}, {(2, 1)})]
 PREDICTED = [Links({(0, 0), (2, 1), (2, 2)})]
+
+
+def read(path, num_pairs, skip_invalid=False):
+    """The links of pairs of 20 words on either side."""
+    return gold_links(path, ParallelText(*[[" ".join("w" * 20)] * num_pairs] * 2), skip_invalid)
 
 
 def random_links(generator, num_pairs, chance=0.3):
@@ -31,7 +38,7 @@ def test_possible_links_contain_the_sure_ones():
 @pytest.mark.parametrize("name", ["a.txt", "a.gz"])
 def test_pharaoh(tmp_path, name):
     path = write(tmp_path / name, "\ufeff0-0 1p2 3?1\r\n\n  12-7\t0-0 12p7 0-0\n")
-    first, second, third = alignments.read_pharaoh(path, num_pairs=3)
+    first, second, third = read(path, num_pairs=3)
     assert first == Links({(0, 0)}, {(1, 2), (3, 1)})
     assert second == Links(frozenset())
     assert third == Links({(12, 7), (0, 0)})
@@ -40,25 +47,26 @@ def test_pharaoh(tmp_path, name):
 @pytest.mark.parametrize("field", ["1", "1-", "1-2-3", "a-1", "1_2", "1–2", "١-١", "1.0-2", "1- 2", "9" * 5000 + "-0"])
 def test_malformed_link(tmp_path, field):
     path = write(tmp_path / "gold", f"0-0\n0-0 {field}\n")
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=2), f"{path}:2: ", repr(field.split()[0]))
+    fails(lambda: read(path, num_pairs=2), f"{path}:2: ", repr(field.split()[0]))
 
 
 @pytest.mark.parametrize("field", ["-1-0", "0--1", "0p-1", "-2?-3"])
 def test_negative_index(tmp_path, field):
     path = write(tmp_path / "gold", f"0-0\n\n{field}\n")
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=3), f"{path}:3: ", "counted from 0", field)
+    fails(lambda: read(path, num_pairs=3), f"{path}:3: ", "counted from 0", field)
 
 
 def test_number_of_lines(tmp_path):
     path = write(tmp_path / "gold", "0-0\n\n")
-    assert len(alignments.read_pharaoh(path, num_pairs=2)) == 2
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=3), f"{path}:3: ", "2 lines", "3 pairs")
-    fails(lambda: alignments.read_pharaoh(path, num_pairs=1), f"{path}:2: ", "2 lines", "1 pairs")
-    fails(lambda: alignments.read_pharaoh(tmp_path / "none", num_pairs=1), "no such file")
+    assert len(read(path, num_pairs=2)) == 2
+    fails(lambda: read(path, num_pairs=3), f"{path}:3: ", "2 lines", "3 pairs")
+    fails(lambda: read(path, num_pairs=1), f"{path}:2: ", "2 lines", "1 pairs")
+    fails(lambda: read(tmp_path / "none", num_pairs=1), "no such file")
 
 
-def test_a_file_of_blank_lines_has_pairs_without_links(tmp_path):
-    assert alignments.read_pharaoh(write(tmp_path / "gold", "\n\n\n"), num_pairs=3) == [Links(frozenset())] * 3
+def test_a_file_of_blank_lines_has_no_link(tmp_path):
+    path = write(tmp_path / "gold", "\n\n\n")
+    fails(lambda: read(path, num_pairs=3), f"{path}: there is no sure link")
 
 
 def test_a_table_of_links_is_converted(tmp_path):
@@ -72,27 +80,19 @@ def test_a_table_of_links_is_converted(tmp_path):
     ]
     path = write(tmp_path / "gold.wa", "".join(rows))
     converted = write(tmp_path / "gold.pharaoh", "".join(f"{line}\n" for line in pharaoh_lines(path, 9)))
-    assert alignments.read_pharaoh(converted, num_pairs=9) == links
+    assert read(converted, num_pairs=9) == links
     for line, message in (("1 0", "expected 'pair i j'"), ("10 0 0 S", "pair 10 of 9"), ("0 0 0", "pair 0 of 9")):
         wrong = write(tmp_path / "wrong", f"1 0 0 S\n{line}\n")
         with pytest.raises(SystemExit, match=f"wrong:2: {message}"):
             pharaoh_lines(wrong, 9)
 
 
-def test_links_in_range_pass():
-    links = [Links({(0, 0), (1, 2)}), Links(frozenset())]
-    assert alignments.check_links(links, [["a", "b"], []], [["x", "y", "z"], []], False, "g") == (links, 0)
-
-
-@pytest.mark.parametrize("link", [(2, 0), (0, 3), (-1, 0)])
-@pytest.mark.parametrize("kind", ["sure", "possible"])
-def test_links_out_of_range(link, kind):
-    good = Links({(0, 0)}, {(1, 1)})
-    bad = Links({(0, 0), link}, {(1, 1)}) if kind == "sure" else Links({(0, 0)}, {(1, 1), link})
-    sources, targets = [["a", "b"]] * 2, [["x", "y", "z"]] * 2
-    named = f"the link {link[0]}-{link[1]} "
-    fails(lambda: alignments.check_links([good, bad], sources, targets, False, "g"), "g:2: ", named, "2 source and 3")
-    assert alignments.check_links([good, bad], sources, targets, True, "g") == ([good, good], 1)
+@pytest.mark.parametrize("link", ["20-0", "0p20"])
+def test_links_out_of_range(tmp_path, link, capsys):
+    path = write(tmp_path / "gold", f"0-0 19p19\n0-0 19p19 {link}\n")
+    fails(lambda: read(path, num_pairs=2), f"{path}:2: ", f"the link {link.replace('p', '-')} ", "20 source and 20")
+    assert read(path, num_pairs=2, skip_invalid=True) == [Links({(0, 0)}, {(19, 19)})] * 2
+    assert "1 links out of range were left out" in capsys.readouterr().err
 
 
 def test_merge_by_hand():

@@ -5,16 +5,14 @@ import gzip
 import numpy as np
 import pytest
 from application_cases import changed
-from nmt_cases import PAIRS, SMALL, small_options, write_pairs
+from nmt_cases import APPLICATION, PAIRS, SMALL, small_options, write_pairs
 
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.common.runs import digest_of
-from applications.nmt.application import APPLICATION
-from applications.nmt.data import AlignedText, load
-from applications.nmt.encoding import Codec, EncodedText
-from applications.nmt.evaluation import normalized
+from applications.nmt.data import AlignedText, Codec, encode, load_codec, read
 from applications.nmt.options import EvaluateNmt, Options
+from applications.nmt.report import normalized
 from applications.text.readers import read_parallel
 
 SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
@@ -24,9 +22,9 @@ SENTENCES = ["der hund hat das haus gekauft", "mein freund hat den ball", ""]
 def test_segmentations(tmp_path, segmentation):
     """Text goes through each of them unchanged, and comes back after saving."""
     options = small_options(tmp_path, segmentation=segmentation, max_length=40)
-    parts = load(options)
+    parts = read(options)
     codec = Codec.fit(options, parts["train"])
-    encoded = EncodedText.of(options, codec, parts["valid"])
+    encoded = encode(options, codec, parts["valid"])
     decoded = [text.decode() for text in codec.target.decode(np.array([encoded.targets[0]])).numpy()]
     assert decoded == [parts["valid"].targets[0]]
 
@@ -38,15 +36,15 @@ def test_segmentations(tmp_path, segmentation):
             return tmp_path / name
 
     codec.save(Folder)
-    loaded = Codec.load(Folder, options)
-    again = EncodedText.of(options, loaded, parts["valid"])
+    loaded = load_codec(options, Folder)
+    again = encode(options, loaded, parts["valid"])
     assert all((one == other).all() for one, other in zip(encoded.sources, again.sources, strict=True))
 
 
 def test_references_are_what_a_model_could_write(tmp_path):
     """Lower case and joined segments, but no unknown word in the place of one that the model does not know."""
     options = small_options(tmp_path, segmentation="words")
-    codec = Codec.fit(options, load(options)["train"])
+    codec = Codec.fit(options, read(options)["train"])
     assert normalized(codec, ["The  Ca@@ t", "the zebra"]) == ["the cat", "the zebra"]
 
 
@@ -59,12 +57,12 @@ def test_files_and_long_sentences(tmp_path):
             file.write((folder / name).read_bytes())
         (folder / name).unlink()
     options = changed(Options(), **SMALL, data=str(folder), data_source="de", data_target="en")
-    parts = load(options)
+    parts = read(options)
     assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 20, "valid": 5}
     codec = Codec.fit(options, parts["train"])
-    cut = EncodedText.of(options, codec, parts["valid"])
+    cut = encode(options, codec, parts["valid"])
     assert (cut.report["too_long"], cut.report["source_num_truncated"]) == (0, 1)
-    dropped = EncodedText.of(options, codec, parts["valid"], training=True)
+    dropped = encode(options, codec, parts["valid"], training=True)
     assert (dropped.report["pairs"], dropped.report["too_long"]) == (4, 1)
     assert dropped.pairs.sources == parts["valid"].sources[:4]
 
@@ -74,11 +72,11 @@ def test_validation_is_cut_from_train(tmp_path):
     capitals = [(source.capitalize(), target) for source, target in PAIRS]
     options = small_options(tmp_path, skip_invalid=True)
     write_pairs(tmp_path / "data", [*PAIRS, *capitals, (" ", "nothing")])
-    parts = load(options)
+    parts = read(options)
     train, valid = ({source.lower() for source in parts[name].sources} for name in ("train", "valid"))
     assert not train & valid and train | valid == {source for source, _ in PAIRS}
     codec = Codec.fit(options, parts["train"])
-    assert [EncodedText.of(options, codec, parts[name]).report["skipped"] for name in ("train", "valid")] == [1, 0]
+    assert [encode(options, codec, parts[name]).report["skipped"] for name in ("train", "valid")] == [1, 0]
 
 
 def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
@@ -88,8 +86,8 @@ def test_a_pair_of_which_segmentation_leaves_nothing(tmp_path):
     pairs = AlignedText(**vars(read_parallel(folder / "train.src", folder / "train.tgt")))
     codec = Codec.fit(options, pairs)
     with pytest.raises(InputError, match=r"pair 6 of the training split: segmentation leaves nothing of a side"):
-        EncodedText.of(options, codec, pairs, training=True)
-    report = EncodedText.of(changed(options, skip_invalid=True), codec, pairs, training=True).report
+        encode(options, codec, pairs, training=True)
+    report = encode(changed(options, skip_invalid=True), codec, pairs, training=True).report
     assert (report["pairs"], report["empty"], report["too_long"]) == (len(PAIRS), 1, 0)
 
 
@@ -100,22 +98,22 @@ def test_gold_links_of_files(tmp_path):
     links = tmp_path / "links.txt"
     options = changed(Options(), **SMALL, data=str(folder), test_links=str(links))
     links.write_text("0-0 1-1 4p3\n2-2\n")
-    found = load(options)["test"].links
+    found = read(options)["test"].links
     assert (found[0].sure, found[0].possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (4, 3)})
     links.write_text("0-0\n0-0 9-1\n")
     with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
-        load(options)
-    assert load(changed(options, skip_invalid=True))["test"].links[1].sure == {(0, 0)}
+        read(options)
+    assert read(changed(options, skip_invalid=True))["test"].links[1].sure == {(0, 0)}
     links.write_text("0-0\n")
     with pytest.raises(InputError, match=r"links.txt"):
-        load(options)
+        read(options)
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
-        load(changed(Options(), valid_links=str(links)))
+        read(changed(Options(), valid_links=str(links)))
     with pytest.raises(InputError, match="--valid-links is given without valid files"):
-        load(changed(options, valid_links=str(links), test_links=None))
+        read(changed(options, valid_links=str(links), test_links=None))
     links.write_text("0p0\n0p1\n")
     with pytest.raises(InputError, match=r"links.txt: there is no sure link"):
-        load(options)
+        read(options)
     with pytest.raises(InputError, match="--test-source is given without training data"):
         check(changed(Options(), test_source=str(links), test_target=str(links)))
 
@@ -128,9 +126,9 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
         write_pairs(folder, pairs, (f"{part}.src", f"{part}.tgt"))
     (tmp_path / "links").write_text("0-1 1-2\n")
     options = changed(Options(), **SMALL, data=str(folder), test_links=str(tmp_path / "links"))
-    parts = load(options)
+    parts = read(options)
     codec = Codec.fit(options, parts["train"])
-    encoded = EncodedText.of(options, codec, parts["test"])
+    encoded = encode(options, codec, parts["test"])
     words = [
         encoder.words_of_pieces(side)[0]
         for encoder, side in ((codec.source, parts["test"].sources), (codec.target, parts["test"].targets))
@@ -139,7 +137,7 @@ def test_links_of_segmented_text_are_between_words(tmp_path):
     assert [x.tolist() for x in words] == [[0, 0, 1], [0, 1, 1, 1, 2]]
     (tmp_path / "links").write_text("2-1\n")
     with pytest.raises(InputError, match="out of range"):
-        load(options)
+        read(options)
 
 
 def test_a_changed_alignment_is_other_data(tmp_path):
@@ -148,16 +146,16 @@ def test_a_changed_alignment_is_other_data(tmp_path):
     write_pairs(folder, PAIRS[:5], ("test.src", "test.tgt"))
     plain = changed(Options(), **SMALL, data=str(folder))
     links = tmp_path / "links"
-    found = {digest_of(load(plain))}
+    found = {digest_of(read(plain))}
     for text in ("0-0\n", "0-1\n", "0-0 1p1\n"):
         links.write_text(text * 5)
-        found.add(digest_of(load(changed(plain, test_links=str(links)))))
+        found.add(digest_of(read(changed(plain, test_links=str(links)))))
     assert len(found) == 4
 
 
 def test_the_embedded_pairs_have_gold_alignments():
     options = changed(Options(), max_train_pairs=100, max_valid_pairs=50)
-    parts = load(options)
+    parts = read(options)
     assert (len(parts["train"]), len(parts["valid"]), len(parts["test"])) == (100, 50, 800)
     for part in ("train", "valid", "test"):
         pairs = parts[part]

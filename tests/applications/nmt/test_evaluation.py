@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from nmt_cases import APPLICATION
 from program_cases import NMT_CASE, PAIRS
 from run_files import read_history, read_json
 from tiers import slow_after
@@ -12,10 +13,9 @@ from applications.common import training
 from applications.common.bounds import bound_report
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
-from applications.nmt.application import APPLICATION
-from applications.nmt.evaluation import evaluate, normalized, quality, translate
-from applications.nmt.generation import Translator
 from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
+from applications.nmt.report import normalized, quality
+from applications.nmt.serve import Translator, translate
 from applications.nmt.train import TranslateValidation
 
 
@@ -34,7 +34,7 @@ def test_several_inferences(run, eagerly, capsys, monkeypatch):
     is that of q, and computed once."""
     bounds = []
     once = lambda *arguments: bounds.append(bound_report(*arguments)) or bounds[-1]  # noqa: E731
-    monkeypatch.setattr("applications.nmt.evaluation.bound_report", once)
+    monkeypatch.setattr("applications.nmt.report.bound_report", once)
     part, names = run.data["valid"], ("kmax:2", "exact", "soft")
     report, outputs = APPLICATION.evaluate(run, part, EvaluateNmt("", inference=names, k_curve=2))
     assert list(report["inferences"]) == list(names)
@@ -47,7 +47,7 @@ def test_several_inferences(run, eagerly, capsys, monkeypatch):
     (bound,) = bounds
     assert all(x["likelihood"] | bound == x["likelihood"] for x in report["inferences"].values())
     assert {name: report[name] for name in of_first} == of_first and report["inference"] == "kmax:2"
-    assert report["inferences"]["exact"]["likelihood"] == evaluate(run, part, "exact", bound)[0]["likelihood"]
+    assert report["inferences"]["exact"]["likelihood"] == APPLICATION.evaluate(run, part)[0]["likelihood"]
     # K-max 2 is the curve at K = 2, renormalised.
     curve = report["k_curve"]
     assert curve["k"] == [1, 2]

@@ -4,13 +4,13 @@ import keras
 import numpy as np
 import pytest
 from application_cases import changed
-from nmt_cases import SMALL, VOCABULARY, arrays, made, translator_of
+from nmt_cases import CODEC, SMALL, arrays, made, translator_of
 from tiers import slow_after, slow_except
 
 import keras_vattn
-from applications.nmt.generation import Translator, WordModel
 from applications.nmt.model import build
 from applications.nmt.options import MODELS, Options
+from applications.nmt.serve import Translator
 
 INPUTS = arrays()
 DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
@@ -60,7 +60,7 @@ def test_initial_range_draws_the_biases_too(limit):
     options = changed(Options(), model="variational_enum", **SMALL, num_layers=2, initial_range=limit)
     biases = {
         weight.path: weight.numpy()
-        for weight in build(options, VOCABULARY, VOCABULARY).training.trainable_weights
+        for weight in build(options, CODEC).training.trainable_weights
         if weight.path.endswith("bias")
     }
     # Two layers of three encoders in two directions, two cells, and two of the emission.
@@ -152,8 +152,9 @@ def test_the_beam_scores_what_teacher_forcing_does(model):
         memory, mask, decoded = translator._read(
             source[index : index + 1], target_input[index : index + 1, :length], ids[index : index + 1, :length]
         )
-        predicted = WordModel(run.models, translator.inference.value)
-        words = predicted.log_words(decoded, predicted.prepare(memory), mask)
+        values, latent = translator._values(memory), translator._latent.value
+        hidden, log_weights = translator._candidates(decoded, values, mask, latent)
+        words = run.models.emission.words(hidden, log_weights=log_weights)
         assert not set(ids[index, :length]) & {0, 1, 2}
         chosen = np.take_along_axis(words.numpy()[0], ids[index, :length, None], axis=-1).sum()
         np.testing.assert_allclose(found["log_probabilities"][index], chosen, rtol=1e-3)

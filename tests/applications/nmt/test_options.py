@@ -7,7 +7,7 @@ from program_cases import NMT_CASE
 from applications.common.errors import InputError
 from applications.common.option_values import with_values
 from applications.common.runs import RunFolder
-from applications.nmt.encoding import Codec
+from applications.nmt.data import load_codec
 from applications.nmt.options import MODELS, PROGRAM, ExportNmt, Options
 
 # Deng et al. 2018: appendix, section 5, and the published code.
@@ -76,6 +76,11 @@ def run_of(tmp_path):
             "--inference: the alignments of this model",
         ),
         ("wc", ("generate", "--inference", "exact"), "--inference: the alignments of this model"),
+        (
+            "lc",
+            ("evaluate", "--inference", "soft", "sample:3"),
+            "--inference: the alignments of this model have their mean alone",
+        ),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
         ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
         ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
@@ -107,12 +112,12 @@ def test_options_that_do_not_go_together(tmp_path):
 def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        Codec.load(folder, Options())
+        load_codec(Options(), folder)
     (folder.path / "bpe.model").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
-        Codec.load(folder, Options())
+        load_codec(Options(), folder)
     with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
-        Codec.load(folder, with_values(Options(), {"segmentation": "words"}))
+        load_codec(with_values(Options(), {"segmentation": "words"}), folder)
 
 
 def test_a_warm_start_leaves_steps_for_q():

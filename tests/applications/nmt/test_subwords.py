@@ -119,21 +119,6 @@ def test_pieces_of_sentences(subword_encoder, word_encoder):
     assert word_encoder.tokenizer.token_lists(["The dog@@ s"]) == [["the", "dog@@", "s"]]
 
 
-@pytest.mark.parametrize(
-    ("pieces", "words"),
-    [
-        ("▁the ▁c at s ▁s at", [0, 1, 1, 1, 2, 2]),
-        ("▁ ▁the ▁ <unk> s ▁", [0, 0, 1, 1, 1, 1]),
-        ("at ▁ ▁ ▁the", [0, 1, 1, 1]),
-        ("▁ ▁", [0, 0]),
-        ("a ▁ c a t ▁ ▁ s", [0, 1, 1, 1, 1, 2, 2, 2]),
-        ("▁ a b ▁", [0, 0, 0, 0]),
-    ],
-)
-def test_segment_of_piece(pieces, words):
-    assert subwords.SubwordEncoder._segment_of_piece(pieces.split()) == words
-
-
 def test_words_of_pieces_are_those_of_the_text_as_it_stands():
     """Gold links count them: what is unknown, cut in two by NFKC, or nothing once normalised, moves no word."""
     sentences = ["the xy@@ zz@@ y dog", "it´s a ½ \x07 \x07x dog", "", "\x07", "ab@@\tc "]
@@ -151,19 +136,6 @@ def test_words_of_pieces_are_those_of_the_text_as_it_stands():
     pieces, words = joint.tokenizer.token_lists(sentences[1:2])[0], joint.words_of_pieces(sentences[1:2])[0]
     texts = ["".join(piece for piece, word in zip(pieces, words, strict=True) if word == k) for k in range(6)]
     assert [text.replace("▁", "") for text in texts] == ["it\u0301s", "a", "1⁄2", "", "x", "dog"]
-
-
-def test_segments_of_pieces_are_the_words_of_the_decoded_text(subword_encoder):
-    generator = np.random.default_rng(0)
-    for _ in range(20):
-        ids = generator.integers(text.UNKNOWN, subword_encoder.vocabulary_size, 12)
-        ids[(ids == text.START) | (ids == text.END)] = text.UNKNOWN
-        pieces, words = subword_encoder.pieces(ids), subword_encoder.decode(ids).numpy().decode().split()
-        indices = subword_encoder._segment_of_piece(pieces)
-        merged = ["".join(piece for piece, word in zip(pieces, indices) if word == k) for k in range(len(words))]
-        assert [word.replace("▁", "") for word in merged] == words
-        assert len(indices) == len(pieces)
-        assert max(indices) < max(len(words), 1)
 
 
 def test_files_round_trip(encoder, tmp_path):

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from application_cases import Compared, tables_of
+from nmt_cases import APPLICATION
 from sacrebleu.metrics import BLEU
 
 from applications.common.significance import compare_translations, mean_interval, paired_interval
 from applications.common.tables import difference_table, main_table
 from applications.nmt import tables
-from applications.nmt.application import APPLICATION, draw_alignments
 from applications.nmt.options import CompareNmt
+from applications.nmt.report import draw_alignments, over_sentences
 
 REFERENCES = [f"the {color} dog saw a cat near house {number}" for number in range(10) for color in ("red", "blue")]
 
@@ -107,7 +108,7 @@ def test_differences_over_sentences(tmp_path):
         {name: [sentences(3), sentences(5)] for name in FOUND} | {"marginal": [sentences(0), sentences(5)]},
     )
     comparison.write("references.txt", {name: [REFERENCES, REFERENCES] for name in FOUND})
-    ((title, lines),) = tables_of(tables.over_sentences(comparison)).items()
+    ((title, lines),) = tables_of(over_sentences(comparison)).items()
     assert title == "Paired bootstrap over sentences against soft, 1000 resamples, p two-sided"
     by_run = {(line["model"], line["seed"]): line for line in lines}
     assert set(by_run) == {(name, seed) for name in set(FOUND) - {"soft"} for seed in "01"}
@@ -127,9 +128,9 @@ def test_other_references_are_not_compared_sentence_by_sentence(tmp_path):
         "marginal:lowercase=false": [x.title() for x in REFERENCES],
     }
     comparison.write("references.txt", {name: 2 * [of_names.get(name, REFERENCES)] for name in records})
-    ((_, lines),) = tables_of(tables.over_sentences(comparison)).items()
+    ((_, lines),) = tables_of(over_sentences(comparison)).items()
     assert [(line["model"], line["seed"]) for line in lines] == [("marginal", "5"), ("marginal", "6")]
-    sentence = tables.over_sentences(comparison).split("\n\n")[-1]
+    sentence = over_sentences(comparison).split("\n\n")[-1]
     assert sentence == f"Not compared with soft, whose reference sentences are others: {', '.join(others)}."
 
 

@@ -8,12 +8,11 @@ from application_cases import changed, prepared
 from program_case import words_of
 from program_cases import PAIRS, VRAE_CASE
 from run_files import read_history
-from vrae_cases import options_of
+from vrae_cases import APPLICATION, options_of
 
 from applications.common.errors import InputError
 from applications.text import python_topics
-from applications.vrae import application, data
-from applications.vrae.application import APPLICATION
+from applications.vrae import data, serve
 
 SENTENCES = list(dict.fromkeys(english for _, english in PAIRS))
 
@@ -24,11 +23,11 @@ def test_embedded_sentences():
     assert len(texts) > 1200 and len({text.lower() for text in texts}) == len(texts)
     assert all(text.endswith(".") and text[0].isupper() and 4 <= len(text.split()) <= 40 for text in texts)
     assert not any(mark in text for text in texts for mark in ("::=", ">>>", "\n", "_", "()", '"'))
-    parts = data.load(APPLICATION.program.default)
+    parts = data.read(APPLICATION.program.default)
     assert sorted(text for part in parts.values() for text in part.texts) == sorted(texts)
     assert [round(10 * len(parts[name]) / len(texts)) for name in ("train", "valid", "test")] == [8, 1, 1]
     # The test sentences stay those, whichever validates.
-    other = data.load(changed(APPLICATION.program.default, data_seed=1))
+    other = data.read(changed(APPLICATION.program.default, data_seed=1))
     assert other["test"].texts == parts["test"].texts and other["valid"].texts != parts["valid"].texts
 
 
@@ -45,10 +44,10 @@ def test_files_in_every_form(tmp_path, form):
     path = tmp_path / f"sentences.{ {'lines': 'txt', 'labelled': 'txt', 'tab': 'txt', 'gz': 'txt.gz'}.get(form, form) }"
     path.write_bytes(gzip.compress(content.encode()) if form.endswith("gz") else content.encode())
     given = options_of(tmp_path, train_text=str(path), text_column="review", labelled=form in ("labelled", "tab")).text
-    assert data.read(path, given).texts == texts
+    assert data.read_file(path, given).texts == texts
     if form.startswith("csv"):
         # Of a run on lines with labels: the label of a table is a column of its own.
-        assert data.read(path, changed(given, labelled=True)).texts == texts
+        assert data.read_file(path, changed(given, labelled=True)).texts == texts
 
 
 def test_lines_that_are_none(tmp_path):
@@ -64,23 +63,23 @@ def test_lines_that_are_none(tmp_path):
         path.write_bytes(content)
         given = options_of(tmp_path, train_text=str(path), labelled=labelled).text
         with pytest.raises(InputError, match=message):
-            data.read(path, given)
+            data.read_file(path, given)
         if content:
-            found = data.read(path, changed(given, skip_invalid=True))
+            found = data.read_file(path, changed(given, skip_invalid=True))
             assert (found.texts[0], found.skipped) == ("fine", 1)
 
 
 def test_sentences_of_one_word_and_of_unknown_words(tmp_path):
     """They are sentences; what has no token is none."""
     run = prepared(APPLICATION, options_of(tmp_path))
-    part = data.EncodedSentences.of(run.options, run.codec, data.Sentences(["dog", "zebra", "quagga zebra"]))
+    part = data.encode(run.options, run.codec, data.Sentences(["dog", "zebra", "quagga zebra"]))
     assert [len(row) for row in part.ids] == [1, 1, 2]
     assert part.report["num_unknown"] == 3
     inputs, target = next(iter(part.batches(run.options)))
     assert np.count_nonzero(target, axis=1).tolist() == [2, 2, 3]
     assert np.count_nonzero(inputs["source"], axis=1).tolist() == [1, 1, 2]
     with pytest.raises(InputError, match="sentence 2 has no word"):
-        data.EncodedSentences.of(run.options, run.codec, data.Sentences(["dog", "\x01"]))
+        data.encode(run.options, run.codec, data.Sentences(["dog", "\x01"]))
 
 
 def test_equal_sentences_stay_in_one_part(tmp_path):
@@ -88,13 +87,13 @@ def test_equal_sentences_stay_in_one_part(tmp_path):
     path = tmp_path / "twice.txt"
     path.write_text("".join(f"{text}\n" for text in [*SENTENCES * 2, *map(str.title, SENTENCES)]))
     options = options_of(tmp_path, train_text=str(path), test_text=None, test_fraction=0.2)
-    parts = data.load(options)
+    parts = data.read(options)
     sets = [{text.lower() for text in parts[name].texts} for name in ("train", "valid", "test")]
     assert sum(map(len, sets)) == len(SENTENCES) and set.union(*sets) == set(SENTENCES)
     assert sum(map(len, parts.values())) == 3 * len(SENTENCES)
     path.write_text("one sentence\n")
     with pytest.raises(InputError, match=r"twice.txt: too few sentences to hold some out, 1 different ones"):
-        data.load(options)
+        data.read(options)
 
 
 @pytest.mark.slow
@@ -103,7 +102,7 @@ def test_modes_of_generate(run_of, monkeypatch):
     run = ("generate", "--run", run_of(VRAE_CASE).path)
     one, again, other = (VRAE_CASE.succeeds(*run, "--num", 4, "--seed", seed) for seed in (1, 1, 2))
     assert one == again != other and len(one.splitlines()) == 4
-    monkeypatch.setattr(application, "BATCH", 2)
+    monkeypatch.setattr(serve, "BATCH", 2)
     in_batches = VRAE_CASE.succeeds(*run, "--num", 5, "--seed", 1).splitlines()
     assert len(in_batches) == 5 and in_batches[2:4] != in_batches[:2]
     lines = "".join(f"{line}\n" for line in VRAE_CASE.lines).encode()

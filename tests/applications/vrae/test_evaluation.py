@@ -11,9 +11,9 @@ from vrae_cases import run_of, sentences_of
 import keras_vattn
 from applications.common.tables import figures_of
 from applications.text.pairs import evenly
-from applications.vrae import tables
-from applications.vrae.evaluation import evaluate, looks
-from applications.vrae.generation import Writer
+from applications.vrae.options import EvaluateVrae
+from applications.vrae.report import COLUMNS, evaluate, looks, paper
+from applications.vrae.serve import writer_of
 from applications.vrae.train import CodeValidation
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -28,8 +28,8 @@ def reported(tmp_path_factory):
         if model not in found:
             tf.config.run_functions_eagerly(True)
             run = run_of(tmp_path_factory.mktemp(model), model=model)
-            writer = Writer(run)
-            found[model] = run, writer, evaluate(run, run.data["valid"], writer, num_draws=6, max_bound=4)
+            writer, evaluation = writer_of(run), EvaluateVrae("", num_draws=6, max_bound=4)
+            found[model] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
         return found[model]
 
     return reported
@@ -104,7 +104,7 @@ def test_controls(reported):
         one, two = (writer.at(*given, x)["log_likelihood"].numpy() for x in (z, other))
         assert report["controls"][name]["nats"] == pytest.approx((one - two).mean(), rel=1e-4)
         assert report["controls"][name]["standard_error"] == pytest.approx((one - two).std(ddof=1) / 2, rel=1e-4)
-    assert evaluate(run, run.data["valid"].rows([0]), writer)["controls"] is None
+    assert evaluate(run, run.data["valid"].rows([0]))[0]["controls"] is None
 
 
 def test_what_the_log_says_of_the_code(reported):
@@ -128,11 +128,11 @@ def test_where_a_sentence_looks(reported):
 def test_tables(reported):
     """Every figure says which kind it is; the paper's stand beside ours."""
     records = {model: [{"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
-    shown = figures_of(tables.COLUMNS, records["vrae_sa"][0])
+    shown = figures_of(COLUMNS, records["vrae_sa"][0])
     for title in ("NLL, paper's kind", "PPL, paper's kind", "PPL (ELBO)", "PPL (IW)", "KL(z_enc)", "KL of z_t"):
         assert f"| {title}" in shown
     comparison = type("Comparison", (), {"records": records})
-    (text,) = tables.paper(comparison)
+    (text,) = paper(comparison)
     ((lines),) = tables_of(text).values()
     assert [line["model"] for line in lines] == ["LSTM", "VRAE-SA w/o aux"]
     found = records["vrae_sa"][0]["report"]["likelihood"]

@@ -9,9 +9,8 @@ from tiers import slow_after, slow_except
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 from applications.text.text import END, PAD, START, UNKNOWN
-from applications.vrae.evaluation import interpolated
-from applications.vrae.generation import Writer
 from applications.vrae.options import SamplingOptions
+from applications.vrae.serve import interpolated, writer_of
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 LINES = tf.constant(["the dog has seen the ball", "my friend has bought a book", "the zebra"])
@@ -42,7 +41,7 @@ def log_words(run, z, ids):
 @pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "vrae", "vrae_sa_aux"))
 def test_new_sentences(made, model):
     """Those of a seed, of words alone, as long as they may be."""
-    writer = Writer(made(model))
+    writer = writer_of(made(model))
     one, again, other = (writer.generate(40, seed).numpy().tolist() for seed in (1, 1, 2))
     assert one == again != other
     assert len(one) == 40 and len(set(one)) > 20
@@ -50,10 +49,10 @@ def test_new_sentences(made, model):
     assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
     assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
     # The most probable word alone: what differs is latent, which an LSTM has none of.
-    likely = Writer(made(model), SamplingOptions(top_k=1))
+    likely = writer_of(made(model), SamplingOptions(top_k=1))
     count = len(set(likely.generate(40, 1).numpy()))
     assert count == 1 if model == "lstm" else count > 3
-    cold = Writer(made(model), SamplingOptions(temperature=1e-6))
+    cold = writer_of(made(model), SamplingOptions(temperature=1e-6))
     assert cold.generate(40, 1).numpy().tolist() == likely.generate(40, 1).numpy().tolist()
 
 
@@ -63,7 +62,7 @@ def test_each_new_sentence_has_latents_of_its_own(tmp_path):
     run = run_of(tmp_path, model="vrae_sa")
     kernel = run.models.decoder.cell.kernel
     kernel.assign(tf.concat([kernel[:6], tf.zeros_like(kernel[6:])], axis=0))
-    writer = Writer(run, SamplingOptions(top_k=1))
+    writer = writer_of(run, SamplingOptions(top_k=1))
     assert len(set(writer.generate(40, 1).numpy())) > 3
 
 
@@ -72,16 +71,16 @@ def test_each_new_sentence_has_latents_of_its_own(tmp_path):
 def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
     """Greedily the most probable words in turn, but those that are none; by beam search a more probable sentence."""
     run = made(model)
-    writer = Writer(run)
+    writer = writer_of(run)
     z = tf.constant(writer.encode(LINES)["mean"])
     ids = writer.write_from(z).numpy()
     log_p = log_words(run, z, ids)
     log_p[..., [PAD, START, UNKNOWN]] = -np.inf
     written = np.cumsum(np.roll(ids == END, 1, axis=1) & (np.arange(ids.shape[1]) > 0), axis=1) == 0
     assert np.array_equal(np.where(written, log_p.argmax(axis=-1), 0), ids)
-    assert writer.reconstruct(LINES).numpy().tolist() == run.codec.words.decode(ids).numpy().tolist()
+    assert writer.reconstruct(LINES).numpy().tolist() == run.codec.decode(ids).numpy().tolist()
 
-    beams = Writer(run, num_beams=4)
+    beams = writer_of(run, num_beams=4)
     found = beams.write_from(z).numpy()
 
     def total(ids):
@@ -96,12 +95,12 @@ def test_a_sentence_is_rebuilt_from_the_mean_of_its_code(made, model):
 def test_what_lies_between_two_sentences(made):
     """At equal distances of their codes, from the one to the other."""
     run = made("vrae")
-    writer = Writer(run)
+    writer = writer_of(run)
     texts = [text.decode() for text in LINES.numpy()[:2]]
-    found = interpolated(run, writer, texts, 3)
+    found = interpolated(writer, texts, 3)
     first, last = (text.decode() for text in writer.reconstruct(tf.constant(texts)).numpy())
     z = writer.encode(tf.constant(texts))["mean"]
-    middle = run.codec.words.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
+    middle = run.codec.decode(writer.write_from(tf.reduce_mean(z, axis=0, keepdims=True))).numpy()[0].decode()
     assert found == [first, middle, last]
 
 
@@ -112,7 +111,7 @@ def test_a_bound_of_more_draws_is_larger(made, model):
     three standard errors; of one draw it is that draw."""
     run = made(model)
     source, target_input, target = sentences_of(run, "train")
-    writer = Writer(run)
+    writer = writer_of(run)
     weights = writer.log_weights(source, target_input, target, 64, 5).numpy().astype("float64")
     if model == "lstm":
         assert np.ptp(weights, axis=0).max() == 0.0
@@ -128,7 +127,7 @@ def test_a_bound_of_more_draws_is_larger(made, model):
         error = bounds[less].std(axis=0) / np.sqrt(len(bounds[less]))
         assert difference.mean() > -3 * error.mean()
     assert bounds[64].mean() > bounds[1].mean() + 0.01
-    texts = run.codec.words.decode(source)
+    texts = run.codec.decode(source)
     scored = writer.score(texts, 4, 5)
     np.testing.assert_allclose(
         scored["log_likelihood_bound"], logsumexp(weights[:4], axis=0) - np.log(4), rtol=1e-5, atol=1e-5
@@ -144,7 +143,7 @@ def test_divergences_are_the_means_of_what_draws_say(made, model):
     run = made(model)
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
-    writer = Writer(run)
+    writer = writer_of(run)
     found = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
     closed = found["kl_code"] + found["kl_steps"].sum(axis=1)
     difference = (found["log_ratio"] - closed).reshape(4, 400)
@@ -161,9 +160,9 @@ def test_divergences_are_the_means_of_what_draws_say(made, model):
 def test_what_a_text_is_described_by(made, model):
     """It depends on the text alone, not on its batch, and not on the latent variables of a draw."""
     run = made(model)
-    writer = Writer(run)
-    source = run.codec.words.encode(LINES, 7)
-    target_input, target, _ = run.codec.words.encode_targets(LINES, 7)
+    writer = writer_of(run)
+    source = run.codec.encode(LINES, 7)
+    target_input, target, _ = run.codec.encode_targets(LINES, 7)
     found = {name: x.numpy() for name, x in writer.describe(source, target_input, target).items()}
     width = {"lstm": 8, "vrae": 3}.get(model, 8)
     assert found["mean"].shape == found["log_scale"].shape == (len(source), width)

@@ -11,8 +11,8 @@ from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 import keras_vattn
 from applications.text.text import PAD
-from applications.vrae.generation import Writer
-from applications.vrae.model import Layers
+from applications.vrae.model import Models
+from applications.vrae.serve import writer_of
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -104,7 +104,7 @@ def test_values_are_those_of_the_weights(made, model):
     losses = [x for x in (kl_code.mean(), kl_steps.sum(axis=1).mean()) if x]
     assert [float(x) for x in run.models.training.losses if float(x)] == pytest.approx(losses, rel=1e-4)
     if model != "lstm":
-        writer = Writer(run)
+        writer = writer_of(run)
         at = writer.at(source, target_input, target, writer.posterior(source)["mean"])
         np.testing.assert_allclose(at["log_likelihood"], expected.sum(axis=1), rtol=1e-4)
         np.testing.assert_allclose(at["kl_code"], kl_code, rtol=1e-4)
@@ -116,7 +116,7 @@ def test_what_a_report_calls_elbo_is_what_training_maximises(made, model):
     """With the noise of one draw of everything."""
     run = made(model)
     source, target_input, target = sentences_of(run)
-    writer, seed = Writer(run), tf.constant([3, 4])
+    writer, seed = writer_of(run), tf.constant([3, 4])
     found = writer.drawn(source, target_input, target, seed)
     elbo = found["log_likelihood"] - found["kl_code"] - tf.reduce_sum(found["kl_steps"], axis=1)
     run.models.training.compile(loss=keras_vattn.NegativeBound(ignore_class=0))
@@ -143,7 +143,7 @@ def test_the_auxiliary_term_is_in_the_loss_of_training_alone(made):
 def test_weights_of_q_are_those_without_which_sentences_are_written(made, model):
     """Nothing that `generate` reads is one of them, and everything else is."""
     run = made(model)
-    writer = Writer(run)
+    writer = writer_of(run)
     before = writer.generate(6, 1).numpy().tolist()
     own = run.models.inference_weights
     kept = [weight.numpy() for weight in own]
@@ -203,10 +203,10 @@ def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
     text = tmp_path / "kinds.txt"
     text.write_text("".join(f"{line}\n" for line in texts))
     tf.config.run_functions_eagerly(False)
-    found, inputs = {}, Layers.inputs
+    found, inputs = {}, Models.inputs
     for name in ("learned", "detached"):
         if name == "detached":
-            monkeypatch.setattr(Layers, "inputs", lambda self, words, z: inputs(self, words, 0.0 * z))
+            monkeypatch.setattr(Models, "inputs", lambda self, words, z: inputs(self, words, 0.0 * z))
         run = run_of(
             tmp_path,
             model="vrae",
@@ -223,7 +223,7 @@ def test_it_is_learned_which_of_two_kinds_a_sentence_is(tmp_path, monkeypatch):
         model = run.models.training
         model.compile(keras_vattn.fast.FusedAdam(0.02), keras_vattn.NegativeBound(ignore_class=PAD))
         model.fit(run.data["train"].batches(run.options, 0), steps_per_epoch=250, shuffle=False, verbose=0)
-        writer = Writer(run)
+        writer = writer_of(run)
         posterior = writer.posterior(next(iter(run.data["valid"].batches(run.options)))[0]["source"])
         found[name] = keras_vattn.metrics.latent_mutual_information(
             posterior["mean"].numpy(), posterior["log_scale"].numpy(), num_samples=200

@@ -9,7 +9,7 @@ from vrae_cases import run_of
 
 from applications.common.errors import InputError
 from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.summaries import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
+from applications.vrae.summarize import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
 
 GENERATOR = np.random.default_rng(3)
 

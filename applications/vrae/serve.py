@@ -1,62 +1,47 @@
-"""Sentences and bounds of a trained model, as an exportable module: strings in, strings out.
+"""Sentences and bounds of a trained model, as an exportable module: strings in, strings out; and `generate`.
 
 Shapes: B sentences, S words, T words with the end, Z units of z_enc, L words of a written sentence, n draws.
 """
 
 import contextlib
 import dataclasses
+import itertools
 
 import tensorflow as tf
 from keras import ops
 from tensorflow_probability import distributions as tfd
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph
-from applications.text.text import END, PAD, START, UNKNOWN
+from applications.text.module import FORBIDDEN, IDS, TEXTS
+from applications.text.readers import read_input
+from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-_IDS, _CODES = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
-_TEXTS, _INTEGER, _SEED = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32), tf.TensorSpec([2], tf.int32)
-# The functions of every model, and those that need z_enc, with their signatures. Each stands as `_NAME` below.
-_FUNCTIONS = {
-    "generate": (_INTEGER, _INTEGER),
-    "score": (_TEXTS, _INTEGER, _INTEGER),
-    "describe": (_IDS, _IDS, _IDS),
-    "log_weights": (_IDS, _IDS, _IDS, _INTEGER, _INTEGER),
-    "drawn": (_IDS, _IDS, _IDS, _SEED),
-    "published": (_IDS, _IDS, _IDS, _SEED),
-}
-_FUNCTIONS_OF_CODES = {
-    "encode": (_TEXTS,),
-    "reconstruct": (_TEXTS,),
-    "posterior": (_IDS,),
-    "write_from": (_CODES,),
-    "at": (_IDS, _IDS, _IDS, _CODES),
-}
+# The defaults of `generate --num`, and the sentences of a batch.
+NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
+_CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
+_SEED = tf.TensorSpec([2], tf.int32)
 
 
 class Writer(tf.Module):
     """The exported module of a `Run`: the tokeniser, the model's variables, and the loops. Words are drawn by
-    `SamplingOptions`, by default the run's; `num_beams` write from a z_enc, 1 greedily."""
+    `SamplingOptions`, by default the run's. Of a model with z_enc it is a `CodeWriter`, see `writer_of`."""
+
+    # Names of the endpoints, the default one first.
+    names = ("generate", "score")
 
     def __init__(self, run, sampling=None, num_beams=1):
         super().__init__(name="writer")
         self.variables_of_model = [variable.value for variable in run.models.training.variables]
-        self.text_encoder = run.codec.words
+        self.text_encoder = run.codec
         self._models, self._sampling = Untracked(run.models), Untracked(sampling or run.options.sampling)
         self._max_length, self._num_beams = run.options.text.max_length, num_beams
         self._width = run.options.network.latent_units
-        functions = _FUNCTIONS if run.models.latent is None else _FUNCTIONS | _FUNCTIONS_OF_CODES
-        for name, signature in functions.items():
-            setattr(self, name, in_graph(*signature)(getattr(self, f"_{name}")))
 
-    @property
-    def names(self):
-        """Names of the endpoints, the default one first."""
-        latent = self._models.value.latent
-        return ("generate", "score") if latent is None else ("generate", "encode", "reconstruct", "score")
-
-    def _generate(self, num, seed):
+    @in_graph(_INTEGER, _INTEGER)
+    def generate(self, num, seed):
         """Return (num,) sentences: z_enc from N(0, I), z_t and c~_t from their priors, words from p."""
         models, seed, z, noise = self._models.value, random.as_seed(seed), None, ()
         if models.latent is not None:
@@ -68,17 +53,8 @@ class Writer(tf.Module):
         step, start = self._step(z, noise), self._start(num)
         return self.text_encoder.decode(decoding.sample(step, **start, seed=random.fold_in(seed, 2), **words)["ids"])
 
-    def _encode(self, texts):
-        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
-        code = self.posterior(self._ids(texts))
-        return {"mean": code["mean"], "standard_deviation": tf.exp(code["log_scale"])}
-
-    def _reconstruct(self, texts):
-        """Return the sentence (B,) that is written from the mean of q(z_enc | x), by greedy or beam search, z_t and
-        c~_t at the means of their priors (algorithm 2)."""
-        return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
-
-    def _score(self, texts, num_samples, seed):
+    @in_graph(TEXTS, _INTEGER, _INTEGER)
+    def score(self, texts, num_samples, seed):
         """Return a bound of log p(x) in nats (B,), importance-weighted with so many draws, and the number of tokens
         with the end. One draw is the ELBO, with drawn KLs."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
@@ -86,7 +62,8 @@ class Writer(tf.Module):
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
         return {"log_likelihood_bound": bound, "num_tokens": num_tokens}
 
-    def _describe(self, source, target_input, target):
+    @in_graph(IDS, IDS, IDS)
+    def describe(self, source, target_input, target):
         """Return the model of each sentence, a diagonal Gaussian, "mean" and "log_scale" (B, D): N(h_T, I) of an LSTM,
         q(z_enc | x) of a VRAE, p(c~_T | z_T) of a decoder that attends (section 4.1)."""
         models = self._models.value
@@ -99,11 +76,8 @@ class Writer(tf.Module):
         decoded = models.decode(target_input, target, models.latent(last), memory, source)
         return _in_float32(models.decoder.prediction.parameters(_last_of(decoded["latent"], target)))
 
-    def _posterior(self, source):
-        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
-        return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
-
-    def _log_weights(self, source, target_input, target, num_samples, seed):
+    @in_graph(IDS, IDS, IDS, _INTEGER, _INTEGER)
+    def log_weights(self, source, target_input, target, num_samples, seed):
         """Return log p(x, z_n) - log q(z_n | x) in nats of so many draws, (n, B)."""
         seed = random.as_seed(seed)
 
@@ -114,17 +88,15 @@ class Writer(tf.Module):
         specification = tf.TensorSpec([None], tf.float32)
         return tf.map_fn(weight, tf.range(num_samples), fn_output_signature=specification, parallel_iterations=1)
 
-    def _drawn(self, source, target_input, target, seed):
+    @in_graph(IDS, IDS, IDS, _SEED)
+    def drawn(self, source, target_input, target, seed):
         """Return the figures of sentences for one draw of all latents from q, in nats: "log_likelihood" (B,), log p(x |
         z); "log_ratio" (B,), log q(z | x) - log p(z) of the draw; and the KLs "kl_code" (B,) and "kl_steps" (B, T)."""
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
-    def _at(self, source, target_input, target, z):
-        """Return the figures of `drawn` for a z_enc (B, Z), all other latents at the means of q."""
-        return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
-
-    def _published(self, source, target_input, target, seed):
+    @in_graph(IDS, IDS, IDS, _SEED)
+    def published(self, source, target_input, target, seed):
         """Return log p (B,) in nats as the published code has it, which is no bound: z_enc is drawn from q, which has
         seen the sentence; z_t and c~_t are at the means of their priors."""
         models, z = self._models.value, None
@@ -132,15 +104,6 @@ class Writer(tf.Module):
             with self._draws(models.latent, seed):
                 z = models.latent(models.encode(source)[1])
         return self._log_words(models.decode(target_input, target, z), target)
-
-    def _write_from(self, z):
-        """Return ids (B, L) of the most probable sentence of the search, given z_enc (B, Z)."""
-        z = tf.ensure_shape(z, (None, self._width))
-        start = self._start(tf.shape(z)[0])
-        if self._num_beams == 1:
-            return decoding.greedy(self._step(z), **start)["ids"]
-        beams = self._step(tf.repeat(z, self._num_beams, axis=0))
-        return decoding.beam_search(beams, **start, num_beams=self._num_beams)["ids"][:, 0]
 
     def _ids(self, texts):
         return self.text_encoder.encode(texts, self._max_length)
@@ -193,8 +156,90 @@ class Writer(tf.Module):
             "start_ids": tf.fill([num], START),
             "end_id": END,
             "max_length": self._max_length + 1,
-            "forbidden_ids": (PAD, START, UNKNOWN),
+            "forbidden_ids": FORBIDDEN,
         }
+
+
+class CodeWriter(Writer):
+    """A `Writer` that also reads and writes z_enc; `num_beams` write from one, 1 greedily."""
+
+    names = ("generate", "encode", "reconstruct", "score")
+
+    @in_graph(TEXTS)
+    def encode(self, texts):
+        """Return q(z_enc | x) of each text: "mean" and "standard_deviation", (B, Z)."""
+        code = self.posterior(self._ids(texts))
+        return {"mean": code["mean"], "standard_deviation": tf.exp(code["log_scale"])}
+
+    @in_graph(TEXTS)
+    def reconstruct(self, texts):
+        """Return the sentence (B,) that is written from the mean of q(z_enc | x), by greedy or beam search, z_t and
+        c~_t at the means of their priors (algorithm 2)."""
+        return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
+
+    @in_graph(IDS)
+    def posterior(self, source):
+        """Return the parameters of q(z_enc | x), "mean" and "log_scale", (B, Z)."""
+        return _in_float32(self._models.value.latent.parameters(self._models.value.encode(source)[1]))
+
+    @in_graph(_CODES)
+    def write_from(self, z):
+        """Return ids (B, L) of the most probable sentence of the search, given z_enc (B, Z)."""
+        z = tf.ensure_shape(z, (None, self._width))
+        start = self._start(tf.shape(z)[0])
+        if self._num_beams == 1:
+            return decoding.greedy(self._step(z), **start)["ids"]
+        beams = self._step(tf.repeat(z, self._num_beams, axis=0))
+        return decoding.beam_search(beams, **start, num_beams=self._num_beams)["ids"][:, 0]
+
+    @in_graph(IDS, IDS, IDS, _CODES)
+    def at(self, source, target_input, target, z):
+        """Return the figures of `drawn` for a z_enc (B, Z), all other latents at the means of q."""
+        return self._figures(source, target_input, target, tf.ensure_shape(z, (None, self._width)))
+
+
+def writer_of(run, sampling=None, num_beams=1):
+    """Return the `Writer` of a `Run`."""
+    return (Writer if run.models.latent is None else CodeWriter)(run, sampling, num_beams)
+
+
+def generate(run, options):
+    """Yield new sentences, the sentence that stands for each input, or the sentences from each input to the next."""
+    writer = writer_of(run, options.drawn_by(run.options.sampling), options.num_beams or 1)
+    if options.mode == "new":
+        num = options.num or NUM_NEW
+        for number, start in enumerate(range(0, num, BATCH)):
+            yield from strings(writer.generate(min(BATCH, num - start), seed_of_batch(options.seed, number)))
+        return
+    lines = read_input(options)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InputError(f"{options.input or 'standard input'}:{number}: a line without a word")
+    if options.mode == "reconstruct":
+        for start in range(0, len(lines), BATCH):
+            yield from strings(writer.reconstruct(tf.constant(lines[start : start + BATCH])))
+        return
+    if len(lines) < 2:
+        raise InputError(f"--mode interpolate goes from a line to the next. Received: {len(lines)}")
+    for pair in itertools.pairwise(lines):
+        yield "\t".join(interpolated(writer, list(pair), options.num or NUM_BETWEEN))
+
+
+def endpoints(run, options=None):
+    writer = writer_of(run)
+    return writer, writer.names
+
+
+def strings(texts):
+    return [text.decode() for text in texts.numpy()]
+
+
+def interpolated(writer, texts, num_steps=NUM_BETWEEN):
+    """Return the sentences between two, at equal distances of their z_enc."""
+    z = writer.encode(tf.constant(texts))["mean"]
+    shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
+    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
+    return strings(writer.text_encoder.decode(ids))
 
 
 def seed_of_batch(seed, number):

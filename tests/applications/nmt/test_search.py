@@ -1,4 +1,4 @@
-"""Beam search over draws of a continuous alignment."""
+"""Beam search over draws of a relaxed alignment."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,10 @@ from keras import tree
 from nmt_cases import arrays, translator_of
 
 import keras_vattn
-from applications.nmt.ensemble import drawn_steps
+from applications.nmt.serve import Translator
 from applications.text.text import PAD, START
 
 SOURCE = tf.constant(arrays()["source"], tf.int32)
-MODELS = ["wc", "lc", "relaxed"]
 
 
 def log_likelihood_of_draws(run, sentence, ids, num_draws):
@@ -38,10 +37,9 @@ def log_likelihood_of_draws(run, sentence, ids, num_draws):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
-def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
-    """Of the sentence where the draw is fed back, of each word where the draws of words are independent."""
-    translator, run = translator_of(model, "sample:3")
+def test_the_search_has_the_predictive_log_p_of_its_sentences():
+    """Of each word the mean over draws."""
+    translator, run = translator_of("relaxed", "sample:3")
     found = translator._search(SOURCE, 2)
     # Of the second the source is shorter.
     for sentence in range(2):
@@ -49,21 +47,17 @@ def test_the_search_has_the_predictive_log_p_of_its_sentences(model):
             ids = found["ids"][sentence, index, : int(found["lengths"][sentence, index])].numpy()
             values = log_likelihood_of_draws(run, sentence, ids, 3)
             assert np.ptp(values.sum(axis=1)) > 1e-3
-            if model != "relaxed":
-                values = values.sum(axis=1, keepdims=True)
             expected = (np.logaddexp.reduce(values, axis=0) - np.log(3)).sum()
             np.testing.assert_allclose(found["log_probabilities"][sentence, index], expected, rtol=1e-4)
 
 
-def test_draws_without_noise_are_the_search_at_the_mean():
+@pytest.mark.parametrize("num_draws", [1, 2])
+def test_draws_without_noise_are_the_search_at_the_mean(num_draws):
     """Any number of draws gives what one state gives."""
-    soft, run = translator_of("wc", "soft")
+    soft, run = translator_of("relaxed", "soft")
     run.models.decoder.draw_noise = lambda batch_size, num_steps, memory: {}
-    num_steps = run.options.text.max_length + 1
-    soft._averaged_steps = lambda encoded, mask: drawn_steps(run.models, encoded, mask, 3, num_steps, 2, 0, True)
+    found = Translator(run, f"sample:{num_draws}")._search(SOURCE, 1)
     expected = soft._search(SOURCE, 1)
-    soft._draws_weights = True
-    found = soft._search(SOURCE, 1)
     np.testing.assert_array_equal(found["ids"], expected["ids"])
     np.testing.assert_allclose(found["log_probabilities"], expected["log_probabilities"], rtol=1e-4)
     np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-4, atol=1e-6)
@@ -71,7 +65,7 @@ def test_draws_without_noise_are_the_search_at_the_mean():
 
 @pytest.mark.slow
 def test_in_graph_and_repeatable():
-    translator, _ = translator_of("wc", "sample:2")
+    translator, _ = translator_of("relaxed", "sample:2")
     first, again = translator.beam(SOURCE), translator.beam(SOURCE)
     np.testing.assert_array_equal(first["ids"], again["ids"])
     np.testing.assert_allclose(tf.reduce_sum(first["weights"][:, 0], axis=-1), 1.0, rtol=1e-5)

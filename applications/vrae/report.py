@@ -1,4 +1,4 @@
-"""Reports of a trained model: the name of a figure says which bound it is.
+"""Reports of a trained model, samples and tables: the name of a figure says which bound it is.
 
 Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 """
@@ -7,28 +7,65 @@ import numpy as np
 import tensorflow as tf
 from scipy.special import logsumexp
 
+import keras_vattn
 from applications.common.bounds import perplexity
 from applications.common.progress import progress
-from applications.text.pairs import evenly
-from applications.vrae.generation import seed_of_batch
+from applications.common.tables import Column, main_table, title_from, titled
+from applications.text.pairs import evenly, write_samples
 from applications.vrae.options import MODELS
+from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
 from keras_vattn import metrics, random
 
+_LIKELIHOOD = "report.likelihood"
+PAPER = (
+    Column("NLL, paper's kind", f"{_LIKELIHOOD}.published.nats", 2),
+    Column("KL(z_enc)", f"{_LIKELIHOOD}.kl_code", 2),
+    Column("PPL, paper's kind", f"{_LIKELIHOOD}.published.perplexity", 2, logarithm=True),
+)
+OURS = (
+    Column("-ELBO (nats)", f"{_LIKELIHOOD}.elbo.nats", 2),
+    Column("PPL (ELBO)", f"{_LIKELIHOOD}.elbo.perplexity", 2, logarithm=True),
+    Column("PPL (ELBO), sentences of IW", f"{_LIKELIHOOD}.importance_weighted.elbo_perplexity", 2, logarithm=True),
+    Column("PPL (IW)", f"{_LIKELIHOOD}.importance_weighted.perplexity", 2, logarithm=True),
+    Column("reconstruction (nats)", f"{_LIKELIHOOD}.reconstruction", 2),
+    Column("KL of z_t (nats)", f"{_LIKELIHOOD}.kl_steps", 2),
+)
+COLUMNS = (
+    *PAPER,
+    *OURS,
+    Column("active units", "report.code.active_units", 1, differs=False),
+    Column("I(x; z_enc) (nats)", "report.code.mutual_information", 3),
+    Column("other z_enc (nats)", "report.controls.shuffled.nats", 3, differs=False),
+    Column("other z_enc, standard error", "report.controls.shuffled.standard_error", 3, differs=False),
+    Column("no z_enc (nats)", "report.controls.zero.nats", 3, differs=False),
+    Column("no z_enc, standard error", "report.controls.zero.standard_error", 3, differs=False),
+    Column("s/step", "step_seconds", differs=False),
+    Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
+    Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
+)
+CURVES = {
+    "perplexity": "perplexity without KL, training",
+    "val_perplexity": "perplexity without KL, validation",
+    "val_mutual_information": "I(x; z_enc), validation",
+}
+# Sentences of samples.txt of each kind.
+NUM_SAMPLES = 8
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 # Steps whose KL is reported one by one.
 NUM_STEPS = 40
 
 
-def evaluate(run, part, writer, num_draws=None, max_bound=None):
-    """Return all figures of a part by a `Writer`; of the importance-weighted bound the draws and the sentences are the
-    run's where they are `None`."""
-    reports, kind = run.options.reports, MODELS[run.options.model]
+def evaluate(run, part, evaluation=None):
+    """Return all figures of a part, and sentences to read."""
+    reports, kind, writer = run.options.reports, MODELS[run.options.model], writer_of(run)
+    max_bound = (evaluation and evaluation.max_bound) or reports.max_bound
+    num_draws = (evaluation and evaluation.num_draws) or reports.num_draws
     likelihood, codes = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.
-    chosen = part.rows(evenly(len(part), max_bound or reports.max_bound))
+    chosen = part.rows(evenly(len(part), max_bound))
     # Without a latent variable every draw is the same, and exact.
-    num_draws = (num_draws or reports.num_draws) if kind.latent else 1
+    num_draws = num_draws if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
     if kind.latent:
@@ -38,7 +75,32 @@ def evaluate(run, part, writer, num_draws=None, max_bound=None):
             "most_mutual_information": float(np.log(len(part))),
         }
         report["controls"] = _controls(run, chosen, writer)
-    return report
+    return report, samples_of(run, part, writer)
+
+
+def files(outputs):
+    return {"generated": outputs["generated"]}
+
+
+def heading(record):
+    report, bound = record["report"], record["report"]["likelihood"]["importance_weighted"]
+    draws = f"IW: {bound['num_draws']} draws, {bound['num_sentences']} sentences"
+    return f"{report['num_sentences']} {record['split']} sentences; {draws}"
+
+
+def example_of(part):
+    # New sentences need no input.
+    return ""
+
+
+def report(run, part, record, outputs):
+    if run.models.attends:
+        draw_attention(run, part)
+    rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
+    rows += [[("sentence", text), ("rebuilt", rebuilt)] for text, rebuilt in outputs["reconstructed"]]
+    if outputs["interpolated"]:
+        rows.append([("between", text) for text in outputs["interpolated"]])
+    return write_samples(run.folder.file("samples.txt"), rows)
 
 
 def sentences_of(run, part):
@@ -125,7 +187,7 @@ def _controls(run, part, writer):
 
 def looks(run, text):
     """Return the words of a sentence, and the attention (T, S) of the decoder at each of them and at the end."""
-    models, words = run.models, run.codec.words
+    models, words = run.models, run.codec
     source = words.encode(tf.constant([text]), run.options.text.max_length)
     target_input, target, _ = words.encode_targets(tf.constant([text]), run.options.text.max_length)
     memory, last = models.encode(source)
@@ -133,9 +195,30 @@ def looks(run, text):
     return words.tokenizer.token_lists([text])[0][: source.shape[1]], decoded["weights"][0].numpy()
 
 
-def interpolated(run, writer, texts, num_steps=5):
-    """Return the sentences between two, at equal distances of their z_enc."""
-    z = writer.encode(tf.constant(texts))["mean"]
-    shares = tf.linspace(0.0, 1.0, num_steps)[:, None]
-    ids = writer.write_from((1.0 - shares) * z[:1] + shares * z[1:])
-    return [text.decode() for text in run.codec.words.decode(ids).numpy()]
+def samples_of(run, part, writer):
+    """Return sentences to read: new ones, reconstructions of some of the part, and sentences between two codes."""
+    samples = {"generated": strings(writer.generate(64, 0)), "reconstructed": [], "interpolated": []}
+    if MODELS[run.options.model].latent:
+        texts = [part.texts[row] for row in evenly(len(part), NUM_SAMPLES)]
+        samples["reconstructed"] = list(zip(texts, strings(writer.reconstruct(tf.constant(texts))), strict=True))
+        samples["interpolated"] = interpolated(writer, texts[:2]) if len(texts) > 1 else []
+    return samples
+
+
+def draw_attention(run, part):
+    """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
+    short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
+    words, weights = zip(*(looks(run, short[row]) for row in evenly(len(short), 2)))
+    written = [[*sentence, "<end>"] for sentence in words]
+    path = run.folder.file("attention.png")
+    keras_vattn.plots.alignment_heat_map(list(weights), list(words), written, path=path)
+
+
+def paper(comparison):
+    """Return the columns of Tables 1 and 2 of the paper beside bounds."""
+    columns, title = (*PAPER, *OURS), "The columns of Tables 1 and 2 of the paper, NLL, KL and PPL, and bounds"
+    titles = {name: title_from(name, lambda model: MODELS[model].title) for name in comparison.records}
+    return [titled(title, main_table(columns, comparison.records, first_of=lambda name: (titles[name],)))]
+
+
+LAYOUTS = {"paper": paper}

@@ -16,9 +16,11 @@ from applications.common.progress import progress
 from applications.common.runs import digest_of, write_json, write_text_atomically
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
+from applications.common.training import load_run
 from applications.text.readers import read_json
 from applications.vrae.documents import embedded_topics, read_topics
-from applications.vrae.generation import Writer
+from applications.vrae.options import PROGRAM
+from applications.vrae.serve import writer_of
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
@@ -108,7 +110,7 @@ class Summarizer:
     """Orders the sentences of a document by the trained model of a `Run`; `document` is as in `SummarizeVrae`."""
 
     def __init__(self, run, document="mixture"):
-        self._writer, self._words = Writer(run), run.codec.words
+        self._writer, self._words = writer_of(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
         # Counts of all documents so far.
         self.num_tokens = self.num_unknown = 0
@@ -131,32 +133,31 @@ class Summarizer:
         return Gaussians(*map(np.concatenate, parameters))
 
 
-def summarize(run, options):
-    """Write summaries of documents by a `Run` as `SummarizeVrae` says. Where there are references, print the figures
-    beside the figures of other ways to choose sentences."""
+def summarize(options):
+    """Write summaries of documents as `SummarizeVrae` says. Where there are references, print the figures beside the
+    figures of other ways to choose sentences."""
+    run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
-        topics, left_out, max_words = embedded_topics(), [], 250
+        topics, left_out, max_words = embedded_topics(), [], options.max_words or 250
     else:
         topics, left_out = read_topics(options.documents, options.references, options.skip_invalid)
-        max_words = 25
-    max_words = options.max_words or max_words
+        max_words = options.max_words or 25
     folder = pathlib.Path(options.out or pathlib.Path(options.run, "summaries"))
     digest = digest_of([dataclasses.asdict(topic) for topic in topics])
     _require_same(folder, digest)
-    summarizer, generator, model = (
-        Summarizer(run, options.document),
-        np.random.default_rng(options.seed),
-        run.options.model,
-    )
-    systems = {model: [], "lead": [], "random": [], "LexRank": []}
+    summarizer, generator = Summarizer(run, options.document), np.random.default_rng(0)
+    model = run.options.model
+    orders_of = {
+        model: lambda sentences: [summarizer.order(sentences)],
+        "lead": lambda sentences: [range(len(sentences))],
+        "random": lambda sentences: [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)],
+        "LexRank": lambda sentences: [lexrank(sentences)],
+    }
+    systems = {name: [] for name in orders_of}
     for topic in progress(topics, "summaries"):
-        sentences = topic.sentences
-        orders = {model: [summarizer.order(sentences)], "lead": [range(len(sentences))]}
-        orders["random"] = [generator.permutation(len(sentences)) for _ in range(NUM_RANDOM)]
-        orders["LexRank"] = [lexrank(sentences)]
-        for name, of_system in orders.items():
-            taken = [take(order, sentences, max_words, options.max_overlap) for order in of_system]
-            systems[name].append([text_of(indices, sentences, max_words) for indices in taken])
+        for name, orders in orders_of.items():
+            taken = [take(order, topic.sentences, max_words, options.max_overlap) for order in orders(topic.sentences)]
+            systems[name].append([text_of(indices, topic.sentences, max_words) for indices in taken])
     folder.mkdir(parents=True, exist_ok=True)
     summaries = {topic.name: summary for topic, (summary,) in zip(topics, systems[model], strict=True)}
     for name, summary in summaries.items():

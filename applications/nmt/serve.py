@@ -1,0 +1,211 @@
+"""Translation with a trained model, as an exportable module: strings in, strings out."""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops, tree
+
+import keras_vattn
+from applications.common.inference import Inference
+from applications.common.progress import progress
+from applications.common.serving import Untracked, in_graph
+from applications.nmt.options import MODELS
+from applications.text.batching import padded
+from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
+from applications.text.pairs import read_inputs
+from applications.text.text import END, PAD, START
+from keras_vattn import decoding
+from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
+
+BATCH = 32
+
+
+class Translator(PairModule):
+    """The `PairModule` with beam search, and with the alignments of a pair.
+
+    Args:
+        run: `Run`.
+        inference: Name of an inference, or `None` for the model's own.
+        num_beams: Beams, or `None` for the run's.
+    """
+
+    def __init__(self, run, inference=None, num_beams=None):
+        super().__init__(run, run.options.text.max_length, run.options.text.max_length)
+        self._kind = MODELS[run.options.model]
+        self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
+        self._num_beams = num_beams or run.options.search.num_beams
+        self._latent = Untracked(self._latent_of(self.inference.value))
+
+    @in_graph(TEXTS)
+    def generate(self, texts):
+        """Return the best translation (B,) of each text (B,)."""
+        return self.target_encoder.decode(self._search(self._encode(texts), 1)["ids"][:, 0])
+
+    @in_graph(TEXTS)
+    def n_best(self, texts):
+        """Return all sentences of the beam, best first: "texts", "scores" and "log_probabilities", (B, num_beams)."""
+        sentences = self._search(self._encode(texts), self._num_beams)
+        names = ("scores", "log_probabilities")
+        return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
+
+    @in_graph(IDS)
+    def beam(self, source):
+        """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
+        return {name: x[:, 0] for name, x in self._search(source, 1).items()}
+
+    @in_graph(IDS, IDS, IDS)
+    def log_likelihood(self, source, target_input, target):
+        """Return log p of every word of `target` given those before it, (B, T) nats, 0 at padding."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        hidden, log_weights = self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
+        log_likelihood = self._models.value.emission.words(hidden, target)
+        # A source without a word: all candidates are the same.
+        log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
+        value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
+        return ops.where(ops.not_equal(target, PAD), value, 0.0)
+
+    @in_graph(IDS, IDS, IDS)
+    def alignments(self, source, target_input, target):
+        """Return distributions of each word's alignment, (B, T, S) each.
+
+        `"prior"`: p(z | x, y_<t); for BAM, whose prior is another one, `"mean"`: the mean of the weights.
+        `"posterior"`: q(z | x, y) of the inference network, where there is one. `"exact"`: p(z | x, y_<=t), which the
+        emission and the prior imply, where the alignment is categorical.
+        """
+        models = self._models.value
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        masked = lambda x: ops.where(source_mask[:, None], ops.cast(x, "float32"), -1e9)  # noqa: E731
+        log_prior = ops.log_softmax(masked(decoded["logits"]), axis=-1)
+        alignments = {"mean" if self._kind.is_bayesian else "prior": ops.exp(log_prior)}
+        if models.posterior is not None:
+            alignments["posterior"] = ops.softmax(masked(models.posterior({"source": source, "target": target})))
+        if models.latent is not None:
+            joint = log_prior + self._enumerated(memory, source_mask, decoded, target)
+            alignments["exact"] = ops.softmax(masked(joint))
+        return alignments
+
+    @in_graph(IDS, IDS, IDS)
+    def k_curve(self, source, target_input, target):
+        """Return the logarithms of two sums over the K most probable alignments, for every K, (B, T, S) nats each: of
+        p(z) p(y_t | z), and of p(z), by which K-max divides."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        log_prior = ops.log_softmax(ops.where(source_mask[:, None], decoded["logits"], -1e9), axis=-1)
+        log_likelihood = self._enumerated(memory, source_mask, decoded, target)
+        order = tf.argsort(log_prior, axis=-1, direction="DESCENDING", stable=True)
+        log_prior = tf.gather(log_prior, order, batch_dims=2)
+        joint = log_prior + tf.gather(log_likelihood, order, batch_dims=2)
+        cumulative = lambda x: tf.math.cumulative_logsumexp(tf.maximum(x, -1e9), axis=-1)  # noqa: E731
+        return cumulative(joint), cumulative(log_prior)
+
+    def _read(self, source, target_input, target):
+        """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
+        models = self._models.value
+        memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
+        decoded = models.decoder(
+            models.target_embedding(target_input),
+            memory,
+            inputs_mask=ops.not_equal(target, PAD),
+            memory_mask=source_mask,
+            return_logits=True,
+        )
+        return memory, source_mask, decoded
+
+    def _latent_of(self, inference):
+        """Return the attention that takes the candidates of an inference; `None` where the decoder draws weights."""
+        if self._models.value.latent is None:
+            return None
+        return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
+
+    def _values(self, memory):
+        """Return the projected memory, once for all steps; `None` where it is the context that is projected."""
+        return None if self._latent.value is None else self._models.value.emission.value_projection(memory)
+
+    def _candidates(self, decoded, values, source_mask, latent):
+        """Return the emission's hidden states (N, T, K, units), and the logarithms of their weights (N, T, K)."""
+        emission, query = self._models.value.emission, decoded["query"]
+        if latent is None:
+            context = emission.value_projection(decoded["context"])[:, :, None]
+            return emission.hidden(query, context), ops.zeros_like(context[..., 0], "float32")
+        drawn = latent(query, values, value_mask=source_mask, logits=decoded["logits"])
+        return emission.hidden(query, drawn["candidates"]), drawn["log_weights"]
+
+    def _enumerated(self, memory, source_mask, decoded, target):
+        """Return log p(y_t | z = s) of every source position, (B, T, S)."""
+        exact = self._latent_of(Inference.parse("exact"))
+        hidden, _ = self._candidates(decoded, self._values(memory), source_mask, exact)
+        return self._models.value.emission.words(hidden, target)
+
+    def _search(self, source, num_results):
+        start, step = self._steps(source)
+        return decoding.beam_search(
+            step,
+            start,
+            tf.fill([tf.shape(source)[0]], START),
+            END,
+            self._max_target_length + 1,
+            self._num_beams,
+            num_results=num_results,
+            length_penalty=self._options.value.search.length_penalty,
+            forbidden_ids=FORBIDDEN,
+        )
+
+    def _steps(self, source):
+        """Return the state before the first step and the step of a beam search.
+
+        Where weights are drawn, p of a word is the mean over n draws. A draw is the noise of a whole sentence, the same
+        for all its beams; it depends on the sentence's place in the batch.
+        """
+        models, num_beams, noise = self._models.value, self._num_beams, {}
+        decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
+        is_drawn = self._latent.value is None and self.inference.value.kind == "sample"
+        draws = self.inference.value.count if is_drawn else 1
+        repeat = lambda tensors, count: tree.map_structure(lambda x: tf.repeat(x, count, axis=0), tensors)  # noqa: E731
+        by_draw = lambda x: ops.reshape(x, (-1, draws, *ops.shape(x)[1:]))  # noqa: E731
+        if is_drawn:
+            memory = decoder.prepare_memory(*repeat((encoded, source_mask), draws))
+            with keras_vattn.posterior_draws(models.training, seed=self._options.value.run.seed):
+                noise = decoder.draw_noise(draws * tf.shape(source)[0], self._max_target_length + 1, memory)
+            noise = repeat(tree.map_structure(by_draw, noise), num_beams)
+            noise = tree.map_structure(lambda x: ops.reshape(x, (-1, *ops.shape(x)[2:])), noise)
+        memory, memory_mask = repeat((encoded, source_mask), num_beams * draws)
+        prepared, values = decoder.prepare_memory(memory, memory_mask), self._values(memory)
+
+        def step(ids, state, position):
+            now = tree.map_structure(lambda x: x[:, position], noise)
+            given = repeat((ids, state), draws) if is_drawn else (ids, state)
+            outputs, new_state = decoder.step(models.target_embedding(given[0]), given[1], prepared, now)
+            decoded = {name: x[:, None] for name, x in outputs.items()}
+            hidden, log_weights = self._candidates(decoded, values, memory_mask, self._latent.value)
+            weights = ops.cast(outputs["weights"], "float32")
+            if is_drawn:
+                hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
+                log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
+                # The decoder is fed the expected context: its state is the same for all draws.
+                new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
+            return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
+
+        return decoder.start(tf.shape(source)[0], decoder.prepare_memory(encoded, source_mask)), step
+
+
+def generate(run, options):
+    """Yield the translation of each input."""
+    ids = read_inputs(options, run.codec.source, run.options.text.max_length)
+    yield from translate(Translator(run, options.inference, options.num_beams), run.codec, ids)
+
+
+def endpoints(run, options=None):
+    inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
+    return Translator(run, inference), ("generate", "n_best", "score")
+
+
+def translate(translator, codec, sources, title="translating"):
+    """Return the best sentence of the beam for each list of source ids, in their order."""
+    # Sentences of like length together: a batch ends with its longest.
+    order = np.argsort([len(ids) for ids in sources], kind="stable")
+    sentences = [None] * len(sources)
+    starts = range(0, len(order), BATCH)
+    for start in progress(starts, title) if title else starts:
+        rows = order[start : start + BATCH]
+        ids = translator.beam(tf.constant(padded([sources[row] for row in rows])))["ids"]
+        for row, text in zip(rows, codec.target.decode(ids).numpy(), strict=True):
+            sentences[row] = text.decode()
+    return sentences
