@@ -35,10 +35,10 @@ class Models:
     hidden: keras.Model
 
 
-def build(options, width, num_classes):
-    """Return the `Models` of `Options`, a number of features D and a number of classes C."""
+def build(options, codec):
+    """Return the `Models` of `Options` and a codec, whose features are D and whose classes C."""
     # Layers.
-    network = options.network
+    network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
     # Each layer begins with its own seed, whatever the prior of the other one has drawn.
