@@ -40,7 +40,7 @@ class Texts:
         return Texts([self.firsts[row] for row in chosen], seconds, [self.labels[row] for row in chosen])
 
 
-def load(options):
+def read(options):
     """Return the parts that the options name, a dictionary of `Texts` or `spans.Questions`."""
     texts = options.texts
     if texts.train is None:
@@ -48,7 +48,7 @@ def load(options):
             raise InputError(f"--task: the embedded sentences have classes; {texts.task} needs --train.")
         return embedded_parts()
     paths = {name: getattr(texts, name) for name in ("train", "valid", "test")}
-    parts = {name: read(path, texts) for name, path in paths.items() if path}
+    parts = {name: read_examples(path, texts) for name, path in paths.items() if path}
     if "valid" not in parts:
         train = parts["train"]
         order = np.random.default_rng(0).permutation(len(train))
@@ -71,7 +71,11 @@ def _require_known(labels, known, place=""):
             raise InputError(f"{place}no training example has the label {label}; they have {', '.join(sorted(known))}.")
 
 
-def read(path, options):
+def read_other(options, evaluation):
+    return None if evaluation.data is None else read_examples(evaluation.data, options.texts)
+
+
+def read_examples(path, options):
     """Return the examples of a file in the layout of the task."""
     task = TASKS[options.task]
     if task.kind == "span":
@@ -156,14 +160,13 @@ class Codec:
         record = {"labels": self.labels, "backbone": self.backbone, "pairs": self.pairs}
         write_json(folder.file(LABELS), record | {"max_length": self.encoder.max_length})
 
-    @classmethod
-    def load(cls, folder):
-        try:
-            record = json.loads((folder.path / LABELS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
-        encoder = TextEncoder.load(folder.path / "tokenizer", record.pop("max_length"))
-        return cls(encoder, **record)
+
+def load_codec(options, folder):
+    try:
+        record = json.loads((folder.path / LABELS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
+    return Codec(TextEncoder.load(folder.path / "tokenizer", record.pop("max_length")), **record)
 
 
 @dataclasses.dataclass
@@ -196,7 +199,7 @@ class Encoded:
         return token_batches(self.ids, self.num_first, self.targets, options, first_epoch)
 
 
-def encoded(options, codec, part):
+def encode(options, codec, part, training=False):
     """Return the `Encoded` part."""
     if isinstance(part, spans.Questions):
         windows = spans.windows_of(codec.encoder, part, options.texts.stride)

@@ -9,6 +9,7 @@ import re
 import string
 
 import numpy as np
+import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.text.readers import read_json
@@ -190,3 +191,8 @@ def figures(answers, part):
         name: float(np.mean([max(measure(answer, truth) for truth in known) for answer, known in pairs]))
         for name, measure in (("exact", exact), ("f1", f1))
     }
+
+
+def span_losses(targets, logits):
+    """Return the cross-entropies (B,) of the first and of the last token of (B, 2) in logits (B, L, 2)."""
+    return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]

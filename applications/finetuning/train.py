@@ -6,16 +6,15 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.common.training import TrainingRun
 from applications.finetuning import data, model, pretraining
-from applications.finetuning.application import APPLICATION
-from applications.finetuning.evaluation import span_losses
-from applications.finetuning.options import TASKS
+from applications.finetuning.options import PROGRAM, TASKS
+from applications.finetuning.spans import span_losses
 from applications.finetuning.tokens import TextEncoder
 from applications.finetuning.weights import backbone_of, tokenizer_of
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
     run.schedule(train.num_batches(options.fit.batch_size), learning_rate(options))

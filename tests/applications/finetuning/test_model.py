@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import prepared
-from finetuning_cases import options_of, run_of, write_albert, write_hugging_face
+from finetuning_cases import APPLICATION, options_of, run_of, write_albert, write_hugging_face
 from program_cases import FINETUNING_CASE
 from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
 from applications.finetuning import model, train
-from applications.finetuning.application import APPLICATION
-from applications.finetuning.evaluation import class_figures, evaluate, score_figures
-from applications.finetuning.generation import Predictor
 from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
+from applications.finetuning.report import class_figures, evaluate, score_figures
+from applications.finetuning.serve import Predictor
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
 TOKENS = {

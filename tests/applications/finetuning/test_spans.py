@@ -31,7 +31,7 @@ def encoder(max_length):
 
 def test_files_of_both_versions(tmp_path):
     impossible = entry([], number=2, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    found = data.read(
+    found = data.read_examples(
         write(tmp_path, entry([("dogs", 4), ("The dogs", 0)]), impossible), options_of(tmp_path, task="squad2").texts
     )
     assert found.ids == ["q1", "q2"] and found.answers == [[("dogs", 4), ("The dogs", 0)], []]
