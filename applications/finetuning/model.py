@@ -15,7 +15,6 @@ import keras
 
 import keras_vattn
 from applications.finetuning.options import TASKS
-from keras_vattn.conversion import original_weights
 
 
 @dataclasses.dataclass
@@ -80,9 +79,3 @@ def bayesian(options, backbone):
         kl_reduction=values.kl_reduction,
         seed=seed,
     )
-
-
-def initialize(models, weights):
-    """Give the transformer pretrained weights, a list in the order of the original; priors keep theirs."""
-    for target, weight in zip(original_weights(models.backbone), weights, strict=True):
-        target.assign(weight)

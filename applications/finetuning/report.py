@@ -143,8 +143,8 @@ def files(outputs):
     if isinstance(part, spans.Questions):
         rows = zip(part.ids, part.questions, answers, strict=True)
         return {"answers": ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]}
-    columns = [part.firsts, *([] if part.seconds is None else [part.seconds]), map(str, part.labels), answers]
-    return {"answers": ["\t".join(row) for row in zip(*columns, strict=True)]}
+    rows = zip(*part.columns, map(str, part.labels), answers, strict=True)
+    return {"answers": list(map("\t".join, rows))}
 
 
 def heading(record):
@@ -158,7 +158,7 @@ def example_of(part):
     texts = part.part
     if isinstance(texts, spans.Questions):
         return f"{texts.questions[0]}\t{' '.join(texts.contexts[0].split())}"
-    return texts.firsts[0] if texts.seconds is None else f"{texts.firsts[0]}\t{texts.seconds[0]}"
+    return "\t".join(column[0] for column in texts.columns)
 
 
 def report(run, part, record, outputs):
@@ -167,6 +167,6 @@ def report(run, part, record, outputs):
         return []
     texts, lines = part.part, ["the examples that the model knows least of, by its draws:"]
     for row in np.argsort(-unknown)[:NUM_SHOWN]:
-        example = texts.firsts[row] if texts.seconds is None else f"{texts.firsts[row]} | {texts.seconds[row]}"
+        example = " | ".join(column[row] for column in texts.columns)
         lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")
     return lines

@@ -70,7 +70,7 @@ def logits_of(run, part):
 def predicted_spans(run, part):
     """Return the answer to each question, empty for none."""
     scores = [window for logits in logits_of(run, part) for window in tf.nn.log_softmax(logits, axis=1).numpy()]
-    return spans.best_spans(part.windows, part.part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
+    return spans.best_spans(part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
 
 
 def generate(run, options):

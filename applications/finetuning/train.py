@@ -5,11 +5,12 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.training import TrainingRun
-from applications.finetuning import data, model, pretraining
+from applications.finetuning import data, pretraining
 from applications.finetuning.options import PROGRAM, TASKS
 from applications.finetuning.spans import span_losses
 from applications.finetuning.tokens import TextEncoder
 from applications.finetuning.weights import backbone_of, tokenizer_of
+from keras_vattn.conversion import original_weights
 
 
 def train(options):
@@ -61,7 +62,9 @@ def set_pretrained_weights(run):
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    model.initialize(run.models, weights)
+    # Weights in the order of the original; priors keep their own.
+    for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
+        target.assign(weight)
 
 
 def objective(options):

@@ -181,7 +181,7 @@ FAULTS = [
     ),
     Fault(
         "finetuning: pretrained weights are not taken",
-        "applications/finetuning/model.py",
+        "applications/finetuning/train.py",
         "        target.assign(weight)\n",
         "        pass\n",
         MODEL,

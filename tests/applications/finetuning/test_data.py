@@ -5,6 +5,7 @@ import gzip
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from finetuning_cases import options_of
 
 from applications.common.errors import InputError
@@ -172,20 +173,17 @@ def test_every_task_has_a_kind():
 def test_batches(tmp_path):
     """Padded to what the longest needs; each epoch in an order of its own, that the seed and its number fix."""
     options = options_of(tmp_path, batch_size=3)
-    ids = [np.arange(1, 2 + n) for n in (3, 9, 5, 4, 2)]
-    first, targets = np.array([3, 4, 3, 2, 3]), np.arange(5)
-    batches = list(data.token_batches(ids, first, targets, options))
+    ids = tf.ragged.constant([list(range(1, 2 + n)) for n in (3, 9, 5, 4, 2)])
+    part = data.Encoded(None, ids.with_row_splits_dtype("int64"), np.array([3, 4, 3, 2, 3]), np.arange(5), {})
+    batches = list(part.batches(options))
     assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 8)]
     shorter = dataclasses.replace(options, texts=dataclasses.replace(options.texts, max_length=10))
-    widths = [inputs["token_ids"].shape[1] for inputs, _ in data.token_batches(ids, first, targets, shorter)]
+    widths = [inputs["token_ids"].shape[1] for inputs, _ in part.batches(shorter)]
     assert widths == [10, 8]
     inputs, found = batches[0]
     np.testing.assert_array_equal(found, [0, 1, 2])
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
     np.testing.assert_array_equal(inputs["segment_ids"].numpy().sum(axis=1), [1, 6, 3])
     np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])
-    orders = [
-        np.concatenate([x for _, x in data.token_batches(ids, first, targets, options, epoch).take(2)]).tolist()
-        for epoch in (0, 1, 0)
-    ]
+    orders = [np.concatenate([x for _, x in part.batches(options, epoch).take(2)]).tolist() for epoch in (0, 1, 0)]
     assert orders[0] == orders[2] != orders[1] and sorted(orders[1]) == [0, 1, 2, 3, 4]
