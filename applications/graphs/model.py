@@ -65,13 +65,9 @@ def build(options, codec):
 
 def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
-    network, alignment, model, published = (
-        options.network,
-        options.alignment,
-        MODELS[options.model],
-        _published(options),
-    )
-    drawn, seed = alignment.of_model(published), options.run.layer_seed(index)
+    network, alignment, model = options.network, options.alignment, MODELS[options.model]
+    published, seed = _published(options), options.run.layer_seed(index)
+    drawn = alignment.of_model(published)
     kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": seed}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     prior = None

@@ -67,8 +67,7 @@ def evaluate(run, part, evaluation=None):
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
     if num_draws:
         report["uncertainty"] = {}
-        for name, options in kinds(run).items():
-            draws = draws_of(run, part, num_draws, **options)
+        for name, draws in draws_of(run, part, num_draws).items():
             tested = metrics.pavpu(draws, labels)
             report["uncertainty"][name] = {
                 "num_draws": num_draws,
@@ -82,22 +81,18 @@ def evaluate(run, part, evaluation=None):
     return report, outputs
 
 
-def kinds(run):
-    """Return the random parts of a prediction with their options of `keras_vattn.posterior_predictive`, all of them
-    together last."""
-    drops, draws = run.options.network.drops, MODELS[run.options.model].distribution is not None
-    options = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
-    options |= {"attention": {}} if draws else {}
-    return options | ({"both": {"dropout": True}} if drops and draws else {})
-
-
-def draws_of(run, part, num_draws, **options):
-    """Return draws (S, M, C) of the probabilities."""
-    graph = tf.data.Dataset.from_tensors(part.graph.inputs)
-    draws = keras_vattn.posterior_predictive(
-        run.models.prediction, graph, num_draws, seed=_SEED, max_rows=1, **options
-    )[:, part.nodes]
-    return tf.nn.softmax(tf.cast(draws, "float32")).numpy()
+def draws_of(run, part, num_draws):
+    """Return draws (S, M, C) of the probabilities by the random parts of a prediction, all of them together last."""
+    drops, attends = run.options.network.drops, MODELS[run.options.model].distribution is not None
+    kinds = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
+    kinds |= {"attention": {}} if attends else {}
+    kinds |= {"both": {"dropout": True}} if drops and attends else {}
+    graph, draws = tf.data.Dataset.from_tensors(part.graph.inputs), {}
+    for name, options in kinds.items():
+        arguments = run.models.prediction, graph, num_draws
+        logits = keras_vattn.posterior_predictive(*arguments, seed=_SEED, max_rows=1, **options)[:, part.nodes]
+        draws[name] = tf.nn.softmax(tf.cast(logits, "float32")).numpy()
+    return draws
 
 
 def gradient_norms(run, part):
@@ -173,13 +168,8 @@ def report(run, part, record, outputs):
 
 
 def draw_uncertainty(hidden, outputs, path):
-    """Draw the nodes of a part by their features, and the accuracy as the uncertain ones are left out.
-
-    Args:
-        hidden: Inputs of the second layer (M, H F), drawn in the plane of their two principal components.
-        outputs: Outputs of `evaluate`, with draws.
-        path: The PNG.
-    """
+    """Draw the nodes of a part in the plane of the two principal components of `hidden`, inputs of the second layer
+    (M, H F); and the accuracy as the uncertain nodes are left out."""
     require_matplotlib()
     import matplotlib
 
