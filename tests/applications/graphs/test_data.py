@@ -193,6 +193,12 @@ def test_digits():
     assert np.mean(graph.labels[graph.edges[:, 0]] == graph.labels[graph.edges[:, 1]]) > 0.9
 
 
+def test_published_values_need_a_graph():
+    """The embedded one would be trained with values for another."""
+    with pytest.raises(InputError, match="--published: the values for cora need a graph"):
+        data.read(options(published="cora"))
+
+
 def test_drawn_neighbours():
     """Each as often as the others, none twice, never more than asked for, and those of these once."""
     edges = np.array([[source, target] for target in range(6) for source in range(6) if source != target])
