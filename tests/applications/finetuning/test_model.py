@@ -157,6 +157,14 @@ def test_training_on_spans(tmp_path):
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
 
 
+@pytest.mark.slow
+def test_a_run_on_spans_exports_nothing(tmp_path):
+    run = tmp_path / "run"
+    FINETUNING_CASE.succeeds(*FINETUNING_CASE.train(run, **squad(tmp_path), epochs=1))
+    assert (run / "metrics.json").exists() and not (run / "saved_model").exists()
+    FINETUNING_CASE.fails("exports nothing", "export", "--run", run)
+
+
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
