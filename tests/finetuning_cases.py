@@ -12,7 +12,9 @@ from application_cases import changed, prepared_anywhere
 from program_case import written
 from program_cases import FINETUNING_CASE
 
-from applications.finetuning.application import APPLICATION
+from applications.finetuning.options import PROGRAM
+
+APPLICATION = PROGRAM.application()
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s", "bark", "##ed", "at", "a", "cat", ".", ","]
 HUGGING_FACE = {

@@ -4,7 +4,9 @@ from application_cases import changed, prepared_anywhere
 from program_case import written
 from program_cases import GRAPHS_CASE
 
-from applications.graphs.application import APPLICATION
+from applications.graphs.options import PROGRAM
+
+APPLICATION = PROGRAM.application()
 
 
 def options_of(folder, **values):

@@ -75,8 +75,9 @@ def export(application, options):
     """Write the SavedModel of a run, and print its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
-    if application.endpoints is None:
-        raise InputError(f"{application.program.name} exports nothing: its module serve has no endpoints.")
-    save_module(*application.endpoints(run, options), path)
+    endpoints = None if application.endpoints is None else application.endpoints(run, options)
+    if endpoints is None:
+        raise InputError(f"{application.program.name} exports nothing: its module serve has no endpoints for this run.")
+    save_module(*endpoints, path)
     loaded = tf.saved_model.load(str(path))
     print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

@@ -35,12 +35,16 @@ class Texts:
     def __len__(self):
         return len(self.firsts)
 
+    @property
+    def columns(self):
+        return [self.firsts] if self.seconds is None else [self.firsts, self.seconds]
+
     def rows(self, chosen):
         seconds = None if self.seconds is None else [self.seconds[row] for row in chosen]
         return Texts([self.firsts[row] for row in chosen], seconds, [self.labels[row] for row in chosen])
 
 
-def load(options):
+def read(options):
     """Return the parts that the options name, a dictionary of `Texts` or `spans.Questions`."""
     texts = options.texts
     if texts.train is None:
@@ -48,7 +52,7 @@ def load(options):
             raise InputError(f"--task: the embedded sentences have classes; {texts.task} needs --train.")
         return embedded_parts()
     paths = {name: getattr(texts, name) for name in ("train", "valid", "test")}
-    parts = {name: read(path, texts) for name, path in paths.items() if path}
+    parts = {name: read_examples(path, texts) for name, path in paths.items() if path}
     if "valid" not in parts:
         train = parts["train"]
         order = np.random.default_rng(0).permutation(len(train))
@@ -71,7 +75,11 @@ def _require_known(labels, known, place=""):
             raise InputError(f"{place}no training example has the label {label}; they have {', '.join(sorted(known))}.")
 
 
-def read(path, options):
+def read_other(options, evaluation):
+    return None if evaluation.data is None else read_examples(evaluation.data, options.texts)
+
+
+def read_examples(path, options):
     """Return the examples of a file in the layout of the task."""
     task = TASKS[options.task]
     if task.kind == "span":
@@ -156,14 +164,13 @@ class Codec:
         record = {"labels": self.labels, "backbone": self.backbone, "pairs": self.pairs}
         write_json(folder.file(LABELS), record | {"max_length": self.encoder.max_length})
 
-    @classmethod
-    def load(cls, folder):
-        try:
-            record = json.loads((folder.path / LABELS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
-        encoder = TextEncoder.load(folder.path / "tokenizer", record.pop("max_length"))
-        return cls(encoder, **record)
+
+def load_codec(options, folder):
+    try:
+        record = json.loads((folder.path / LABELS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
+    return Codec(TextEncoder.load(folder.path / "tokenizer", record.pop("max_length")), **record)
 
 
 @dataclasses.dataclass
@@ -172,39 +179,50 @@ class Encoded:
 
     Attributes:
         part: `Texts` or `spans.Questions`.
-        ids: Token ids of each example, with the marks; the examples of questions are their windows.
+        ids: Token ids with the marks, ragged (N, None); the examples of questions are windows, [CLS] question [SEP] a
+            part of the context [SEP].
         num_first: Number of tokens of each before its second text.
-        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2).
+        targets: Classes (N,), scores (N,), or the first and the last token of an answer (N, 2): (0, 0), the mark, where
+            the window has none.
         report: Counts of examples and tokens.
-        windows: `spans.Windows` of questions.
+        questions: Row of the question of each window.
+        places: The characters (start, end) of every token of the context in each window.
     """
 
     part: Texts | spans.Questions
-    ids: list
+    ids: tf.RaggedTensor
     num_first: np.ndarray
     targets: np.ndarray
     report: dict
-    windows: spans.Windows | None = None
-
-    def __len__(self):
-        return len(self.ids)
+    questions: np.ndarray | None = None
+    places: list | None = None
 
     def num_batches(self, batch_size):
-        return -(-len(self.ids) // batch_size)
+        return -(-len(self.targets) // batch_size)
 
     def batches(self, options, first_epoch=None):
-        return token_batches(self.ids, self.num_first, self.targets, options, first_epoch)
+        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets) in an order that depends on
+        the seed and the epoch alone. L has room for the longest example of the batch."""
+        with tf.device("CPU:0"):
+            num_first, targets = tf.constant(self.num_first, tf.int32), tf.constant(self.targets)
+
+        def batch_of(rows):
+            inputs = padded(tf.gather(self.ids, rows), tf.gather(num_first, rows), options.texts.max_length)
+            return inputs, tf.gather(targets, rows)
+
+        rows = array_batches(np.arange(len(self.targets)), options.fit.batch_size, options.run.seed, first_epoch)
+        return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
 
 
-def encoded(options, codec, part):
+def encode(options, codec, part, training=False):
     """Return the `Encoded` part."""
     if isinstance(part, spans.Questions):
         windows = spans.windows_of(codec.encoder, part, options.texts.stride)
         answered = sum(map(bool, part.answers))
-        report = {"questions": len(part), "with an answer": answered, "windows": len(windows.ids)}
-        return Encoded(part, windows.ids, windows.num_first, windows.targets, report, windows)
-    ids, num_first, cut = codec.encoder.encode_all(part.firsts, part.seconds)
-    report = {"examples": len(ids), "tokens": int(sum(map(len, ids))), "cut": cut}
+        report = {"questions": len(part), "with an answer": answered, "windows": len(windows["targets"])}
+        return Encoded(part, report=report, **windows)
+    ids, num_first, cut = codec.encoder.encode_all(*part.columns)
+    report = {"examples": len(part), "tokens": len(ids.flat_values), "cut": np.count_nonzero(cut)}
     if codec.labels is None:
         return Encoded(part, ids, num_first, np.array(part.labels, np.float32), report)
     _require_known(part.labels, codec.labels)
@@ -214,31 +232,15 @@ def encoded(options, codec, part):
     return Encoded(part, ids, num_first, targets, report)
 
 
-def token_batches(ids, num_first, targets, options, first_epoch=None):
-    """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets) in an order that depends on the
-    seed and the epoch alone. L has room for the longest example of the batch."""
-    with tf.device("CPU:0"):
-        ragged = tf.ragged.constant(ids, dtype=tf.int32, row_splits_dtype="int64")
-        num_first, targets = tf.constant(num_first, tf.int32), tf.constant(targets)
-
-    def batch_of(rows):
-        inputs = padded(tf.gather(ragged, rows), tf.gather(num_first, rows), options.texts.max_length)
-        return inputs, tf.gather(targets, rows)
-
-    rows = array_batches(np.arange(len(ids)), options.fit.batch_size, options.run.seed, first_epoch)
-    return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
-
-
 def padded(ragged, num_first, max_length):
     """Return the inputs of a transformer for ragged token ids (B, None) of at most `max_length`."""
-    lengths = tf.cast(ragged.row_lengths(), tf.int32)
-    length = MULTIPLE * tf.cast(tf.math.ceil(tf.reduce_max(lengths) / MULTIPLE), tf.int32)
+    lengths = ragged.row_lengths()
+    length = -(-tf.reduce_max(lengths) // MULTIPLE) * MULTIPLE
     length = tf.minimum(length, max_length)
-    place = tf.range(length)[None]
-    mask = place < lengths[:, None]
-    shape = tf.stack([ragged.nrows(), tf.cast(length, ragged.row_splits.dtype)])
+    mask = tf.sequence_mask(lengths, length, tf.int32)
+    token_ids = ragged.to_tensor(shape=tf.stack([ragged.nrows(), length]))
     return {
-        "token_ids": tf.ensure_shape(ragged.to_tensor(shape=shape), [None, None]),
-        "segment_ids": tf.cast(mask & (place >= num_first[:, None]), tf.int32),
-        "padding_mask": tf.cast(mask, tf.int32),
+        "token_ids": tf.ensure_shape(token_ids, [None, None]),
+        "segment_ids": mask * (1 - tf.sequence_mask(num_first, length, tf.int32)),
+        "padding_mask": mask,
     }

@@ -15,7 +15,6 @@ import keras
 
 import keras_vattn
 from applications.finetuning.options import TASKS
-from keras_vattn.conversion import original_weights
 
 
 @dataclasses.dataclass
@@ -32,13 +31,13 @@ class Models:
     backbone: keras.Model
 
 
-def build(options, config, labels):
-    """Return the `Models` of `Options`, the config of a transformer, and the names of the classes or `None`."""
+def build(options, codec):
+    """Return the `Models` of `Options` and a `Codec`."""
     # Layers.
-    backbone = bayesian(options, keras.saving.deserialize_keras_object(config))
+    backbone = bayesian(options, keras.saving.deserialize_keras_object(codec.backbone))
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
-    units = {"classes": len(labels or ()), "score": 1, "span": 2}[kind]
+    units = {"classes": len(codec.labels or ()), "score": 1, "span": 2}[kind]
     # Seeds of its own: models of one seed have the same head, whatever the priors draw.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
@@ -80,9 +79,3 @@ def bayesian(options, backbone):
         kl_reduction=values.kl_reduction,
         seed=seed,
     )
-
-
-def initialize(models, weights):
-    """Give the transformer pretrained weights, a list in the order of the original; priors keep theirs."""
-    for target, weight in zip(original_weights(models.backbone), weights, strict=True):
-        target.assign(weight)

@@ -76,11 +76,10 @@ def masked_batches(encoder, seed):
     """
     known = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
-    ragged = tf.ragged.constant(ids, dtype=tf.int32, row_splits_dtype="int64")
     num_places = round(SHARE * LENGTH)
 
     def masked(number, rows):
-        inputs = padded(tf.gather(ragged, rows), tf.fill([BATCH], LENGTH), LENGTH)
+        inputs = padded(tf.gather(ids, rows), tf.fill([BATCH], LENGTH), LENGTH)
         words = inputs["token_ids"]
         order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
         # The marks come first in the vocabulary; they come last in the order of places.
@@ -97,5 +96,5 @@ def masked_batches(encoder, seed):
         # The loss is a mean over all places; the weights make it one over the hidden places.
         return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
 
-    rows = tf.data.Dataset.range(len(ids)).shuffle(len(ids), seed=seed).repeat().batch(BATCH)
+    rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)
     return rows.enumerate().map(masked).prefetch(4)

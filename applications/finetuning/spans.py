@@ -9,6 +9,7 @@ import re
 import string
 
 import numpy as np
+import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.text.readers import read_json
@@ -59,27 +60,8 @@ def read_squad(path):
     return Questions(*map(list, zip(*rows)))
 
 
-@dataclasses.dataclass
-class Windows:
-    """Windows of questions as a transformer reads them: [CLS] question [SEP] a part of the context [SEP].
-
-    Attributes:
-        ids: Token ids of each window.
-        num_first: Number of tokens before the context in each.
-        targets: The first and the last token of the answer (N, 2); (0, 0), the mark, where the window has none.
-        question: Row of the question of each.
-        places: The characters (start, end) of every token of the context in each.
-    """
-
-    ids: list
-    num_first: np.ndarray
-    targets: np.ndarray
-    question: np.ndarray
-    places: list
-
-
 def windows_of(encoder, part, stride):
-    """Return the `Windows` of questions."""
+    """Return what `data.Encoded` has of the windows of questions, a dictionary."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
@@ -95,13 +77,16 @@ def windows_of(encoder, part, stride):
             last = min(first + room, len(ids))
             inside = span is not None and first <= span[0] and span[1] < last
             target = [before + span[0] - first, before + span[1] - first] if inside else [0, 0]
-            window = np.array([start, *question, end, *ids[first:last], end], np.int32)
+            window = [start, *question, end, *ids[first:last], end]
             windows.append((window, before, target, index, places[first:last]))
             if last >= len(ids):
                 break
             first += min(stride, room)
-    ids, num_first, targets, questions, places = map(list, zip(*windows))
-    return Windows(ids, np.array(num_first, np.int32), np.array(targets, np.int32), np.array(questions), places)
+    ids, num_first, targets, questions, places = zip(*windows)
+    with tf.device("CPU:0"):
+        ids = tf.RaggedTensor.from_row_lengths(np.concatenate(ids).astype(np.int32), list(map(len, ids)))
+    targets = np.array(targets, np.int32)
+    return {"ids": ids, "num_first": num_first, "targets": targets, "questions": questions, "places": places}
 
 
 def tokens_of(encoder, context):
@@ -132,20 +117,20 @@ def answer_tokens(answers, places):
     return (inside[0], inside[-1]) if inside else None
 
 
-def best_spans(windows, part, scores, max_answer_length, may_have_none):
+def best_spans(encoded, scores, max_answer_length, may_have_none):
     """Return the answers of the best-scored spans, one a question.
 
     Args:
-        windows: `Windows`.
-        part: `Questions`.
+        encoded: `data.Encoded` questions.
         scores: Log-probabilities of the first and the last token of each window, a list of (L, 2).
         max_answer_length: Most tokens of an answer.
         may_have_none: Whether an answer may be empty, which both ends at the mark say.
     """
-    best = [(-np.inf, "")] * len(part)
-    none = np.full(len(part), np.inf)
-    for number, index in enumerate(windows.question):
-        of_window, before, places = scores[number], windows.num_first[number], windows.places[number]
+    contexts = encoded.part.contexts
+    best = [(-np.inf, "")] * len(contexts)
+    none = np.full(len(contexts), np.inf)
+    windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
+    for index, of_window, before, places in windows:
         # A question has no answer if no window has one.
         none[index] = min(none[index], of_window[0].sum())
         if not places:
@@ -156,7 +141,7 @@ def best_spans(windows, part, scores, max_answer_length, may_have_none):
         total[(length < 0) | (length >= max_answer_length)] = -np.inf
         left, right = np.unravel_index(total.argmax(), total.shape)
         if total[left, right] > best[index][0]:
-            text = part.contexts[index][places[left][0] : places[right][1]]
+            text = contexts[index][places[left][0] : places[right][1]]
             best[index] = (total[left, right], text)
     return ["" if may_have_none and none[index] > score else text for index, (score, text) in enumerate(best)]
 
@@ -165,11 +150,6 @@ def normalized(text):
     """Return an answer in the form that the official script of SQuAD compares."""
     text = "".join(mark for mark in text.lower() if mark not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
-
-
-def exact(answer, truth):
-    """Return 1 if both are the same, 0 otherwise."""
-    return float(normalized(answer) == normalized(truth))
 
 
 def f1(answer, truth):
@@ -186,7 +166,13 @@ def figures(answers, part):
     # The official script leaves out truths without a word.
     truths = [[text for text, _ in known if normalized(text)] or [""] for known in part.answers]
     pairs = list(zip(answers, truths, strict=True))
+    measures = {"exact": lambda answer, truth: normalized(answer) == normalized(truth), "f1": f1}
     return {
         name: float(np.mean([max(measure(answer, truth) for truth in known) for answer, known in pairs]))
-        for name, measure in (("exact", exact), ("f1", f1))
+        for name, measure in measures.items()
     }
+
+
+def span_losses(targets, logits):
+    """Return the cross-entropies (B,) of the first and of the last token of (B, 2) in logits (B, L, 2)."""
+    return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]

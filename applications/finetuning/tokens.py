@@ -73,10 +73,11 @@ class TextEncoder(tf.Module):
         with tf.device("CPU:0"):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
-    def encode(self, firsts, seconds=None):
-        """Return ragged ids (B, None), the number of tokens before the second text (B,), and how many were cut (B,)."""
+    def encode(self, *texts):
+        """Return ragged ids (B, None) of texts, or of texts and the others of pairs, the number of tokens before the
+        second text (B,), and how many were cut (B,)."""
         marks = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        segments = [self.pieces(texts) for texts in (firsts, seconds) if texts is not None]
+        segments = [self.pieces(column) for column in texts]
         room = self.max_length - 1 - len(segments)
         before = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(room).trim(segments)
@@ -84,17 +85,14 @@ class TextEncoder(tf.Module):
         cut = before - sum(segment.row_lengths() for segment in segments)
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
 
-    def encode_all(self, firsts, seconds=None):
-        """Return the ids of many texts, a list of arrays, the numbers of tokens before the second texts, and the number
-        of examples that were cut."""
-        ids, num_first, cut = [], [], 0
-        for start in range(0, len(firsts), _TOGETHER):
-            rows = slice(start, start + _TOGETHER)
-            ragged, before, lost = self.encode(*(tf.constant(x[rows]) for x in (firsts, seconds) if x is not None))
-            ids += np.split(ragged.flat_values.numpy().astype(np.int32), ragged.row_splits.numpy()[1:-1])
-            num_first.append(before.numpy())
-            cut += int(np.sum(lost.numpy() > 0))
-        return ids, np.concatenate(num_first), cut
+    def encode_all(self, *texts):
+        """Return the same of lists of any length."""
+        with tf.device("CPU:0"):
+            parts = [
+                self.encode(*(tf.constant(column[start : start + _TOGETHER]) for column in texts))
+                for start in range(0, len(texts[0]), _TOGETHER)
+            ]
+            return [tf.concat(values, axis=0) for values in zip(*parts)]
 
     def save(self, path):
         """Write what `load` reads into a folder."""

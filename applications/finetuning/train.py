@@ -5,17 +5,17 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.training import TrainingRun
-from applications.finetuning import data, model, pretraining
-from applications.finetuning.application import APPLICATION
-from applications.finetuning.evaluation import span_losses
-from applications.finetuning.options import TASKS
+from applications.finetuning import data, pretraining
+from applications.finetuning.options import PROGRAM, TASKS
+from applications.finetuning.spans import span_losses
 from applications.finetuning.tokens import TextEncoder
 from applications.finetuning.weights import backbone_of, tokenizer_of
+from keras_vattn.conversion import original_weights
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
     run.schedule(train.num_batches(options.fit.batch_size), learning_rate(options))
@@ -62,7 +62,9 @@ def set_pretrained_weights(run):
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    model.initialize(run.models, weights)
+    # Weights in the order of the original; priors keep their own.
+    for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
+        target.assign(weight)
 
 
 def objective(options):

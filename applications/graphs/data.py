@@ -87,8 +87,11 @@ class Part:
         return batch if first_epoch is None else batch.repeat()
 
 
-def load(options):
+def read(options):
     """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
+    published = options.alignment.published
+    if published != "general" and options.graph.npz is None and options.graph.nodes is None:
+        raise InputError(f"--published: the values for {published} need a graph: give --npz, or --nodes and --edges.")
     place, graph, splits = read_graph(options.graph)
     splits = _checked(place, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
@@ -97,16 +100,21 @@ def load(options):
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 
-def load_other(options, labelled=True):
-    """Return all nodes of the graph that `GraphOptions` name, or all `labelled` ones, a `Part`."""
-    place, graph, _ = read_graph(options, labelled)
+def read_other(options, evaluation, labelled=True):
+    """Return all nodes of the graph that the options of a command name, or all `labelled` ones, a `Part`; `None` where
+    they name none."""
+    if evaluation.npz is None and evaluation.nodes is None:
+        return None
+    files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
+    graph = dataclasses.replace(options.graph, scale_features=options.graph.scaling, **files)
+    place, graph, _ = read_graph(graph, labelled)
     nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
     if not nodes.size:
         raise InputError(f"{place}: no node has a label, so there is nothing to report on; `predict` needs none.")
     return Part(graph, nodes.astype(np.int32))
 
 
-def fitted(part, codec):
+def encode(options, codec, part, training=False):
     """Return a part with the features in the order and on the scale of a codec, and labels by the numbers of its
     classes; `InputError` for other features or classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]

@@ -35,10 +35,10 @@ class Models:
     hidden: keras.Model
 
 
-def build(options, width, num_classes):
-    """Return the `Models` of `Options`, a number of features D and a number of classes C."""
+def build(options, codec):
+    """Return the `Models` of `Options` and a codec, whose features are D and whose classes C."""
     # Layers.
-    network = options.network
+    network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
     # Each layer begins with its own seed, whatever the prior of the other one has drawn.
@@ -65,13 +65,9 @@ def build(options, width, num_classes):
 
 def attention(options, index, units, num_heads, **kwargs):
     """Return a layer of the network."""
-    network, alignment, model, published = (
-        options.network,
-        options.alignment,
-        MODELS[options.model],
-        _published(options),
-    )
-    drawn, seed = alignment.of_model(published), options.run.layer_seed(index)
+    network, alignment, model = options.network, options.alignment, MODELS[options.model]
+    published, seed = _published(options), options.run.layer_seed(index)
+    drawn = alignment.of_model(published)
     kwargs |= {"units": units, "num_heads": num_heads, "name": LAYERS[index], "seed": seed}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
     prior = None

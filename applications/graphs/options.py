@@ -131,7 +131,7 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class SamplingOptions:
-    """Mini-batches; without them a step sees the whole graph"""
+    """Mini-batches; without them a step sees the whole graph, whatever batch_size"""
 
     neighbors: tuple[common.Positive, ...] = ()
     """10 10: a training step has batch_size training nodes, ten drawn neighbours of each, and ten of each of these.

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 
 from applications.common.training import TrainingRun
-from applications.graphs.application import APPLICATION
+from applications.graphs.options import PROGRAM
 
 
 def train(options):
     """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
-    run = TrainingRun(APPLICATION, options)
+    run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options))

@@ -69,7 +69,7 @@ def read(path):
     from applications.graphs import data
     from applications.graphs.options import GraphOptions, Options
 
-    parts = data.load(Options(graph=GraphOptions(npz=path)))
+    parts = data.read(Options(graph=GraphOptions(npz=path)))
     return parts["train"].graph, parts["train"].nodes, parts["valid"].nodes
 
 
@@ -86,7 +86,8 @@ def epochs(name, output_heads, models, jit):
     found = {}
     for kind in models:
         options = with_values(Options(), {"model": kind, "output_heads": output_heads})
-        network = model.build(options, graph.features.shape[1], len(graph.classes)).training
+        codec = {"width": graph.features.shape[1], "classes": graph.classes}
+        network = model.build(options, codec).training
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         network.compile(keras.optimizers.Adam(5e-3), loss, jit_compile=jit)
         train, valid = (iter(Part(graph, each).batches(options, 0)) for each in nodes)

@@ -10,6 +10,7 @@ from benchmarks.paired import interleave, median_interval, report
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import with_values
 from applications.finetuning import model
+from applications.finetuning.data import Codec
 from applications.finetuning.options import PROGRAM
 
 BATCH, VOCABULARY, CLASSES = 16, 30_522, 2
@@ -20,8 +21,8 @@ def training_step(name, length, jit):
     """Return a function that makes a training step of a model on sentences of so many tokens."""
     preset = with_values(PROGRAM.default, PROGRAM.preset_values("cola"))
     backbone = keras_hub.models.BertBackbone(VOCABULARY, dropout=0.0, **SIZES)
-    config = keras.saving.serialize_keras_object(backbone)
-    training = model.build(with_values(preset, {"model": name}), config, list(range(CLASSES))).training
+    codec = Codec(None, list(range(CLASSES)), keras.saving.serialize_keras_object(backbone), False)
+    training = model.build(with_values(preset, {"model": name}), codec).training
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     training.compile(optimizer_of(preset.fit, 1000, 5000), loss, jit_compile=jit)
     generator = np.random.default_rng(0)

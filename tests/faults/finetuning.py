@@ -181,7 +181,7 @@ FAULTS = [
     ),
     Fault(
         "finetuning: pretrained weights are not taken",
-        "applications/finetuning/model.py",
+        "applications/finetuning/train.py",
         "        target.assign(weight)\n",
         "        pass\n",
         MODEL,
@@ -294,7 +294,7 @@ FAULTS = [
     ),
     Fault(
         "finetuning: F1 is that of the first class",
-        "applications/finetuning/evaluation.py",
+        "applications/finetuning/report.py",
         "sklearn.metrics.f1_score(labels, predicted, zero_division=0.0)",
         "sklearn.metrics.f1_score(labels, predicted, pos_label=0, zero_division=0.0)",
         MODEL,

@@ -106,7 +106,7 @@ FAULTS = [
     ),
     Fault(
         "graphs: uncertainty of dropout is that of the attention",
-        "applications/graphs/evaluation.py",
+        "applications/graphs/report.py",
         '{"dropout": {"dropout": True, "posterior": False}}',
         '{"dropout": {"dropout": True}}',
         EVALUATION,
@@ -122,15 +122,15 @@ FAULTS = [
     ),
     Fault(
         "graphs: a prediction reads the file on its own scale",
-        "applications/graphs/application.py",
-        "graph = self.encode(run.options, run.codec, part).graph",
+        "applications/graphs/serve.py",
+        "graph = data.encode(run.options, run.codec, part).graph",
         "graph = part.graph",
         EVALUATION,
         "were_added",
     ),
     Fault(
         "graphs: p values are not corrected",
-        "applications/graphs/tables.py",
+        "applications/graphs/report.py",
         "holm(list(p_values.values()))",
         "list(p_values.values())",
         EVALUATION,

@@ -5,6 +5,7 @@ import gzip
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from finetuning_cases import options_of
 
 from applications.common.errors import InputError
@@ -39,7 +40,7 @@ def test_layouts_of_glue(task, tmp_path):
     text, firsts, seconds, labels = LAYOUTS[task]
     path = tmp_path / "train.tsv.gz"
     path.write_bytes(gzip.compress(text.encode()))
-    found = data.read(str(path), options_of(tmp_path, task=task).texts)
+    found = data.read_examples(str(path), options_of(tmp_path, task=task).texts)
     assert (found.firsts, found.seconds, found.labels) == (firsts, seconds, labels)
 
 
@@ -48,21 +49,23 @@ def test_scores_with_and_without_a_header(tmp_path):
     (tmp_path / "plain.csv").write_text(
         'A man, dancing.,"A\n""man"".",5.0\nOne.,Two.,.5\n'.replace("A man, d", '"A man, d').replace("g.,", 'g.",', 1)
     )
-    plain = data.read(str(tmp_path / "plain.csv"), given)
+    plain = data.read_examples(str(tmp_path / "plain.csv"), given)
     assert plain.firsts == ["A man, dancing.", "One."] and plain.labels == [5.0, 0.5]
     assert plain.seconds == ['A "man".', "Two."]
     (tmp_path / "headed.tsv").write_text("index\tsentence1\tsentence2\tscore\n0\tOne.\tTwo.\t3.25\n")
-    headed = data.read(str(tmp_path / "headed.tsv"), given)
+    headed = data.read_examples(str(tmp_path / "headed.tsv"), given)
     assert (headed.firsts, headed.seconds, headed.labels) == (["One."], ["Two."], [3.25])
 
 
 def test_columns_of_ones_own(tmp_path):
     (tmp_path / "mine.csv").write_text("id,said,reply,kind\n1,hello,bye,x\n2,no,yes,y\n")
     given = options_of(tmp_path, text_column="said", pair_column="reply", label_column="kind").texts
-    found = data.read(str(tmp_path / "mine.csv"), given)
+    found = data.read_examples(str(tmp_path / "mine.csv"), given)
     assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], ["bye", "yes"], ["x", "y"])
     (tmp_path / "mine.tsv").write_text("x\thello\ny\tno\n")
-    found = data.read(str(tmp_path / "mine.tsv"), options_of(tmp_path, text_column="2", label_column="1").texts)
+    found = data.read_examples(
+        str(tmp_path / "mine.tsv"), options_of(tmp_path, text_column="2", label_column="1").texts
+    )
     assert (found.firsts, found.seconds, found.labels) == (["hello", "no"], None, ["x", "y"])
 
 
@@ -105,7 +108,7 @@ def test_what_is_wrong_with_tables(task, text, message, tmp_path):
     values = {"task": "classes"} if task == "csv" else {"task": task}
     options = options_of(tmp_path, train=str(path), test=None, valid_fraction=0.5, **values)
     with pytest.raises(InputError) as error:
-        data.load(options)
+        data.read(options)
     assert message in str(error.value)
 
 
@@ -114,19 +117,19 @@ def test_a_label_that_is_new_in_validation(tmp_path):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {each}\t{each}\n" for each in labels))
     files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "valid")}
     with pytest.raises(InputError, match="--valid: no training example has the label c; they have a, b"):
-        data.load(options_of(tmp_path, **files, test=None))
+        data.read(options_of(tmp_path, **files, test=None))
 
 
 def test_a_task_without_files(tmp_path):
     with pytest.raises(InputError, match="--task: the embedded sentences have classes; cola needs --train"):
-        data.load(options_of(tmp_path, task="cola", train=None, test=None))
+        data.read(options_of(tmp_path, task="cola", train=None, test=None))
 
 
 def test_what_is_held_out(tmp_path):
-    parts = data.load(options_of(tmp_path, valid_fraction=0.25))
+    parts = data.read(options_of(tmp_path, valid_fraction=0.25))
     assert [len(parts[name]) for name in ("train", "valid", "test")] == [27, 9, 6]
     assert not set(parts["train"].firsts) & set(parts["valid"].firsts)
-    again = data.load(options_of(tmp_path, valid_fraction=0.25, seed=5))
+    again = data.read(options_of(tmp_path, valid_fraction=0.25, seed=5))
     assert again["train"].firsts == parts["train"].firsts
 
 
@@ -170,20 +173,17 @@ def test_every_task_has_a_kind():
 def test_batches(tmp_path):
     """Padded to what the longest needs; each epoch in an order of its own, that the seed and its number fix."""
     options = options_of(tmp_path, batch_size=3)
-    ids = [np.arange(1, 2 + n) for n in (3, 9, 5, 4, 2)]
-    first, targets = np.array([3, 4, 3, 2, 3]), np.arange(5)
-    batches = list(data.token_batches(ids, first, targets, options))
+    ids = tf.ragged.constant([list(range(1, 2 + n)) for n in (3, 9, 5, 4, 2)])
+    part = data.Encoded(None, ids.with_row_splits_dtype("int64"), np.array([3, 4, 3, 2, 3]), np.arange(5), {})
+    batches = list(part.batches(options))
     assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 8)]
     shorter = dataclasses.replace(options, texts=dataclasses.replace(options.texts, max_length=10))
-    widths = [inputs["token_ids"].shape[1] for inputs, _ in data.token_batches(ids, first, targets, shorter)]
+    widths = [inputs["token_ids"].shape[1] for inputs, _ in part.batches(shorter)]
     assert widths == [10, 8]
     inputs, found = batches[0]
     np.testing.assert_array_equal(found, [0, 1, 2])
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
     np.testing.assert_array_equal(inputs["segment_ids"].numpy().sum(axis=1), [1, 6, 3])
     np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])
-    orders = [
-        np.concatenate([x for _, x in data.token_batches(ids, first, targets, options, epoch).take(2)]).tolist()
-        for epoch in (0, 1, 0)
-    ]
+    orders = [np.concatenate([x for _, x in part.batches(options, epoch).take(2)]).tolist() for epoch in (0, 1, 0)]
     assert orders[0] == orders[2] != orders[1] and sorted(orders[1]) == [0, 1, 2, 3, 4]

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import prepared
-from finetuning_cases import options_of, run_of, write_albert, write_hugging_face
+from finetuning_cases import APPLICATION, options_of, run_of, write_albert, write_hugging_face
 from program_cases import FINETUNING_CASE
 from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
 from applications.finetuning import model, train
-from applications.finetuning.application import APPLICATION
-from applications.finetuning.evaluation import class_figures, evaluate, score_figures
-from applications.finetuning.generation import Predictor
 from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
+from applications.finetuning.report import class_figures, evaluate, score_figures
+from applications.finetuning.serve import Predictor
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
 TOKENS = {
@@ -156,6 +155,14 @@ def test_training_on_spans(tmp_path):
     run.models.training.fit(part.batches(run.options), epochs=15, verbose=0, shuffle=False)
     report, outputs = evaluate(run, run.data["valid"])
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
+
+
+@pytest.mark.slow
+def test_a_run_on_spans_exports_nothing(tmp_path):
+    run = tmp_path / "run"
+    FINETUNING_CASE.succeeds(*FINETUNING_CASE.train(run, **squad(tmp_path), epochs=1))
+    assert (run / "metrics.json").exists() and not (run / "saved_model").exists()
+    FINETUNING_CASE.fails("exports nothing", "export", "--run", run)
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.

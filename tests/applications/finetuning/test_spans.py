@@ -29,9 +29,13 @@ def encoder(max_length):
     return TextEncoder(keras_hub.models.BertTokenizer(PIECES, lowercase=True), max_length)
 
 
+def windows_of(part, max_length, stride):
+    return data.Encoded(part, report={}, **spans.windows_of(encoder(max_length), part, stride))
+
+
 def test_files_of_both_versions(tmp_path):
     impossible = entry([], number=2, is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    found = data.read(
+    found = data.read_examples(
         write(tmp_path, entry([("dogs", 4), ("The dogs", 0)]), impossible), options_of(tmp_path, task="squad2").texts
     )
     assert found.ids == ["q1", "q2"] and found.answers == [[("dogs", 4), ("The dogs", 0)], []]
@@ -72,8 +76,8 @@ def test_the_context_of_an_albert():
 def test_windows(tmp_path, max_length, windows):
     """Every token of the context is in one, and the answer is where its characters are."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[("a dog", CONTEXT.index("a dog"))]])
-    found = spans.windows_of(encoder(max_length), part, stride=4)
-    assert len(found.ids) == windows
+    found = windows_of(part, max_length, 4)
+    assert len(found.targets) == windows
     names = [[PIECES[each] for each in row] for row in found.ids]
     assert all(row[:5] == ["[CLS]", "at", "a", "cat", "[SEP]"] and row[-1] == "[SEP]" for row in names)
     assert all(len(row) <= max_length for row in names)
@@ -88,14 +92,14 @@ def test_windows(tmp_path, max_length, windows):
 
 def test_the_best_span():
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
-    windows = spans.windows_of(encoder(40), part, stride=8)
+    windows = windows_of(part, 40, 8)
     places = windows.places[0]
-    scores = np.full((len(windows.ids[0]), 2), -9.0)
+    scores = np.full((windows.ids[0].shape[0], 2), -9.0)
     first = next(index for index, (start, _) in enumerate(places) if start == CONTEXT.index("at a"))
     scores[5 + first, 0] = scores[5 + first + 2, 1] = -0.1
 
     def find(max_answer_length=5, may_have_none=True):
-        return spans.best_spans(windows, part, [scores], max_answer_length, may_have_none)
+        return spans.best_spans(windows, [scores], max_answer_length, may_have_none)
 
     assert find() == ["at a cat"]
     # Too long, it is another one; before its first token it ends nowhere.
@@ -110,12 +114,12 @@ def test_the_best_span():
 def test_a_window_without_the_answer():
     """A question has none if none of its windows has: another window may say so as surely as it likes."""
     part = spans.Questions(["q"], ["at a cat"], [CONTEXT], [[]])
-    windows = spans.windows_of(encoder(12), part, stride=3)
-    scores = [np.full((len(ids), 2), -9.0) for ids in windows.ids]
+    windows = windows_of(part, 12, 3)
+    scores = [np.full((ids.shape[0], 2), -9.0) for ids in windows.ids]
     before, last = windows.num_first[-1], len(windows.places[-1]) - 1
     scores[0][0], scores[-1][before + last] = 0.0, -0.1
     left, right = windows.places[-1][last]
-    assert len(scores) > 1 and spans.best_spans(windows, part, scores, 5, True) == [CONTEXT[left:right]]
+    assert len(scores) > 1 and spans.best_spans(windows, scores, 5, True) == [CONTEXT[left:right]]
 
 
 def test_official_figures():

@@ -10,7 +10,7 @@ from application_cases import changed
 
 from applications.common.errors import InputError
 from applications.graphs import data
-from applications.graphs.application import APPLICATION
+from applications.graphs.options import Options
 from tools.convert_planetoid import convert, read_planetoid
 
 FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
@@ -56,7 +56,7 @@ def test_planetoid(tmp_path):
 def test_statistics_of_planetoid(tmp_path):
     path = str(tmp_path / "tiny.npz")
     assert convert(write_planetoid(tmp_path), path) == 9
-    parts = data.load(changed(APPLICATION.program.default, npz=path))
+    parts = data.read(changed(Options(), npz=path))
     report = parts["test"].report
     # Both directions of three edges; a self-loop and one that is listed twice are left out.
     assert (report["nodes"], report["of the graph"], report["edges listed"], report["edges"]) == (3, 9, 5, 6)
@@ -151,4 +151,4 @@ def test_a_damaged_pickle_and_a_wrong_index(tmp_path):
     prefix = write_planetoid(tmp_path, graph={1: [5000]})
     convert(prefix, tmp_path / "tiny.npz")
     with pytest.raises(InputError, match="1 to 5000: expected nodes from 0 to 8"):
-        data.load(changed(APPLICATION.program.default, npz=str(tmp_path / "tiny.npz")))
+        data.read(changed(Options(), npz=str(tmp_path / "tiny.npz")))

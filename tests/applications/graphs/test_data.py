@@ -1,18 +1,16 @@
 """Graphs from files: archives, tables; what is wrong with them; splits; drawn neighbours."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.sparse
 from application_cases import changed, codec_of
-from graphs_cases import options_of
+from graphs_cases import APPLICATION, options_of
 from program_case import written
 from program_cases import GRAPHS_CASE
 
 from applications.common.errors import InputError
 from applications.graphs import data, sampling
-from applications.graphs.application import APPLICATION
+from applications.graphs.options import EvaluateGraphs
 
 FEATURES = np.arange(1.0, 29.0).reshape(7, 4)
 LABELS = np.array([0, 1, 2, 0, 1, 2, 0])
@@ -34,14 +32,14 @@ def archive(folder, **changes):
 def test_scaled_features(tmp_path):
     """Of a table each column, by its mean and standard deviation; those of training for another graph."""
     given = options_of(tmp_path)
-    parts = data.load(given)
+    parts = data.read(given)
     codec = codec_of(APPLICATION, given, parts)
-    graph = data.fitted(parts["train"], codec).graph
+    graph = data.encode(given, codec, parts["train"]).graph
     np.testing.assert_allclose(graph.features.mean(axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(graph.features.std(axis=0), 1.0, rtol=1e-5)
     (tmp_path / "other").mkdir()
-    other = dataclasses.replace(given.graph, **written(GRAPHS_CASE.evaluated, tmp_path / "other"))
-    part = data.fitted(data.load_other(other), codec)
+    other = EvaluateGraphs(run="out", **written(GRAPHS_CASE.evaluated, tmp_path / "other"))
+    part = data.encode(given, codec, data.read_other(given, other))
     raw = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     expected = (raw - codec["scaling"]["mean"]) / codec["scaling"]["sd"]
     np.testing.assert_allclose(part.graph.features, expected, rtol=1e-4, atol=1e-6)
@@ -56,16 +54,16 @@ def test_an_archive(tmp_path):
         "feat_indptr": sparse.indptr,
         "feat_shape": np.array(sparse.shape),
     }
-    dense = data.load(options(npz=archive(tmp_path)))
-    compressed = data.load(options(npz=archive(tmp_path, **changes)))
+    dense = data.read(options(npz=archive(tmp_path)))
+    compressed = data.read(options(npz=archive(tmp_path, **changes)))
     for name in ("train", "valid", "test"):
         np.testing.assert_array_equal(dense[name].nodes, SPLITS[{"valid": "val_idx"}.get(name, f"{name}_idx")])
         np.testing.assert_array_equal(dense[name].graph.features, compressed[name].graph.features)
     undirected = [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1], [4, 5], [5, 4]]
     assert dense["train"].graph.edges.tolist() == undirected
-    directed = data.load(options(npz=archive(tmp_path), directed=True))["train"].graph.edges
+    directed = data.read(options(npz=archive(tmp_path), directed=True))["train"].graph.edges
     assert directed.tolist() == [[0, 1], [1, 2], [2, 0], [4, 5], [5, 4]]
-    raw = data.load(options(npz=archive(tmp_path), scale_features="none"))["train"].graph.features
+    raw = data.read(options(npz=archive(tmp_path), scale_features="none"))["train"].graph.features
     np.testing.assert_array_equal(raw, FEATURES)
 
 
@@ -98,11 +96,11 @@ def test_an_archive(tmp_path):
 )
 def test_what_is_wrong_with_archives(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
-        data.load(options(npz=archive(tmp_path, **changes)))
+        data.read(options(npz=archive(tmp_path, **changes)))
 
 
 def test_tables(tmp_path):
-    parts = data.load(options_of(tmp_path))
+    parts = data.read(options_of(tmp_path))
     graph = parts["train"].graph
     assert [len(parts[name].nodes) for name in ("train", "valid", "test")] == [12, 6, 6]
     assert graph.classes == ["a", "b", "c"] and graph.name(3) == "n3"
@@ -135,14 +133,14 @@ def test_what_is_wrong_with_tables(tmp_path, name, text, message):
     options = options_of(tmp_path)
     (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(InputError, match=message):
-        data.load(options)
+        data.read(options)
 
 
 def test_columns_in_another_order(tmp_path):
     given = options_of(tmp_path, scale_features="columns")
-    parts = data.load(given)
+    parts = data.read(given)
     codec = codec_of(APPLICATION, given, parts)
-    expected = data.fitted(parts["train"], codec).graph
+    expected = data.encode(given, codec, parts["train"]).graph
     lines = [line.split(",") for line in (tmp_path / "nodes.txt").read_text().splitlines()]
     order = [5, 0, 4, 1, 2, 3]
 
@@ -151,48 +149,54 @@ def test_columns_in_another_order(tmp_path):
         (tmp_path / "nodes.txt").write_text("".join(",".join(line) + "\n" for line in table))
 
     write([lines[0][place] for place in order])
-    part = data.load(given)["train"]
+    part = data.read(given)["train"]
     assert part.graph.columns == ["third", "second", "first"]
-    found = data.fitted(part, codec).graph
+    found = data.encode(given, codec, part).graph
     np.testing.assert_array_equal(found.features, expected.features)
     write(["dritte", "node", "second", "label", "split", "first"])
     with pytest.raises(InputError, match="the graph has no feature third; the model reads first, second, third"):
-        data.fitted(data.load(given)["train"], codec)
+        data.encode(given, codec, data.read(given)["train"])
 
 
 def test_other_nodes_without_a_label(tmp_path):
-    given = options_of(tmp_path).graph
+    given = options_of(tmp_path)
     path = tmp_path / "unlabelled.csv"
     path.write_text("node,label,first\nx,,1\ny,,2\n")
     edges = tmp_path / "their_edges.csv"
     edges.write_text("source,target\nx,y\n")
     with pytest.raises(InputError, match=r"unlabelled\.csv: no node has a label"):
-        data.load_other(dataclasses.replace(given, nodes=str(path), edges=str(edges)))
+        data.read_other(given, EvaluateGraphs(run="out", nodes=str(path), edges=str(edges)))
 
 
 def test_drawn_splits(tmp_path):
     path = archive(tmp_path, **dict.fromkeys(SPLITS), labels=np.where(np.arange(7) == 6, -1, LABELS))
-    parts = data.load(options(npz=path, num_valid=1, num_test=5))
+    parts = data.read(options(npz=path, num_valid=1, num_test=5))
     assert {LABELS[node] for node in parts["train"].nodes} == {0, 1, 2} and len(parts["train"].nodes) == 3
     assert len(parts["valid"].nodes) == 1 and len(parts["test"].nodes) == 2
     every = np.concatenate([part.nodes for part in parts.values()])
     assert sorted(every) == [0, 1, 2, 3, 4, 5]
-    again = data.load(options(npz=path, num_valid=1, num_test=5, seed=3))
+    again = data.read(options(npz=path, num_valid=1, num_test=5, seed=3))
     assert all(np.array_equal(parts[name].nodes, again[name].nodes) for name in parts)
     with pytest.raises(
         InputError,
         match=r"--num-valid: 3 nodes with a label are left beside 3 of training; --num-valid 1 leaves .* Received: 3",
     ):
-        data.load(options(npz=path, num_valid=3))
+        data.read(options(npz=path, num_valid=3))
 
 
 def test_digits():
-    parts = data.load(APPLICATION.program.default)
+    parts = data.read(APPLICATION.program.default)
     graph = parts["train"].graph
     assert graph.features.shape == (1797, 64) and len(graph.classes) == 10
     assert [len(part.nodes) for part in parts.values()] == [200, 500, 1000]
     # Most neighbours are of one class.
     assert np.mean(graph.labels[graph.edges[:, 0]] == graph.labels[graph.edges[:, 1]]) > 0.9
+
+
+def test_published_values_need_a_graph():
+    """The embedded one would be trained with values for another."""
+    with pytest.raises(InputError, match="--published: the values for cora need a graph"):
+        data.read(options(published="cora"))
 
 
 def test_drawn_neighbours():
@@ -215,7 +219,7 @@ def test_drawn_neighbours():
 
 
 def test_a_batch_of_drawn_neighbours_is_part_of_the_graph(tmp_path):
-    part = data.load(options_of(tmp_path))["train"]
+    part = data.read(options_of(tmp_path))["train"]
     sampler, generator = sampling.NeighborSampler(part.graph.edges, 24), np.random.default_rng(1)
     nodes = part.nodes[[5, 2, 9]]
     inputs, labels = sampling.batch_of(part.graph, sampler, nodes, (2, 1), generator)

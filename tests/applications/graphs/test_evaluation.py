@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import Compared, changed, tables_of
-from graphs_cases import run_of
+from graphs_cases import APPLICATION, run_of
 from tiers import slow_after
 
 from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
-from applications.graphs.application import APPLICATION
-from applications.graphs.evaluation import draws_of, evaluate, kinds, predicted
-from applications.graphs.generation import Classifier
-from applications.graphs.options import CompareGraphs, PredictGraphs
-from applications.graphs.plots import uncertainty
-from applications.graphs.tables import fan
+from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGraphs
+from applications.graphs.report import draw_uncertainty, draws_of, evaluate, fan
+from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
 
 
@@ -37,9 +34,9 @@ def test_a_report(tmp_path, model, kinds, eagerly):
     assert outputs["draws"].shape == (7, 6, 3)
     assert report["gradients"]["likelihood"] > 0
     assert (report["gradients"]["kl"] > 0) == (model == "wc") == (report["attention"] is not None)
-    again, _ = evaluate(run, part, 7)
+    again, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=7))
     assert again == report
-    fewer, _ = evaluate(run, part, 0)
+    fewer, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=0))
     assert "uncertainty" not in fewer
 
 
@@ -84,23 +81,23 @@ def test_a_picture_of_little(tmp_path, num_nodes, width, dtype):
         "part": types.SimpleNamespace(labels=generator.integers(3, size=num_nodes)),
         "draws": generator.dirichlet(np.ones(3), size=(2, num_nodes)),
     }
-    uncertainty(generator.normal(size=(num_nodes, width)).astype(dtype), outputs, tmp_path / "nodes.png")
+    draw_uncertainty(generator.normal(size=(num_nodes, width)).astype(dtype), outputs, tmp_path / "nodes.png")
     assert (tmp_path / "nodes.png").stat().st_size > 1000
 
 
 def test_what_is_random_in_draws(tmp_path):
     """Of dropout alone the attention is no part: where nothing is dropped the draws are one."""
     run = run_of(tmp_path, model="no_kl", weibull_k=1.0, feature_dropout=1e-6, coefficient_dropout=1e-6)
-    found = {name: draws_of(run, run.data["test"], 5, **options).std(axis=0) for name, options in kinds(run).items()}
+    found = {name: draws.std(axis=0) for name, draws in draws_of(run, run.data["test"], 5).items()}
     assert found["dropout"].max() < 1e-6 < 1e-3 < found["attention"].max()
     np.testing.assert_array_less(1e-3, found["both"].max())
 
 
 def test_statistics_of_the_attention(tmp_path):
     """Over the nodes that have a neighbour: 24 in a ring all have."""
-    still, moving = (run_of(tmp_path, model="no_kl", weibull_k=k) for k in (1e6, 1.0))
+    still, moving = (run_of(tmp_path, model="no_kl", weibull_k=k, num_draws=0) for k in (1e6, 1.0))
     for name in ("first", "second"):
-        deviations = [evaluate(run, run.data["test"], 0)[0]["attention"][name]["weights_sd"] for run in (still, moving)]
+        deviations = [evaluate(run, run.data["test"])[0]["attention"][name]["weights_sd"] for run in (still, moving)]
         assert deviations[0] < 1e-3 < 0.05 < deviations[1]
 
 

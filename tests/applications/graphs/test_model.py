@@ -9,9 +9,10 @@ from program_cases import GRAPHS_CASE
 
 import keras_vattn
 from applications.graphs import model
-from applications.graphs.evaluation import evaluate
 from applications.graphs.options import MODELS, PAPER, PROGRAM, PUBLISHED, AlignmentOptions
+from applications.graphs.report import evaluate
 
+CODEC = {"width": 5, "classes": ["a", "b", "c"]}
 PUBLISHED_OPTIONS = {"weibull_k": None, "prior_beta": None}
 
 
@@ -20,7 +21,7 @@ PUBLISHED_OPTIONS = {"weibull_k": None, "prior_beta": None}
 def test_published_values(name, preset, tmp_path):
     values = PROGRAM.preset_values(preset)
     options = options_of(tmp_path, **{**PUBLISHED_OPTIONS, **values, "model": name, "learning_rate": 0.1})
-    built = model.build(options, 5, 3)
+    built = model.build(options, CODEC)
     first, second = (built.prediction.get_layer(layer) for layer in model.LAYERS)
     assert (first.units, first.num_heads, first.concatenate) == (8, 8, True)
     assert (second.units, second.num_heads, second.concatenate) == (3, 8 if preset == "pubmed" else 1, False)
@@ -64,9 +65,9 @@ def test_models_of_one_seed_have_the_same_initial_weights(tmp_path):
     for name in MODELS:
         # What was drawn before means nothing.
         keras.utils.set_random_seed(len(found))
-        built = model.build(options_of(tmp_path, model=name), 3, 3)
+        built = model.build(options_of(tmp_path, model=name), CODEC)
         found[name] = {w.path: w.numpy() for w in built.training.weights if "prior" not in w.path}
-    other = model.build(options_of(tmp_path, model="gat", seed=1), 3, 3)
+    other = model.build(options_of(tmp_path, model="gat", seed=1), CODEC)
     for name in MODELS:
         assert found[name].keys() == found["gat"].keys()
         for path, values in found[name].items():

@@ -8,20 +8,47 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty
-from applications.common.progress import progress
+from applications.common.tables import Column
 from applications.finetuning import spans
 from applications.finetuning.options import TASKS
+from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
 # Seed of draws: reports of equal runs are equal.
 _SEED = 0
-# Most tokens of an answer.
-MAX_ANSWER_LENGTH = 30
+# Examples in report.txt.
+NUM_SHOWN = 5
+_TASK, _DRAWS = "report.task", "report.draws"
+COLUMNS = (
+    Column("Matthews", f"{_TASK}.matthews"),
+    Column("accuracy (%)", f"{_TASK}.accuracy", 1, 100.0),
+    Column("Pearson", f"{_TASK}.pearson"),
+    Column("Spearman", f"{_TASK}.spearman"),
+    Column("RMSE", f"{_TASK}.rmse"),
+    Column("exact match (%)", f"{_TASK}.exact", 1, 100.0),
+    Column("F1 (%)", f"{_TASK}.f1", 1, 100.0),
+    Column("NLL (nats)", "report.nll"),
+    Column("ECE", "report.ece"),
+    Column("Brier", "report.brier"),
+    Column("Matthews, draws", f"{_DRAWS}.task.matthews"),
+    Column("accuracy, draws (%)", f"{_DRAWS}.task.accuracy", 1, 100.0),
+    Column("Pearson, draws", f"{_DRAWS}.task.pearson"),
+    Column("NLL, draws", f"{_DRAWS}.nll"),
+    Column("ECE, draws", f"{_DRAWS}.ece"),
+    Column("PAvPU, draws", f"{_DRAWS}.pavpu"),
+    Column("sd of a score", f"{_DRAWS}.sd"),
+    Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
+    Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
+    Column("s/step", "step_seconds", differs=False),
+    Column("steps", "steps", 0, differs=False),
+)
 
 
-def evaluate(run, part, num_draws=None):
+def evaluate(run, part, evaluation=None):
     """Return all figures of an encoded part, and the predictions."""
-    num_draws = run.options.reports.num_draws if num_draws is None else num_draws
+    num_draws = run.options.reports.num_draws
+    if evaluation is not None and evaluation.num_draws is not None:
+        num_draws = evaluation.num_draws
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
@@ -31,13 +58,6 @@ def evaluate(run, part, num_draws=None):
     figures = score_report if kind == "score" else class_report
     figures, answers, unknown = figures(run, part.targets, outputs, draws)
     return report | figures, {"part": part, "answers": answers, "unknown": unknown}
-
-
-def logits_of(run, part):
-    """Return the outputs for each batch of a part, at the mean of the attention."""
-    model = run.models.training
-    predict = tf.function(lambda inputs: model(inputs, training=False), reduce_retracing=True)
-    return [predict(inputs).numpy() for inputs, _ in progress(part.batches(run.options), "predicting")]
 
 
 def draws_of(run, part, num_draws):
@@ -106,24 +126,47 @@ def score_figures(targets, scores):
     return figures
 
 
-def predicted_spans(run, part):
-    """Return the answer to each question, empty for none."""
-    scores = [window for logits in logits_of(run, part) for window in tf.nn.log_softmax(logits, axis=1).numpy()]
-    return spans.best_spans(part.windows, part.part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
-
-
 def gradient_norms(run, part):
     """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
     inputs, targets = next(iter(part.batches(run.options)))
     kind = TASKS[run.options.texts.task].kind
     log_likelihood = {
         "score": lambda outputs: -tf.square(outputs - targets),
-        "span": lambda outputs: -sum(span_losses(targets, outputs)),
+        "span": lambda outputs: -sum(spans.span_losses(targets, outputs)),
         "classes": lambda outputs: -tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs),
     }[kind]
     return uncertainty.gradient_norms(run.models.training, inputs, log_likelihood, run.options.backbone.drops)
 
 
-def span_losses(targets, logits):
-    """Return the cross-entropies (B,) of the first and of the last token of (B, 2) in logits (B, L, 2)."""
-    return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]
+def files(outputs):
+    part, answers = outputs["part"].part, outputs["answers"]
+    if isinstance(part, spans.Questions):
+        rows = zip(part.ids, part.questions, answers, strict=True)
+        return {"answers": ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]}
+    rows = zip(*part.columns, map(str, part.labels), answers, strict=True)
+    return {"answers": list(map("\t".join, rows))}
+
+
+def heading(record):
+    report = record["report"]
+    examples = f"{report['num_examples']} {record['split']} examples"
+    draws = report.get("draws")
+    return examples if draws is None else f"{examples}; {draws['num_draws']} draws of the attention"
+
+
+def example_of(part):
+    texts = part.part
+    if isinstance(texts, spans.Questions):
+        return f"{texts.questions[0]}\t{' '.join(texts.contexts[0].split())}"
+    return "\t".join(column[0] for column in texts.columns)
+
+
+def report(run, part, record, outputs):
+    unknown = outputs.get("unknown")
+    if unknown is None:
+        return []
+    texts, lines = part.part, ["the examples that the model knows least of, by its draws:"]
+    for row in np.argsort(-unknown)[:NUM_SHOWN]:
+        example = " | ".join(column[row] for column in texts.columns)
+        lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")
+    return lines

@@ -3,9 +3,16 @@
 Shapes: N nodes, D features, E edges, C classes, S draws.
 """
 
+import numpy as np
 import tensorflow as tf
 
+from applications.common.errors import InputError
 from applications.common.serving import Untracked, drawn, entropy, in_graph, noise_of
+from applications.graphs import data
+from applications.text.readers import read_input
+
+# Classes of a line of `predict`.
+NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
@@ -59,3 +66,32 @@ class Classifier(tf.Module):
 
     def _classified(self, probabilities):
         return {"probabilities": probabilities, "classes": tf.gather(self.classes, tf.argmax(probabilities, axis=1))}
+
+
+def predicted(run, part):
+    """Return the probabilities (M, C) at the mean of the attention."""
+    logits = run.models.prediction(part.graph.inputs, training=False)
+    return tf.nn.softmax(tf.gather(tf.cast(logits, "float32"), part.nodes)).numpy()
+
+
+def generate(run, options):
+    part = data.read_other(run.options, options, labelled=False)
+    if part is None:
+        part = next(iter(data.read(run.options).values()))
+    # The file may have more nodes by now; classes and scale are the model's.
+    graph = data.encode(run.options, run.codec, part).graph
+    numbers = {graph.name(node): node for node in range(len(graph.labels))}
+    names, place = [line.strip() for line in read_input(options)], options.input or "standard input"
+    for line, name in enumerate(names, start=1):
+        if name not in numbers:
+            problem = f"there is no node {name}." if name else "the line is empty; expected the name of a node."
+            raise InputError(f"{place}:{line}: {problem}")
+    nodes = np.array([numbers[name] for name in names], np.int32)
+    for probabilities in predicted(run, data.Part(graph, nodes)):
+        best = np.argsort(-probabilities)[:NUM_CLASSES]
+        yield "\t".join(f"{graph.classes[each]} {probabilities[each]:.4f}" for each in best)
+
+
+def endpoints(run, options=None):
+    classifier = Classifier(run)
+    return classifier, classifier.names

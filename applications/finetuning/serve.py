@@ -1,0 +1,104 @@
+"""Prediction with a fine-tuned model, as an exportable module: texts in, classes or scores out.
+
+Shapes: B texts, C classes, S draws.
+"""
+
+import tensorflow as tf
+
+from applications.common.errors import InputError
+from applications.common.progress import progress
+from applications.common.serving import Untracked, drawn, in_graph, noise_of
+from applications.finetuning import spans
+from applications.finetuning.data import encode, padded
+from applications.finetuning.options import TASKS
+from applications.text.readers import read_input
+
+# Lines of a batch of `predict`, and most tokens of an answer.
+BATCH, MAX_ANSWER_LENGTH = 64, 30
+
+
+class Predictor(tf.Module):
+    """The exported module of a `Run`, for tasks with classes or a score."""
+
+    def __init__(self, run):
+        super().__init__(name="predictor")
+        model = run.models.training
+        self.encoder = run.codec.encoder
+        self.variables_of_model = [variable.value for variable in model.variables]
+        self._model = Untracked(model)
+        self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
+        self._noise = Untracked(noise_of(model, run.options.backbone.drops))
+        strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
+        texts = (strings, strings) if run.codec.pairs else (strings,)
+        self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))
+        self.sample = in_graph(*texts, integer, integer)(self._sample)
+
+    @property
+    def names(self):
+        """Names of the endpoints, the default one first."""
+        return ("predict",) if self._noise.value is None else ("predict", "sample")
+
+    def _inputs(self, texts):
+        ids, num_first, _ = self.encoder.encode(*texts)
+        return padded(ids, num_first, self.encoder.max_length)
+
+    def _outputs(self, inputs):
+        """Return the probabilities (B, C), or the scores (B,)."""
+        outputs = self._model.value(inputs, training=False)
+        return outputs if self._labels is None else tf.nn.softmax(outputs)
+
+    def _answers(self, outputs):
+        if self._labels is None:
+            return {"scores": outputs}
+        return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
+
+    def _sample(self, *arguments):
+        """Return the answer by the mean of draws, their standard deviation, and the draws (S, B, ...)."""
+        *texts, num_samples, seed = arguments
+        inputs = self._inputs(texts)
+        draws = drawn(self._noise.value, num_samples, seed, lambda: self._outputs(inputs))
+        return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
+
+
+def logits_of(run, part):
+    """Return the outputs for each batch of a part, at the mean of the attention."""
+    model = run.models.training
+    predict = tf.function(lambda inputs: model(inputs, training=False), reduce_retracing=True)
+    return [predict(inputs).numpy() for inputs, _ in progress(part.batches(run.options), "predicting")]
+
+
+def predicted_spans(run, part):
+    """Return the answer to each question, empty for none."""
+    scores = [window for logits in logits_of(run, part) for window in tf.nn.log_softmax(logits, axis=1).numpy()]
+    return spans.best_spans(part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
+
+
+def generate(run, options):
+    kind, pairs, place = TASKS[run.options.texts.task].kind, run.codec.pairs, options.input or "standard input"
+    rows = [line.split("\t") for line in read_input(options)]
+    for number, row in enumerate(rows, start=1):
+        if not any(cell.strip() for cell in row):
+            raise InputError(f"{place}:{number}: the line is empty.")
+        if len(row) != 1 + pairs or not all(cell.strip() for cell in row):
+            wanted = "two texts with a tab between them" if pairs else "a text"
+            raise InputError(f"{place}:{number}: expected {wanted}. Received: {len(row)} columns")
+    predictor = None if kind == "span" else Predictor(run)
+    for start in range(0, len(rows), BATCH):
+        batch = rows[start : start + BATCH]
+        if kind == "span":
+            questions = spans.Questions([""] * len(batch), *zip(*batch), [[]] * len(batch))
+            yield from predicted_spans(run, encode(run.options, run.codec, questions))
+            continue
+        answers = predictor.predict(*(tf.constant(column) for column in zip(*batch)))
+        if kind == "score":
+            yield from (f"{score:.4f}" for score in answers["scores"].numpy())
+            continue
+        for label, probabilities in zip(answers["labels"].numpy(), answers["probabilities"].numpy(), strict=True):
+            yield f"{label.decode()}\t{probabilities.max():.4f}"
+
+
+def endpoints(run, options=None):
+    if TASKS[run.options.texts.task].kind == "span":
+        return None
+    predictor = Predictor(run)
+    return predictor, predictor.names

@@ -1,0 +1,232 @@
+"""Reports of a trained model: accuracy, calibration, uncertainty of each node, and statistics of the attention.
+
+Shapes: N nodes, M nodes of a part, C classes, S draws.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+from applications.common import uncertainty
+from applications.common.significance import holm, mean_interval, paired_interval, paired_p
+from applications.common.tables import Column, interval_text, spread, table, title_from, titled
+from applications.graphs.model import values_of
+from applications.graphs.options import MODELS, PAPER
+from applications.graphs.serve import predicted
+from keras_vattn import metrics
+from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
+
+# Seed of draws: reports of equal runs are equal.
+_SEED = 0
+# Nodes in report.txt.
+NUM_SHOWN = 5
+CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
+
+
+def deviation(record):
+    """Return the standard deviation of the attention weights over draws, the larger one of both layers."""
+    layers = record["report"]["attention"]
+    return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
+
+
+_OF_DRAWS = "report.uncertainty"
+COLUMNS = (
+    Column("accuracy (%)", "report.accuracy", 2, 100.0),
+    Column("NLL, validation", "history.val_nll"),
+    Column("NLL (nats)", "report.nll"),
+    Column("ECE", "report.ece"),
+    Column("accuracy, attention drawn (%)", f"{_OF_DRAWS}.attention.accuracy", 2, 100.0),
+    Column("NLL, attention drawn", f"{_OF_DRAWS}.attention.nll"),
+    Column("NLL, dropout", f"{_OF_DRAWS}.dropout.nll"),
+    Column("ECE, dropout", f"{_OF_DRAWS}.dropout.ece"),
+    Column("PAvPU, dropout", f"{_OF_DRAWS}.dropout.pavpu"),
+    Column("NLL, both", f"{_OF_DRAWS}.both.nll"),
+    Column("ECE, both", f"{_OF_DRAWS}.both.ece"),
+    Column("PAvPU, both", f"{_OF_DRAWS}.both.pavpu"),
+    Column("sd of the weights", deviation, differs=False),
+    Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
+    Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
+    Column("epochs", "epochs", 0, differs=False),
+    Column("s", "train_seconds", 1, differs=False),
+)
+
+
+def evaluate(run, part, evaluation=None):
+    """Return all figures of a part, and the predictions."""
+    labels, num_draws = part.labels, run.options.reports.num_draws
+    if evaluation is not None and evaluation.num_draws is not None:
+        num_draws = evaluation.num_draws
+    probabilities = predicted(run, part)
+    report = {
+        "num_nodes": len(labels),
+        "accuracy": float(np.mean(probabilities.argmax(axis=1) == labels)),
+        **uncertainty.calibration(probabilities[None], labels),
+        "gradients": gradient_norms(run, part),
+        "attention": attention_statistics(run, part.graph),
+    }
+    outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
+    if num_draws:
+        report["uncertainty"] = {}
+        for name, draws in draws_of(run, part, num_draws).items():
+            tested = metrics.pavpu(draws, labels)
+            report["uncertainty"][name] = {
+                "num_draws": num_draws,
+                "accuracy": float(np.mean(draws.mean(axis=0).argmax(axis=1) == labels)),
+                "pavpu": tested.pavpu,
+                "certain": float(tested.certain.mean()),
+                **uncertainty.means(draws),
+                **uncertainty.calibration(draws, labels),
+            }
+            outputs |= {"draws": draws, "p_values": tested.p_values}
+    return report, outputs
+
+
+def draws_of(run, part, num_draws):
+    """Return draws (S, M, C) of the probabilities by the random parts of a prediction, all of them together last."""
+    drops, attends = run.options.network.drops, MODELS[run.options.model].distribution is not None
+    kinds = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
+    kinds |= {"attention": {}} if attends else {}
+    kinds |= {"both": {"dropout": True}} if drops and attends else {}
+    graph, draws = tf.data.Dataset.from_tensors(part.graph.inputs), {}
+    for name, options in kinds.items():
+        arguments = run.models.prediction, graph, num_draws
+        logits = keras_vattn.posterior_predictive(*arguments, seed=_SEED, max_rows=1, **options)[:, part.nodes]
+        draws[name] = tf.nn.softmax(tf.cast(logits, "float32")).numpy()
+    return draws
+
+
+def gradient_norms(run, part):
+    """Return the norms of the gradients of a part's log-likelihood and of the KL, in a step on the whole graph."""
+    labels, drops = tf.constant(part.labels), run.options.network.drops
+
+    def log_likelihood(logits):
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather(logits, part.nodes))
+
+    return uncertainty.gradient_norms(run.models.prediction, part.graph.inputs, log_likelihood, drops)
+
+
+def attention_statistics(run, graph):
+    """Return for each layer the entropies of a node's weights and of its prior, and the standard deviation of a weight
+    over draws: means over heads and the nodes that have an edge. `None` for weights that are not drawn."""
+    if MODELS[run.options.model].distribution is None:
+        return None
+    models, edges = run.models, graph.inputs["edges"]
+    several = np.isin(np.arange(len(graph.labels)), graph.edges[:, 1])
+    seen = {"first": graph.inputs["features"], "second": models.hidden(graph.inputs, training=False)}
+    report = {}
+    for name, nodes in seen.items():
+        statistics = models.prediction.get_layer(name).alignment_statistics(nodes, edges, num_samples=16)
+        report[name] = {key: float(x.numpy()[:, several].mean()) for key, x in statistics.items()}
+    return report
+
+
+def files(outputs):
+    part, probabilities, draws = outputs["part"], outputs["probabilities"], outputs["draws"]
+    classes = part.graph.classes
+    columns = {
+        "node": [part.graph.name(node) for node in part.nodes],
+        "class": [classes[label] for label in part.labels],
+        "predicted": [classes[best] for best in probabilities.argmax(axis=1)],
+    }
+    numbers = {"probability": probabilities.max(axis=1)}
+    if draws is not None:
+        numbers |= {
+            "entropy": metrics.predictive_entropy(draws),
+            "mutual_information": metrics.mutual_information(draws),
+            "p": outputs["p_values"],
+        }
+    columns |= {name: [f"{number:.4f}" for number in column] for name, column in numbers.items()}
+    return {"nodes": ["\t".join(row) for row in (columns, *zip(*columns.values(), strict=True))]}
+
+
+def heading(record):
+    report = record["report"]
+    nodes = f"{report['num_nodes']} {record['split']} nodes"
+    drawn = next(iter(report.get("uncertainty", {}).values()), None)
+    return nodes if drawn is None else f"{nodes}; uncertainty of {drawn['num_draws']} draws"
+
+
+def example_of(part):
+    return part.graph.name(part.nodes[0])
+
+
+def report(run, part, record, outputs):
+    values = ", ".join(f"{name} {value:g}" for name, value in values_of(run.options).items())
+    lines = [f"attention: {values}, kl_weight {run.options.alignment.kl_weight:g}", ""] if values else []
+    if outputs["draws"] is None:
+        return lines
+    graph = part.graph
+    hidden = run.models.hidden(graph.inputs, training=False).numpy()[part.nodes]
+    draw_uncertainty(hidden, outputs, run.folder.file("uncertainty.png"))
+    unknown, mean = metrics.mutual_information(outputs["draws"]), outputs["draws"].mean(axis=0)
+    lines.append("the nodes that the model knows least of, by the mutual information of their draws:")
+    for row in np.argsort(-unknown)[:NUM_SHOWN]:
+        guesses = ", ".join(f"{graph.classes[each]} {mean[row, each]:.2f}" for each in np.argsort(-mean[row])[:2])
+        name, label = graph.name(part.nodes[row]), graph.classes[part.labels[row]]
+        lines.append(f"node {name}, {label}: {guesses}, {unknown[row]:.3f} nats")
+    return lines
+
+
+def draw_uncertainty(hidden, outputs, path):
+    """Draw the nodes of a part in the plane of the two principal components of `hidden`, inputs of the second layer
+    (M, H F); and the accuracy as the uncertain nodes are left out."""
+    require_matplotlib()
+    import matplotlib
+
+    part, draws = outputs["part"], outputs["draws"]
+    mean, unknown = draws.mean(axis=0), metrics.predictive_entropy(draws)
+    predicted, labels = mean.argmax(axis=1), part.labels
+    palette = COLORS if mean.shape[1] <= len(COLORS) else matplotlib.colormaps["tab20"].colors
+    figure = new_figure(10.0, 4.6, layout="constrained")
+    plane, coverage = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
+    # Half precision has no decomposition. A row and a column of zeros: there may be one node or one feature.
+    centred = np.pad((hidden - hidden.mean(axis=0)).astype(np.float32), ((0, 1), (0, 1)))
+    x, y = np.linalg.svd(centred, full_matrices=False)[2][:2] @ centred[:-1].T
+    for right, marker, size in ((True, "o", 12), (False, "X", 34)):
+        rows = (predicted == labels) == right
+        if not rows.any():
+            continue
+        colors = [palette[label % len(palette)] for label in predicted[rows]]
+        shade = 0.15 + 0.85 * unknown[rows] / max(unknown.max(), 1e-6)
+        plane.scatter(x[rows], y[rows], s=size, c=colors, alpha=shade, marker=marker, linewidths=0)
+    plane.set_title("nodes: colour, the predicted class; strength, the entropy; X, wrong", fontsize=10)
+    plane.set_xticks([])
+    plane.set_yticks([])
+    share = np.arange(1, len(labels) + 1) / len(labels)
+    for name, order, color in (
+        ("by the entropy", np.argsort(unknown, kind="stable"), COLORS[0]),
+        ("at best", np.argsort(predicted != labels, kind="stable"), "0.7"),
+    ):
+        right = np.cumsum((predicted == labels)[order]) / np.arange(1, len(labels) + 1)
+        coverage.plot(100.0 * share, 100.0 * right, color=color, label=name)
+    coverage.set_xlabel("nodes that are classified, the certain ones first (%)")
+    coverage.set_ylabel("accuracy of these (%)")
+    coverage.grid(color="0.9", linewidth=0.6)
+    coverage.spines[["top", "right"]].set_visible(False)
+    coverage.legend(frameon=False)
+    finish(figure, path, 150)
+
+
+def fan(comparison):
+    """Return Table 1 of Fan et al. 2020: the paper's accuracy, ours, and paired tests against the baseline."""
+    values = {name: [100.0 * record["report"]["accuracy"] for record in of] for name, of in comparison.records.items()}
+    baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
+    others = [name for name in values if name != baseline] if baseline in values else []
+    # One seed has no test.
+    p_values = {name: paired_p(values[name], values[baseline]) for name in others}
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    rows = []
+    for name, accuracies in values.items():
+        paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
+        sd = f"{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else "-"
+        row = [title_from(name, lambda model: MODELS[model].title), f"{paper:.2f}" if paper else "-"]
+        row += [interval_text(mean_interval(accuracies), 2), sd, "-", "-", "-"]
+        if name in corrected:
+            difference = interval_text(paired_interval(accuracies, values[baseline]), 2)
+            row[-3:] = difference, *("-" if np.isnan(p) else f"{p:.3f}" for p in (p_values[name], corrected[name]))
+        rows.append(row)
+    heads = ("attention", "paper", "here", "sd", f"difference to {baseline}", "p, paired t", "p, Holm")
+    return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
+
+
+LAYOUTS = {"fan": fan}
