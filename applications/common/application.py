@@ -75,8 +75,8 @@ class Application:
             into its folder. Defaults to none.
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
-            exported, the default one first. `options` are those of `export`, `None` at the end of training. Defaults to
-            no export.
+            exported, the default one first; `None` for a run that exports nothing, which is the default. `options` are
+            those of `export`, `None` at the end of training.
     """
 
     program: object
@@ -95,7 +95,7 @@ class Application:
     example_of: typing.Callable = lambda part: None
     report: typing.Callable = lambda run, part, record, outputs: []
     compared: typing.Callable = lambda comparison: []
-    endpoints: typing.Callable | None = None
+    endpoints: typing.Callable = lambda run, options=None: None
 
     def build_models(self, options, codec):
         """Return an object whose `training` is the model that is trained."""

@@ -75,7 +75,7 @@ def export(application, options):
     """Write the SavedModel of a run, and print its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
-    endpoints = None if application.endpoints is None else application.endpoints(run, options)
+    endpoints = application.endpoints(run, options)
     if endpoints is None:
         raise InputError(f"{application.program.name} exports nothing: its module serve has no endpoints for this run.")
     save_module(*endpoints, path)

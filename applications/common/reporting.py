@@ -9,7 +9,7 @@ from applications.common.tables import figures_of
 UNUSED_NATS = 0.1
 
 
-def write_report(application, folder, record, lines, example, exported):
+def write_report(application, folder, record, lines, example, has_endpoints):
     """Write report.txt.
 
     Args:
@@ -18,7 +18,7 @@ def write_report(application, folder, record, lines, example, exported):
         record: The content of metrics.json.
         lines: The program's own.
         example: An input for `generate`, empty for a call without an input, or `None` for none.
-        exported: Whether the folder has a SavedModel.
+        has_endpoints: Whether the run can be exported.
     """
     kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
@@ -34,7 +34,7 @@ def write_report(application, folder, record, lines, example, exported):
         *unused_latents(record["history"]),
         "",
         *lines,
-        *next_steps(application, folder, record, example, exported),
+        *next_steps(application, folder, record, example, has_endpoints),
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
 
@@ -62,8 +62,9 @@ def unused_latents(row):
     return lines
 
 
-def next_steps(application, folder, record, example, exported):
+def next_steps(application, folder, record, example, has_endpoints):
     """Return the commands that come next."""
+    options = record["options"]
     program, run = f"python -m {application.program.name}", f"--run {shlex.quote(str(folder.path))}"
     steps = []
     if example is not None:
@@ -71,9 +72,10 @@ def next_steps(application, folder, record, example, exported):
         given = f"echo {shlex.quote(example)} | " if example else ""
         steps.append(f"{given}{program} {command} {run}")
     steps.append(f"{program} evaluate {run} --split {record['split']}")
-    if record["options"]["stop_after"] is not None and record["epochs"] < record["options"]["epochs"]:
+    if options["stop_after"] is not None and record["epochs"] < options["epochs"]:
         out = shlex.quote(str(folder.path))
         steps.append(f"{program} train --out {out} --resume --stop-after none  # the other epochs")
-    if "export" in application.program.commands and application.endpoints is not None:
-        steps.append(f"{program} export {run}" + (f"  # stands in {folder.path / 'saved_model'}" if exported else ""))
+    if "export" in application.program.commands and has_endpoints:
+        stands = f"  # stands in {folder.path / 'saved_model'}" if options["export"] else ""
+        steps.append(f"{program} export {run}{stands}")
     return [f"written: {folder.path}. Next:", *(f"  {step}" for step in steps)]

@@ -266,11 +266,11 @@ class TrainingRun(Run):
             write_lines(folder.file(f"{name}.txt"), lines)
         lines = application.report(self, self.data[split], record, outputs)
         training_curves({options.model: [rows]}, application.curves, folder.file("curves.png"))
-        exported = application.endpoints(self) if options.run.export and application.endpoints is not None else None
-        if exported is not None:
-            save_module(*exported, folder.file("saved_model"))
+        endpoints = application.endpoints(self)
+        if endpoints is not None and options.run.export:
+            save_module(*endpoints, folder.file("saved_model"))
         example = application.example_of(self.data[split])
-        write_report(application, folder, record, lines, example, exported is not None)
+        write_report(application, folder, record, lines, example, endpoints is not None)
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
         shutil.rmtree(_aside(folder.path), ignore_errors=True)
