@@ -68,7 +68,8 @@ class Application:
         files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to none.
         heading: `heading(record)` returns the line above the tables: how many examples were reported on, signatures of
             metrics. Defaults to the name of the part.
-        example_of: `example_of(part)` returns an input that a user can try with `generate`, "" if it needs none.
+        example_of: `example_of(part)` returns, for an encoded part, a str that a user can try with `generate`, "" if it
+            needs no input, `None` if there is none to try.
         report: `report(run, part, record, outputs)` writes samples and pictures into `run.folder`, and returns lines
             for report.txt. Defaults to none.
         compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
@@ -109,4 +110,7 @@ class Application:
         for module, names in PLACES.items():
             known = vars(importlib.import_module(f"{program.name}.{module}"))
             own |= {name.lower(): known[name] for name in names if name in known}
+            missing = {"read", "build", "evaluate", "generate"} & {*names} - own.keys()
+            if missing:
+                raise TypeError(f"{program.name}.{module} has no function {missing.pop()}.")
         return cls(program, **own)

@@ -116,7 +116,8 @@ class StopOnNaN(keras.callbacks.Callback):
         if loss is not None and not math.isfinite(loss):
             raise FloatingPointError(
                 f"The loss became {loss} in epoch {self.checkpoint.epoch + 1}, step {self.checkpoint.step + 1}. The "
-                "last checkpoint is kept. Lower the learning rate, clip the gradient, or train in float32."
+                "last checkpoint is kept. Look for such numbers in the data, lower the learning rate, clip gradients "
+                "or train in float32."
             )
 
 

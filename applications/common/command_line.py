@@ -222,6 +222,9 @@ def prepare(program, name, options):
     folder = RunFolder.load(options.run)
     run_options = program.options_of(folder)
     folder.require_weights()
+    fit, done = run_options.fit, folder.num_epochs()
+    if done < (fit.stop_after or fit.epochs) and not folder.is_finished(fit.epochs, fit.stop_after):
+        print(f"the run has not finished: it has {done} of {fit.stop_after or fit.epochs} epochs", file=sys.stderr)
     if hasattr(options, "check_run"):
         options.check_run(run_options)
 

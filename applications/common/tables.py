@@ -73,7 +73,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         first: Heads of the columns before them.
         first_of: Function of the name of a model that returns the cells of these columns.
     """
-    columns = [column for column in columns if any(column.value(of[0]) is not None for of in records.values())]
+    columns = [column for column in columns if any(column.value(x) is not None for of in records.values() for x in of)]
     lines = [
         (*first_of(name), *(column.cell([column.value(record) for record in of_model]) for column in columns))
         for name, of_model in records.items()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import importlib
 import os
 import runpy
 import subprocess
@@ -149,6 +150,12 @@ def test_the_start_of_a_program_says_nothing(tmp_path):
     )
     assert (result.returncode, result.stdout) == (2, "reading data for gaussian\n")
     assert result.stderr == f"error: {tmp_path / 'data.txt'}:1: expected 25 numbers. Received: '0 1 2'\n"
+
+
+def test_a_program_without_a_function_is_told_where_it_belongs(toy, monkeypatch):
+    monkeypatch.delattr(importlib.import_module("spotlight.report"), "evaluate")
+    with pytest.raises(TypeError, match=r"spotlight\.report has no function evaluate"):
+        toy.program.application()
 
 
 def test_the_page_on_a_program_of_ones_own_names_every_function():

@@ -108,6 +108,14 @@ def test_a_part_that_the_data_have_not(toy, tmp_path, weights_only, monkeypatch)
     toy.fails("--split: this run has no test data.", "evaluate", "--run", tmp_path / "run", "--split", "test")
 
 
+def test_a_run_that_has_not_finished_says_so(toy, tmp_path, weights_only):
+    toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
+    config = tmp_path / "run/config.yaml"
+    config.write_text(config.read_text().replace("epochs: 1\n", "epochs: 3\n"))
+    status, _, err = toy.call("predict", "--run", tmp_path / "run", standard_input="\n".join(toy.lines).encode())
+    assert (status, err) == (0, "the run has not finished: it has 1 of 3 epochs\n")
+
+
 def test_answers_to_a_file_and_to_standard_input(case, trained, tmp_path):
     """One line for each."""
     content = "".join(f"{line}\n" for line in case.lines)

@@ -50,9 +50,9 @@ def test_means_of_seeds_and_paired_differences():
         "b|c": [record(0.2, math.e**2), record(0.31, math.e**2), record(0.42, math.e**3, bleu=3.0)],
     }
     head, _, first, second = main_table(COLUMNS, found).splitlines()
-    assert cells(head) == ["model", "accuracy (%)", "perplexity", "kind"]
+    assert cells(head) == ["model", "accuracy (%)", "perplexity", "kind", "BLEU"]
     half = scipy.stats.t.ppf(0.975, 2) * 10 / np.sqrt(3)
-    assert cells(first) == ["a", f"20.0 [{20 - half:.1f}, {20 + half:.1f}]", "2.718 [2.718, 2.718]", "exact"]
+    assert cells(first) == ["a", f"20.0 [{20 - half:.1f}, {20 + half:.1f}]", "2.718 [2.718, 2.718]", "exact", "-"]
     assert second.startswith(r"| b\|c ")
     head, _, line = difference_table(COLUMNS, found, "a").splitlines()
     assert cells(head) == ["model", "accuracy (%)", "log perplexity"]
