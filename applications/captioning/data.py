@@ -15,7 +15,7 @@ from applications.text.text import SPECIAL_TOKENS, UNKNOWN, Tokenizer, Vocabular
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
-from applications.vision.program import load_codec as load_codec
+from applications.vision.program import load_codec as load_codec  # found here by the commands
 
 CAPTIONS_PER_SCENE = 3
 # Side of the scenes' images in pixels.
@@ -141,7 +141,6 @@ class EncodedPart:
 
 
 def encode(options, codec, part, training=False):
-    """Encode a part."""
     captions, most = part.captions, options.captions.max_length
     regions = codec.regions.regions_of(part.sources)
     image = np.repeat(np.arange(len(captions), dtype=np.int32), [len(texts) for texts in captions.captions])

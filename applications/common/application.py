@@ -30,7 +30,7 @@ class Run:
     models: object
 
 
-# The modules of a program that have what stands below.
+# Which module of a program has which names.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -77,7 +77,7 @@ class Application:
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
             exported, the default one first; `None` for a run that exports nothing, which is the default. `options` are
-            those of `export`, `None` at the end of training.
+            those of `export`, `None` at the end of training, where it is called in any case.
     """
 
     program: object

@@ -143,26 +143,27 @@ def read_options(program, name, arguments):
     parse = functools.partial(
         tyro.cli, prog=f"python -m {program.name} {name}", config=(tyro.conf.OmitArgPrefixes,), description=description
     )
-    default, rest = with_values(default, values), _with_none(rest, fields_of(options_class))
+    names = fields_of(options_class)
+    default, rest = with_values(default, values), _with_none(rest, names)
     named = {_spelt(argument): argument for argument in rest if argument.startswith("--")}
-    for spelt, argument in named.items():
-        if name != "compare" and not {spelt, spelt.removeprefix("no_")} & {*fields_of(options_class), "help"}:
-            _refuse(argument, options_class)
+    for spelt, argument in {} if name == "compare" else named.items():
+        if not {spelt, spelt.removeprefix("no_")} & {*names, "help"}:
+            _refuse(argument, names)
     for option in dataclasses.fields(default):
         missing = getattr(default, option.name) is tyro.MISSING and option.name not in named
         if missing and not {"-h", "--help"} & set(rest):
-            raise InputError(f"--{option.name}: missing. {texts_of(options_class)[option.name]}")
+            raise InputError(f"--{option.name.replace('_', '-')}: missing. {texts_of(options_class)[option.name]}")
     options, unknown = parse(options_class, default=default, args=rest, return_unknown_args=True)
     if name == "compare":
-        options.of_train = _values_of_train(program, parse, unknown)
+        options.of_train = _values_of_train(program, parse, unknown, names)
     elif unknown:
-        _refuse(unknown[0], options_class)
+        _refuse(unknown[0], names)
     return options
 
 
-def _refuse(argument, options_class):
-    """Raise `InputError` for an argument that is no option, with the most similar one."""
-    flags = [f"--{known.replace('_', '-')}" for known in fields_of(options_class)]
+def _refuse(argument, known):
+    """Raise `InputError` for an argument that is no known option, with the most similar one."""
+    flags = [f"--{option.replace('_', '-')}" for option in known]
     similar = difflib.get_close_matches(argument.partition("=")[0], flags, 1, 0.75)
     raise InputError(f"{argument}: no such option.{f' Did you mean {similar[0]}?' if similar else ''}")
 
@@ -192,15 +193,16 @@ def _first_options(program):
     )
 
 
-def _values_of_train(program, parse, arguments):
-    """Return the values of the options of `train` that the arguments name, a flat dictionary."""
+def _values_of_train(program, parse, arguments, others):
+    """Return the values of the options of `train` that the arguments name, a flat dictionary; an error also thinks of
+    the others of `compare`."""
     if not arguments:
         return {}
     known = fields_of(program.options)
     arguments = _with_none(arguments, known)
     options, unknown = parse(program.options, default=program.default, args=arguments, return_unknown_args=True)
     if unknown:
-        _refuse(unknown[0], program.options)
+        _refuse(unknown[0], [*others, *known])
     values = values_of(options)
     named = {_spelt(argument) for argument in arguments} - {None}
     return {name: values[name] for name in {x if x in values else x.removeprefix("no_") for x in named}}
@@ -222,11 +224,11 @@ def prepare(program, name, options):
     folder = RunFolder.load(options.run)
     run_options = program.options_of(folder)
     folder.require_weights()
+    if hasattr(options, "check_run"):
+        options.check_run(run_options)
     fit, done = run_options.fit, folder.num_epochs()
     if done < (fit.stop_after or fit.epochs) and not folder.is_finished(fit.epochs, fit.stop_after):
         print(f"the run has not finished: it has {done} of {fit.stop_after or fit.epochs} epochs", file=sys.stderr)
-    if hasattr(options, "check_run"):
-        options.check_run(run_options)
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def export(application, options):
     run = load_run(application, options.run)
     endpoints = application.endpoints(run, options)
     if endpoints is None:
-        raise InputError(f"{application.program.name} exports nothing: its module serve has no endpoints for this run.")
+        raise InputError(f"--run: {options.run} has nothing that {application.program.name} exports.")
     save_module(*endpoints, path)
     loaded = tf.saved_model.load(str(path))
     print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")

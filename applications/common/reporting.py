@@ -69,8 +69,8 @@ def next_steps(application, folder, record, example, has_endpoints):
     steps = []
     if example is not None:
         command = "predict" if "predict" in application.program.commands else "generate"
-        given = f"echo {shlex.quote(example)} | " if example else ""
-        steps.append(f"{given}{program} {command} {run}")
+        echo = f"echo {shlex.quote(example)} | " if example else ""
+        steps.append(f"{echo}{program} {command} {run}")
     steps.append(f"{program} evaluate {run} --split {record['split']}")
     if options["stop_after"] is not None and record["epochs"] < options["epochs"]:
         out = shlex.quote(str(folder.path))

@@ -70,8 +70,7 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Return the options of the run in the folder, `None` if there is none, where `open` would succeed; raise its
-        errors, and write nothing."""
+        """Check that `open` would succeed, and write nothing; return the stored options, or `None`."""
         path, config = pathlib.Path(path), _plain("config", config)
         stored = _read_config(path)
         if stored is None:
@@ -196,8 +195,8 @@ def write_lines(path, lines):
 
 
 def write_json(path, value):
-    """Write a value as JSON, atomically: what `_plain` can make plain. NaN and infinities, which JSON has not, become
-    null."""
+    """Write plain values, NumPy's numbers and arrays, paths and data classes as JSON, atomically. NaN and infinities,
+    which JSON has not, become null."""
     plain = _plain("value", value, finite=True)
     write_text_atomically(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -81,7 +81,8 @@ class TrainingRun(Run):
                 goes on or starts from another one, whose codec it has. Defaults to `None`, for no codec.
         """
         application, options = self.application, self.options
-        named = any(values_of(options)[name] for name, kind in fields_of(type(options)).items() if is_file(kind))
+        files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
+        named = any(values_of(options)[name] for name in files)
         own = "" if named else "; no file is named: the data are the program's own"
         print(f"reading data for {options.model}{own}", flush=True)
         data = application.read(options)

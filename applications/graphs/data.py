@@ -89,9 +89,6 @@ class Part:
 
 def read(options):
     """Return the parts of the graph that the options of `train` name, a dictionary of `Part`."""
-    published = options.alignment.published
-    if published != "general" and options.graph.npz is None and options.graph.nodes is None:
-        raise InputError(f"--published: the values for {published} need a graph: give --npz, or --nodes and --edges.")
     place, graph, splits = read_graph(options.graph)
     splits = _checked(place, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)

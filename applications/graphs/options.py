@@ -131,7 +131,7 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class SamplingOptions:
-    """Mini-batches; without them a step sees the whole graph, whatever batch_size"""
+    """Mini-batches; without them a step sees the whole graph, whatever --batch-size is"""
 
     neighbors: tuple[common.Positive, ...] = ()
     """10 10: a training step has batch_size training nodes, ten drawn neighbours of each, and ten of each of these.
@@ -181,6 +181,9 @@ class Options:
     def check(self):
         if self.fit.strategy != "none":
             raise InputError("--strategy: a graph is one batch, which replicas cannot share.")
+        published = self.alignment.published
+        if published != "general" and self.graph.npz is None and self.graph.nodes is None:
+            raise InputError(f"--published: {published} is the name of a graph; give --npz, or --nodes and --edges.")
 
 
 @dataclasses.dataclass

@@ -43,7 +43,7 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether it is BAM, which predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
+        """Whether the model is BAM, which predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
         return self.alignment is not None and not self.needs_posterior
 
     @property
@@ -58,7 +58,7 @@ class Model:
     def parse(self, name):
         """Return the `Inference` of that name; `InputError` if the model has no such inference."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: the alignments of this model have their mean alone, soft. Received: {name}")
+            raise InputError(f"--inference: BAM predicts at the mean of its weights, soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
     @property

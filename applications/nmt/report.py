@@ -30,7 +30,7 @@ LAYOUTS = {"deng": tables.deng, "fan": tables.fan}
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on an `EncodedText`, under each of several inferences, and the sentences that it is of."""
+    """Return the report on an `EncodedText`, under each of several inferences, and the sentences behind it."""
     names = () if evaluation is None else evaluation.inference
     names, references = names or (MODELS[run.options.model].inference,), normalized(run.codec, part.pairs.targets)
     reports, hypotheses, bound = {}, {}, bound_of(run, part)

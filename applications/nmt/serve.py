@@ -110,13 +110,13 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the attention that takes the candidates of an inference; `None` where the decoder draws weights."""
+        """Return the attention that takes the candidates of an inference; `None` where the decoder attends."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the projected memory, once for all steps; `None` where it is the context that is projected."""
+        """Return the projected memory, once for all steps; `None` where the context is projected instead."""
         return None if self._latent.value is None else self._models.value.emission.value_projection(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
@@ -171,8 +171,8 @@ class Translator(PairModule):
 
         def step(ids, state, position):
             now = tree.map_structure(lambda x: x[:, position], noise)
-            given = repeat((ids, state), draws) if is_drawn else (ids, state)
-            outputs, new_state = decoder.step(models.target_embedding(given[0]), given[1], prepared, now)
+            words, states = repeat((ids, state), draws) if is_drawn else (ids, state)
+            outputs, new_state = decoder.step(models.target_embedding(words), states, prepared, now)
             decoded = {name: x[:, None] for name, x in outputs.items()}
             hidden, log_weights = self._candidates(decoded, values, memory_mask, self._latent.value)
             weights = ops.cast(outputs["weights"], "float32")

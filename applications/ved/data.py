@@ -73,12 +73,6 @@ class Codec:
             encoders.append(TextEncoder(tokenizer, vocabulary))
         return cls(*encoders)
 
-    @classmethod
-    def load(cls, folder, options):
-        """Read the vocabularies of a run."""
-        tokenizer = _tokenizer(options)
-        return cls(*(TextEncoder(tokenizer, Vocabulary.load(folder.path / name)) for name in _FILES))
-
     def save(self, folder):
         """Write both vocabularies into a run's folder."""
         for name, encoder in zip(_FILES, (self.source, self.target), strict=True):
@@ -86,7 +80,9 @@ class Codec:
 
 
 def load_codec(options, folder):
-    return Codec.load(folder, options)
+    """Read the vocabularies of a run."""
+    tokenizer = _tokenizer(options)
+    return Codec(*(TextEncoder(tokenizer, Vocabulary.load(folder.path / name)) for name in _FILES))
 
 
 def encode(options, codec, part, training=False):

@@ -20,9 +20,10 @@ from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
 from applications.vqa.data import read
 from applications.vqa.questions import TYPES
+from applications.vqa.tables import COLUMNS as COLUMNS
+from applications.vqa.tables import LAYOUTS as LAYOUTS
 from keras_vattn import metrics
 
-COLUMNS, LAYOUTS = tables.COLUMNS, tables.LAYOUTS
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_CARDS = 6
 # The figures behind the cards of a run.

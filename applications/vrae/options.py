@@ -175,7 +175,7 @@ class EvaluateVrae(common.EvaluateOptions):
     """Report on a part of the data of a run, or on other sentences."""
 
     text: common.File | None = None
-    """Other sentences, in the form of the run's own, whose skip_invalid holds for them too."""
+    """Other sentences, in the form of the run's own; the run's --skip-invalid applies."""
     num_draws: common.Positive | None = None
     """Draws of the importance-weighted bound instead of the run's."""
     max_bound: common.Positive | None = None

@@ -9,6 +9,7 @@ from program_case import written
 from program_cases import GRAPHS_CASE
 
 from applications.common.errors import InputError
+from applications.common.option_values import check
 from applications.graphs import data, sampling
 from applications.graphs.options import EvaluateGraphs
 
@@ -195,8 +196,8 @@ def test_digits():
 
 def test_published_values_need_a_graph():
     """The embedded one would be trained with values for another."""
-    with pytest.raises(InputError, match="--published: the values for cora need a graph"):
-        data.read(options(published="cora"))
+    with pytest.raises(InputError, match="--published: cora is the name of a graph"):
+        check(options(published="cora"))
 
 
 def test_drawn_neighbours():
