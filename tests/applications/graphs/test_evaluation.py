@@ -21,7 +21,7 @@ from applications.graphs.train import Criterion
     ("model", "kinds"), slow_after([("wc", ["dropout", "attention", "both"]), ("gat", ["dropout"])])
 )
 def test_a_report(tmp_path, model, kinds, eagerly):
-    run = run_of(tmp_path, model=model, num_draws=7)
+    run = run_of(tmp_path, model=model, num_draws=3)
     part = run.data["test"]
     report, outputs = evaluate(run, part)
     probabilities = predicted(run, part)
@@ -31,10 +31,10 @@ def test_a_report(tmp_path, model, kinds, eagerly):
     nll = -np.log(probabilities[np.arange(6), part.nodes % 3]).mean()
     np.testing.assert_allclose(report["nll"], nll, rtol=1e-5)
     assert list(report["uncertainty"]) == kinds
-    assert outputs["draws"].shape == (7, 6, 3)
+    assert outputs["draws"].shape == (3, 6, 3)
     assert report["gradients"]["likelihood"] > 0
     assert (report["gradients"]["kl"] > 0) == (model == "wc") == (report["attention"] is not None)
-    again, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=7))
+    again, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=3))
     assert again == report
     fewer, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=0))
     assert "uncertainty" not in fewer

@@ -36,26 +36,34 @@ print("RESULT" + json.dumps(result))
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
+def trained(of_session, tmp_path_factory):
     """The folder of a finished run of ved_vattn_mean."""
-    options = small_options(tmp_path_factory.mktemp("ved"))
-    options.run.export = False
-    with execution(eager=True):
-        train(options)
-    return pathlib.Path(options.run.out)
+
+    def make():
+        options = small_options(tmp_path_factory.mktemp("ved"))
+        options.run.export = False
+        with execution(eager=True):
+            train(options)
+        return options.run.out
+
+    return pathlib.Path(of_session("ved-small", make))
 
 
 @pytest.fixture(scope="session")
-def served(trained):
+def served(of_session, trained):
     """What the SavedModel says in a process of its own."""
-    VED_CASE.succeeds("export", "--run", trained)
-    result = subprocess.run(
-        [sys.executable, "-c", SERVED, str(trained / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
-        cwd=trained,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.partition("RESULT")[2])
+
+    def make():
+        VED_CASE.succeeds("export", "--run", trained)
+        result = subprocess.run(
+            [sys.executable, "-c", SERVED, str(trained / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
+            cwd=trained,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout.partition("RESULT")[2])
+
+    return of_session("ved-served", make)

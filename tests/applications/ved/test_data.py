@@ -8,7 +8,7 @@ from ved_cases import APPLICATION, PAIRS, PLACES, small_options, write_table
 from applications.common.application import Run
 from applications.common.errors import InputError
 from applications.text.text import UNKNOWN
-from applications.ved.data import Codec, read
+from applications.ved.data import Codec, load_codec, read
 from applications.ved.options import Options
 from applications.ved.report import decoded_sources
 
@@ -150,7 +150,7 @@ def test_saved_vocabularies_encode_the_same(tmp_path):
     options = small_options(tmp_path)
     codec = Codec.fit(options, read(options)["train"])
     codec.save(Folder())
-    loaded = Codec.load(Folder(), options)
+    loaded = load_codec(options, Folder())
     sentences = [source for source, _ in PAIRS]
     np.testing.assert_array_equal(loaded.source.encode(sentences), codec.source.encode(sentences))
     assert loaded.target.vocabulary.tokens == codec.target.vocabulary.tokens
