@@ -18,6 +18,18 @@ def case(request):
     return CASES[request.param]
 
 
+# A run of theirs takes longest, and their parts have tests of their own: the default tier trains the other programs.
+SLOW_TO_TRAIN = ("captioning", "finetuning")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if case in SLOW_TO_TRAIN and "trained" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def toy():
     return CASES[TOY]
