@@ -162,7 +162,7 @@ def test_a_run_on_spans_exports_nothing(tmp_path):
     run = tmp_path / "run"
     FINETUNING_CASE.succeeds(*FINETUNING_CASE.train(run, **squad(tmp_path), epochs=1))
     assert (run / "metrics.json").exists() and not (run / "saved_model").exists()
-    FINETUNING_CASE.fails("exports nothing", "export", "--run", run)
+    FINETUNING_CASE.fails("has nothing that applications.finetuning exports", "export", "--run", run)
 
 
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.

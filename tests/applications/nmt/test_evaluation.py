@@ -78,7 +78,8 @@ def test_in_graph_as_step_by_step(run):
     """The run was trained and reported on step by step."""
     record, part = read_json(run.folder.path / "metrics.json"), run.data["test"]
     report, outputs = APPLICATION.evaluate(run, part)
-    assert outputs["hypotheses"] == (run.folder.path / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
+    (hypotheses,) = outputs["hypotheses"].values()
+    assert hypotheses == (run.folder.path / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
     keras.tree.assert_same_structure(report, record["report"])
     for figure, before in zip(keras.tree.flatten(report), keras.tree.flatten(record["report"]), strict=True):
         assert figure == (before if isinstance(before, str) else pytest.approx(before, rel=1e-4, abs=1e-6))
