@@ -7,5 +7,5 @@ from applications.vision.features import write_features
 
 def features(options):
     """Write the features of images; the network words learns the words of captions, if there are some."""
-    said = None if options.captions is None else words_of_images(read_parts({"train": options.captions})["train"])
-    write_features(options, said)
+    words = None if options.captions is None else words_of_images(read_parts({"train": options.captions})["train"])
+    write_features(options, words)

@@ -14,6 +14,7 @@ from applications.captioning.metrics import caption_metrics, pointing
 from applications.captioning.options import MODELS
 from applications.captioning.serve import Captioner
 from applications.common.bounds import perplexity
+from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.runs import write_json
 from applications.common.tables import Column, main_table, spread, title_from, titled
@@ -65,12 +66,9 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the captions of its images."""
-    reports, num_beams = run.options.reports, None
-    num_draws = reports.num_draws
-    if evaluation is not None:
-        num_beams = evaluation.num_beams
-        num_draws = num_draws if evaluation.num_draws is None else evaluation.num_draws
-    captioner = Captioner(run, num_beams)
+    reports = run.options.reports
+    num_draws = first_value("num_draws", evaluation, reports)
+    captioner = Captioner(run, first_value("num_beams", evaluation))
     report = {"num_images": len(part), "num_captions": len(part.texts)}
     report |= likelihood_report(captioner, run, part, num_draws)
     report["attention"] |= statistics(run, part)

@@ -77,7 +77,7 @@ class Application:
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its functions that are
             exported, the default one first; `None` for a run that exports nothing, which is the default. `options` are
-            those of `export`, `None` at the end of training, where it is called in any case.
+            the options of `export`, `None` at the end of training, which asks for endpoints with `--no-export` too.
     """
 
     program: object
@@ -110,7 +110,8 @@ class Application:
         for module, names in PLACES.items():
             known = vars(importlib.import_module(f"{program.name}.{module}"))
             own |= {name.lower(): known[name] for name in names if name in known}
-            missing = {"read", "build", "evaluate", "generate"} & {*names} - own.keys()
-            if missing:
-                raise TypeError(f"{program.name}.{module} has no function {missing.pop()}.")
+            for field in dataclasses.fields(cls):
+                has_default = (field.default, field.default_factory) != 2 * (dataclasses.MISSING,)
+                if field.name in names and field.name not in own and not has_default:
+                    raise TypeError(f"{program.name}.{module} has no function {field.name}.")
         return cls(program, **own)

@@ -75,7 +75,7 @@ class HistoryWriter(keras.callbacks.Callback):
         path: File to write.
 
     Attributes:
-        rows: The rows. A resumed run puts those of its checkpoint here; others of the file are dropped.
+        rows: The rows. A resumed run puts the rows of its checkpoint here; other rows of the file are dropped.
     """
 
     def __init__(self, path):

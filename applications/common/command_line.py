@@ -146,8 +146,9 @@ def read_options(program, name, arguments):
     names = fields_of(options_class)
     default, rest = with_values(default, values), _with_none(rest, names)
     named = {_spelt(argument): argument for argument in rest if argument.startswith("--")}
-    for spelt, argument in {} if name == "compare" else named.items():
-        if not {spelt, spelt.removeprefix("no_")} & {*names, "help"}:
+    for spelt, argument in named.items():
+        # What is no option of `compare` may be one of `train`.
+        if name != "compare" and not {spelt, spelt.removeprefix("no_")} & {*names, "help"}:
             _refuse(argument, names)
     for option in dataclasses.fields(default):
         missing = getattr(default, option.name) is tyro.MISSING and option.name not in named
@@ -194,8 +195,8 @@ def _first_options(program):
 
 
 def _values_of_train(program, parse, arguments, others):
-    """Return the values of the options of `train` that the arguments name, a flat dictionary; an error also thinks of
-    the others of `compare`."""
+    """Return the values of the options of `train` that the arguments name, a flat dictionary; an
+    error suggests options of `compare` too, the `others`."""
     if not arguments:
         return {}
     known = fields_of(program.options)

@@ -65,6 +65,12 @@ def values_of(options):
     return values
 
 
+def first_value(name, *options):
+    """Return the value of an option from the first options that have one, as those of `evaluate` stand before a run's;
+    `None` in the place of options is let pass."""
+    return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
+
+
 def with_values(options, values):
     """Return a copy of options with the values of a flat dictionary."""
     changed = {}

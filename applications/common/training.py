@@ -81,6 +81,7 @@ class TrainingRun(Run):
                 goes on or starts from another one, whose codec it has. Defaults to `None`, for no codec.
         """
         application, options = self.application, self.options
+        # Word vectors and pretrained weights are no data.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
         own = "" if named else "; no file is named: the data are the program's own"

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty
+from applications.common.option_values import first_value
 from applications.common.tables import Column
 from applications.finetuning import spans
 from applications.finetuning.options import TASKS
@@ -46,9 +47,7 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of an encoded part, and the predictions."""
-    num_draws = run.options.reports.num_draws
-    if evaluation is not None and evaluation.num_draws is not None:
-        num_draws = evaluation.num_draws
+    num_draws = first_value("num_draws", evaluation, run.options.reports)
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty
+from applications.common.option_values import first_value
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, spread, table, title_from, titled
 from applications.graphs.model import values_of
@@ -53,9 +54,7 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and the predictions."""
-    labels, num_draws = part.labels, run.options.reports.num_draws
-    if evaluation is not None and evaluation.num_draws is not None:
-        num_draws = evaluation.num_draws
+    labels, num_draws = part.labels, first_value("num_draws", evaluation, run.options.reports)
     probabilities = predicted(run, part)
     report = {
         "num_nodes": len(labels),

@@ -15,10 +15,10 @@ from applications.vision.region_hdf5 import write_regions
 _EXTRACTOR = "extractor"
 
 
-def write_features(options, said=None):
-    """Write the features of images, and the extractor beside them, into the folder of `FeaturesOptions`; the network
-    words learns from the file of words, or from what is said: a dictionary from ids of images to words about them."""
-    words = said if options.words is None else read_words(options.words)
+def write_features(options, words=None):
+    """Write the features of images, and the extractor beside them, into the folder of `FeaturesOptions`. The network
+    words learns from the option's file of words, or from `words`, a dictionary from ids of images to their words."""
+    words = words if options.words is None else read_words(options.words)
     images = open_images(options.images)
     if words is not None:
         rows_by_id(options.word_file, images.ids, list(words))

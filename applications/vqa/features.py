@@ -7,7 +7,7 @@ from applications.vqa.questions import read_questions
 
 def features(options):
     """Write the features of images; the network words learns the answers to questions, if there are some."""
-    said = None
+    words = None
     if options.questions is not None:
-        said = words_of(read_questions(options.questions, options.annotations))
-    write_features(options, said)
+        words = words_of(read_questions(options.questions, options.annotations))
+    write_features(options, words)

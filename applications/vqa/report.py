@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty as uncertainty_of
+from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.runs import write_json
 from applications.text.pairs import evenly
@@ -38,11 +39,8 @@ _SEED = 0
 
 def evaluate(run, part, evaluation=None):
     """Return the figures of a part, and the predictions."""
-    reports = run.options.reports
-    num_draws, feature_noise = reports.num_draws, reports.feature_noise
-    if evaluation is not None:
-        num_draws = num_draws if evaluation.num_draws is None else evaluation.num_draws
-        feature_noise = feature_noise if evaluation.feature_noise is None else evaluation.feature_noise
+    asked = evaluation, run.options.reports
+    num_draws, feature_noise = (first_value(name, *asked) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
     report |= {"gradients": gradient_norms(run, part), "weights_sd": weights_deviation(run, part)}
     report["uncertainty"], outputs["p_values"] = uncertainty(run, part, num_draws)

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 
 import keras_vattn
 from applications.common.bounds import perplexity
+from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import evenly, write_samples
@@ -59,8 +60,7 @@ NUM_STEPS = 40
 def evaluate(run, part, evaluation=None):
     """Return all figures of a part, and sentences to read."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], writer_of(run)
-    max_bound = (evaluation and evaluation.max_bound) or reports.max_bound
-    num_draws = (evaluation and evaluation.num_draws) or reports.num_draws
+    max_bound, num_draws = (first_value(name, evaluation, reports) for name in ("max_bound", "num_draws"))
     likelihood, codes = _likelihood(run, part, writer, kind)
     # All over the part: the first ones may be of one document.
     chosen = part.rows(evenly(len(part), max_bound))
