@@ -10,14 +10,21 @@ import keras
 from keras import ops
 
 from keras_vattn import alignments
-from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, serialized
-from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, serialized_prior
-from keras_vattn.conversion.understood import attentions_in, is_unknown, mixin_of
+from keras_vattn.conversion.asked_softmax import (
+    PLACE,
+    AskingAttention,
+    SwappedSoftmax,
+    asking_functions,
+    held_softmax,
+    keep_keys,
+)
+from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
+from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
+from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
-from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.sublayers import claim
 
@@ -35,6 +42,8 @@ def to_bayesian(
     kl_reduction="sum",
     seed=None,
     skip_unknown=False,
+    layers=None,
+    verbose=False,
 ):
     """Return a new model, with the same weights, whose attentions draw theirs.
 
@@ -64,6 +73,9 @@ def to_bayesian(
         seed: Integer or `None`, of the draws; with an integer the attentions get this seed and those after it. Defaults
             to `None`.
         skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
+        layers: Which attentions: `None` for all, a number for so many at the end of the model, a regular expression
+            that is searched for in the path of each, or a function of the layer. Defaults to `None`.
+        verbose: Whether to print how many draw now, and which are left. Defaults to `False`.
 
     Returns:
         A model of the class of `model`.
@@ -91,19 +103,24 @@ def to_bayesian(
         "kl_weight": kl_weight,
         "kl_annealing": keras.saving.serialize_keras_object(kl_annealing),
         "kl_reduction": kl_reduction,
-        "seed": seed,
-        "skip_unknown": skip_unknown,
     }
     if not isinstance(model, keras.Model) or not model.built:
         raise ValueError(
             f"`to_bayesian` needs a built keras.Model: call it once. Received: {type(model).__name__}, "
             f"built={getattr(model, 'built', None)}"
         )
-    check_options(conversion, _require_attention(model, skip_unknown))
+    attentions = all_attentions(model)
+    chosen = _chosen(model, attentions, layers, skip_unknown)
+    check_options(conversion, seed, chosen)
+    refuse_changed_layers(model)
     new = made_again(serialized(model), model)
     copy_weights(model.weights, new.weights)
     copy_state(model, new)
-    _convert(new, conversion)
+    flags = [x in chosen for x in attentions_in(model)]
+    _convert(new, conversion | {"attentions": seeds_and_names(attentions_in(new), flags, seed)})
+    if verbose:
+        left = [x.path for x in attentions if x not in chosen]
+        print(f"{len(chosen)} attentions of {len(attentions)} draw now{'; left: ' if left else ''}{', '.join(left)}")
     return new
 
 
@@ -136,13 +153,13 @@ def to_deterministic(model):
         )
     new = made_again(_unconverted(serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
-    copy_state(model, new, _priors_of(model))
+    copy_state(model, new, _added_to(model))
     return new
 
 
 def original_weights(model):
     """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors'."""
-    added = {id(weight) for prior in _priors_of(model) for weight in prior.weights}
+    added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
     return [weight for weight in model.weights if id(weight) not in added]
 
 
@@ -205,31 +222,30 @@ class _ConvertedHeads:
         )
 
 
-def _require_attention(model, skip_unknown):
-    """Return the attentions to convert; ValueError if there are none or, unless they are skipped, others."""
-    layers = keras_private.flatten_layers(model)
-    known = attentions_in(model)
-    unknown = [layer for layer in layers if is_unknown(layer)]
+def _chosen(model, attentions, layers, skip_unknown):
+    """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none or,
+    unless they are skipped, others among them."""
+    known, chosen = attentions_in(model), select(attentions, layers)
+    unknown = [x for x in chosen if x not in known]
     if unknown and not skip_unknown:
         raise ValueError(
-            "`to_bayesian` understands keras.layers.MultiHeadAttention, Attention and AdditiveAttention, "
-            "keras_hub.layers.CachedMultiHeadAttention, subclasses of these that compute the weights as they do, and "
-            "what holds a keras.layers.Softmax over its last axis. "
-            f"Convert the others yourself, or leave them as they are with skip_unknown=True. Received: "
-            f"{_listed(unknown)}"
+            "`to_bayesian` understands attention of Keras and KerasHub, and every other layer named an attention that "
+            "holds a keras.layers.Softmax over its last axis or calls keras.ops.softmax or "
+            "keras.ops.dot_product_attention. Convert the others yourself, or leave them as they are with `layers` or "
+            f"skip_unknown=True. Received: {_listed(unknown)}"
         )
-    if not known:
-        if any(isinstance(layer, Converted) for layer in layers):
+    if len(unknown) == len(chosen):
+        if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):
             state = "one that is converted already: `to_deterministic` undoes it"
-        elif unknown:
-            state = f"of which no attention is understood, with skip_unknown=True: {_listed(unknown)}"
+        elif attentions:
+            state = f"layers={layers!r}, skip_unknown={skip_unknown}, with the attentions {_listed(attentions)}"
         else:
             state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
         raise ValueError(
             "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
             f"of your own. Received: model={model}, {state}"
         )
-    return known
+    return {x: path for x, path in known.items() if x in chosen}
 
 
 def _listed(layers):
@@ -239,29 +255,30 @@ def _listed(layers):
 def _convert(layer, conversion):
     """Convert the attentions in a built layer or model, in place."""
     inside = keras_private.flatten_layers(layer)
-    found = attentions_in(layer)
-    chosen = set(map(id, found))
+    own = zip(attentions_in(layer), conversion["attentions"], strict=True)
+    own = {x: of_one for x, of_one in own if of_one is not None}
     # What makes its layers itself knows nothing of the conversion, unless it is told. One from the functional API has
     # its layers' configs.
     holders = [
         x
         for x in inside
-        if id(x) not in chosen
+        if x not in own
         and type(x) not in (keras.Sequential, keras_private.Functional)
-        and any(id(each) in chosen for each in keras_private.flatten_layers(x))
+        and any(each in own for each in keras_private.flatten_layers(x))
     ]
     # One that another makes may have no config, as the blocks of KerasHub's Llama.
-    made = {id(each) for x in holders for each in keras_private.flatten_layers(x) if each is not x}
-    originals = [(x, serialized(x, optional=id(x) in made)) for x in (*found, *holders)]
-    originals = [(x, original) for x, original in originals if original is not None]
-    own = dict(zip(map(id, found), conversion.get("attentions") or seeds_and_names(found, conversion["seed"])))
-    for attention in found:
-        _convert_attention(attention, conversion, **own[id(attention)])
+    made = {each for x in holders for each in keras_private.flatten_layers(x) if each is not x}
+    originals = [(x, serialized(x, optional=x in made)) for x in (*own, *holders)]
+    inner = {x: attentions_in(x) for x, _ in originals}
+    for attention, of_one in own.items():
+        _convert_attention(attention, conversion, **of_one)
     for converted, original in originals:
-        if id(converted) not in chosen:
+        if original is None:
+            continue
+        if converted not in own:
             converted.__class__ = _class_of(type(converted))
         # When it is made again it stands alone: what its attentions have in this model is part of its config.
-        attentions = [own[id(x)] for x in keras_private.flatten_layers(converted) if id(x) in own]
+        attentions = [own.get(x) for x in inner[converted]]
         # A layer of Keras looks into what is assigned to it.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
@@ -269,23 +286,20 @@ def _convert(layer, conversion):
 
 def _convert_attention(layer, conversion, seed, name):
     """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
-    mixin = mixin_of(type(layer))
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
-    converted = _class_of(type(layer), mixin)
-    if type(layer) is keras.layers.Softmax:
-        layer.__class__ = converted
-        # Keras reads the arguments of a call when a layer is made.
-        keras.layers.Softmax.__init__(layer, name=layer.name, dtype=layer.dtype_policy, trainable=layer.trainable)
-    with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
+    drawing = layer if is_understood(type(layer)) else held_softmax(layer)
+    with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
         if getattr(layer, "seed_generator", None) is not None:
             del layer.seed_generator
-        layer.__class__ = converted
-        layer.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
-        layer.add_alignment(alignment, prior, conversion["per_head_prior"], name)
-        claim(layer, "prior", layer.alignment_prior)
-    if layer.built:
-        _build_prior(layer)
+        layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or AskingAttention)
+        drawing.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
+        drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
+        claim(drawing, "prior", drawing.alignment_prior)
+    if drawing is not layer and drawing.reads_keys:
+        keep_keys(layer, drawing)
+    if drawing.built:
+        _build_prior(drawing)
     else:
         # The layer that holds it builds it, in its first call. Keras has bound the `build` of the class that it was of.
         layer.build = _and_its_prior(layer, layer.build)
@@ -298,7 +312,7 @@ def _build_prior(layer):
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
         # The keys of a `keras.layers.Attention` are its values where it has no others.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
-        layer.build_prior(*width)
+        layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable
 
 
@@ -314,17 +328,15 @@ def _and_its_prior(layer, build):
 @functools.cache
 def _class_of(original, mixin=None):
     """Return the class of what was an `original` and is converted."""
-    converted_from = original
-    mixins = {MultiHeadMixin: (_ConvertedHeads, MultiHeadMixin), KerasAttentionMixin: (KerasAttentionMixin,), None: ()}[
-        mixin
-    ]
+    mixins = {MultiHeadMixin: (_ConvertedHeads, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
+    base = original
     if original is keras.layers.MultiHeadAttention:
-        mixins, original = (_ConvertedHeads,), MultiHeadAttention
-    if original is keras.layers.Softmax:
-        mixins = (StochasticSoftmax,)
-    name = original.__name__
-    namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": converted_from}
-    return _register(types.new_class(name, (Converted, *mixins, original), exec_body=lambda ns: ns.update(namespace)))
+        mixins, base = (_ConvertedHeads,), MultiHeadAttention
+    namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": original}
+    if mixin is AskingAttention:
+        namespace |= asking_functions(original)
+    bases = (Converted, *mixins, base)
+    return _register(types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace)))
 
 
 def _unconverted(config):
@@ -340,8 +352,9 @@ def _unconverted(config):
     return config
 
 
-def _priors_of(model):
-    """Return the priors that the conversion has added."""
-    layers = [layer for layer in keras_private.flatten_layers(model) if isinstance(layer, Converted)]
-    priors = [layer.alignment_prior for layer in layers if isinstance(layer, AlignmentLayer)]
-    return [prior for prior in priors if prior is not None]
+def _added_to(model):
+    """Return the layers that the conversion has added: priors, and the softmaxes of attentions that held none."""
+    layers = keras_private.flatten_layers(model)
+    drawing = [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
+    priors = [x.alignment_prior for x in drawing if x.alignment_prior is not None]
+    return [*priors, *(vars(x)[PLACE] for x in layers if PLACE in vars(x))]

@@ -15,7 +15,7 @@ def serialized(layer, optional=False):
     where a class has no `get_config` that works, or `None` where that is optional."""
     try:
         return without_compilation(keras.saving.serialize_keras_object(layer))
-    except (NotImplementedError, AttributeError) as error:
+    except (NotImplementedError, AttributeError, TypeError) as error:
         if optional:
             return None
         raise ValueError(
@@ -52,6 +52,17 @@ def made_again(config, model):
     return new
 
 
+def refuse_changed_layers(model):
+    """Raise ValueError for layers that the config of the model does not describe: of LoRA, or quantised."""
+    for x in keras_private.flatten_layers(model):
+        if getattr(x, "lora_enabled", False) or getattr(x, "quantization_mode", None) is not None:
+            call = "enable_lora" if getattr(x, "lora_enabled", False) else "quantize"
+            raise ValueError(
+                f"Convert the model first, and call `{call}` on what `to_bayesian` returns. Received: a layer after "
+                f"`{call}`, path={x.path!r}"
+            )
+
+
 def copy_weights(sources, targets):
     """Assign weights, and freeze those that are frozen; ValueError unless there are as many, of the same shapes."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
@@ -82,7 +93,7 @@ def copy_state(model, new, but=()):
         if old.trainable != copied.trainable:
             copied.trainable = old.trainable
         own = type(old).load_own_variables is not keras.layers.Layer.load_own_variables
-        if own and type(old) is type(copied):
+        if own and isinstance(old, type(copied)):
             store = {}
             old.save_own_variables(store)
             copied.load_own_variables({key: np.asarray(value) for key, value in store.items()})

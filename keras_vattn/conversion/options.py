@@ -1,28 +1,46 @@
 """What `to_bayesian` was asked for, as each attention of a model takes it."""
 
 import copy
+import itertools
+import re
 
 import keras
 
 from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
+from keras_vattn.conversion.asked_softmax import key_projection
+from keras_vattn.conversion.understood import is_understood
 from keras_vattn.layers.stochastic_layer import StochasticLayer
-from keras_vattn.layers.stochastic_softmax import refuse_keys
 from keras_vattn.support.sublayers import serialize_sublayer
+from keras_vattn.support.validation import positive_integer
 
 
-def seeds_and_names(attentions, seed):
-    """Return the seed of each attention of a model, a dictionary to their paths, and its name in the log: a list of
-    dictionaries."""
-    names = [x.name for x in attentions]
+def select(attentions, layers):
+    """Return those of a model's attentions, a list in its order, that the argument `layers` names."""
+    if layers is None:
+        return attentions
+    if callable(layers):
+        return [x for x in attentions if layers(x)]
+    if isinstance(layers, str):
+        return [x for x in attentions if re.search(layers, x.path)]
+    return attentions[-positive_integer("layers", layers) :]
+
+
+def seeds_and_names(attentions, chosen, seed):
+    """Return the seed of each attention of a model and its name in the log, a list of dictionaries, with `None` for one
+    that is not chosen."""
+    names = [x.name for x, is_chosen in zip(attentions, chosen, strict=True) if is_chosen]
+    seeds = itertools.count(seed or 0)
     return [
         {
-            "seed": None if seed is None else seed + index,
+            "seed": None if seed is None else next(seeds),
             # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
             "name": x.name if names.count(x.name) == 1 and path == x.path else path.replace("/", "_"),
         }
-        for index, (x, path) in enumerate(attentions.items())
+        if is_chosen
+        else None
+        for (x, path), is_chosen in zip(attentions.items(), chosen, strict=True)
     ]
 
 
@@ -52,7 +70,7 @@ def prior_of(conversion, layer):
     return prior
 
 
-def check_options(conversion, attentions):
+def check_options(conversion, seed, attentions):
     """Raise ValueError for options that one of the attentions cannot have."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     if not alignment.is_stochastic:
@@ -60,12 +78,13 @@ def check_options(conversion, attentions):
             'The weights of a Bayesian attention are drawn: use a stochastic alignment, for instance "weibull". '
             f"Received: alignment={type(alignment).__name__}"
         )
-    names = ("kl_weight", "kl_annealing", "kl_reduction", "seed")
-    StochasticLayer(**{name: conversion[name] for name in names})
+    names = ("kl_weight", "kl_annealing", "kl_reduction")
+    StochasticLayer(**{name: conversion[name] for name in names}, seed=seed)
     for layer, path in attentions.items():
         num_heads, prior = getattr(layer, "num_heads", None), prior_of(conversion, layer)
-        if isinstance(layer, keras.layers.Softmax):
-            refuse_keys(prior, f"a contextual prior, the default, and {path}")
+        if not is_understood(type(layer)):
+            if prior is not None and prior.reads_keys:
+                key_projection(layer)
             if conversion["per_head_prior"]:
                 raise ValueError(f"A softmax has no prior for each head. Received: per_head_prior=True, {path}")
         per_head = conversion["per_head_prior"] and num_heads is not None

@@ -5,6 +5,7 @@ import re
 
 import keras
 
+from keras_vattn.conversion.asked_softmax import asks_functions, softmax_of
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -18,27 +19,29 @@ def is_understood(layer_class):
 
 
 def attentions_in(layer):
-    """Return what `to_bayesian` converts in a layer or model, with the path of each, a dictionary: attentions whose
-    class it understands, and the softmax that another attention holds."""
-    if type(layer) is keras.layers.Softmax:
-        return {layer: "softmax"}
+    """Return what `to_bayesian` converts in a layer or model, with what the log calls each, a dictionary: attentions
+    whose class it understands, and others that ask a softmax for their weights, or a function."""
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
             found[x] = x.path
-        # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
-        found |= {softmax: f"{x.path}/softmax" for softmax in softmaxes_of(x)}
+        elif asks_softmax(x):
+            # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
+            found[x] = f"{x.path}/softmax"
     return found
 
 
-def softmaxes_of(layer):
-    """Return the softmaxes over the last axis that an attention holds itself, and whose class is not understood."""
+def all_attentions(model):
+    """Return the attentions of a model, understood or not, in its order."""
+    inside = keras_private.flatten_layers(model)
+    return [x for x in inside if is_understood(type(x)) or asks_softmax(x) or is_unknown(x)]
+
+
+def asks_softmax(layer):
+    """Return whether an attention whose class is not understood asks a softmax for its weights, or a function."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
-        return []
-    if _holds_attention(layer):
-        return []
-    held = keras_private.read(layer, "_layers")
-    return [x for x in held if type(x) is keras.layers.Softmax and x.axis in (-1, [-1], (-1,))]
+        return False
+    return not _holds_attention(layer) and (softmax_of(layer) is not None or asks_functions(type(layer)))
 
 
 def mixin_of(layer_class):
@@ -69,7 +72,7 @@ def is_unknown(layer):
     """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
     if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
-    return not softmaxes_of(layer) and not _holds_attention(layer)
+    return not asks_softmax(layer) and not _holds_attention(layer)
 
 
 def _holds_attention(layer):

@@ -4,5 +4,6 @@ from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.draws.posterior_draws import posterior_draws
 from keras_vattn.draws.posterior_predictive import posterior_predictive
 from keras_vattn.draws.stochastic_layers import stochastic_layers
+from keras_vattn.draws.summary import summary
 
-__all__ = ["ModelNoise", "posterior_draws", "posterior_predictive", "stochastic_layers"]
+__all__ = ["ModelNoise", "posterior_draws", "posterior_predictive", "stochastic_layers", "summary"]

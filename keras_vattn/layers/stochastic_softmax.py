@@ -19,7 +19,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Args:
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
-        prior: `None` for no KL, `"fixed"` or a `Prior` that does not look at the keys, which this layer does not see.
+        prior: `None` for no KL, or as in `keras_vattn.Attention`; a contextual one reads the `key` of the call.
             Defaults to `None`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
@@ -34,14 +34,16 @@ class StochasticSoftmax(AlignmentLayer):
             and KL exactly 0, and so has a row of which nothing counts: a padded query. A logit below -1e8, or -2e4 in
             float16, is one that a mask was added to, and does not count.
         posterior_logits: Of an inference network, of the shape of the logits, or `None`.
+        key: What a contextual prior reads, (B, ..., S, Dk), with the axes of the logits before the last two or 1 in
+            their places; `None` for another prior.
         training: Whether to draw.
 
     Returns:
         Weights of the shape of the logits.
 
     Raises:
-        ValueError: If the prior reads the keys, if there is one axis only or the keys are not the last, if the mask is
-            of another shape, and as `keras_vattn.Attention`.
+        ValueError: If there is one axis only or the keys are not the last, if the mask or the key is of another shape,
+            if a contextual prior is given no key, and as `keras_vattn.Attention`.
 
     Example:
 
@@ -72,34 +74,51 @@ class StochasticSoftmax(AlignmentLayer):
         self.add_alignment(alignment, prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment, the prior, which reads no keys, and what the log calls the layer."""
+        """Take the alignment, the prior and what the log calls the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
-        refuse_keys(self.prior, f"prior={prior!r}")
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)
 
-    def build(self, inputs_shape, posterior_logits_shape=None):
+    @property
+    def reads_keys(self):
+        """Whether a prior reads the key of a call."""
+        return self.prior is not None and self.prior.reads_keys
+
+    def build(self, inputs_shape, posterior_logits_shape=None, key_shape=None):
         if len(inputs_shape) < 2:
             raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
         claim(self, "prior", self.alignment_prior)
-        self.build_prior()
+        self.build_prior(key_shape)
 
-    def build_prior(self):
-        """Build the prior, which has no network."""
+    def build_prior(self, key_shape=None):
+        """Build the prior for keys of a shape, `None` for one that reads none."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
-            self.alignment_prior.build(None)
+            self._require_key(key_shape)
+            self.alignment_prior.build(key_shape)
 
-    def call(self, inputs, mask=None, posterior_logits=None, training=None):
-        scored = self._score(inputs, mask, posterior_logits)
-        seed = self.noise_seed(training)
-        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
-        weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
+    def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
+        self._require_key(key)
+        scored = self._score(inputs, mask, posterior_logits, key)
+        weights, noise = self.drawn(scored, training)
         heads = tuple(range(1, len(inputs.shape) - 2)) or None
         divergence = self.divergence_of(scored, noise, scored.keys, None, training, head_axis=heads)
         self.add_divergence(**divergence, training=training)
         return weights
 
-    def _check(self, inputs, mask, posterior_logits):
+    def drawn(self, scored, training):
+        """Return the weights of a call, drawn or not, and their noise."""
+        seed = self.noise_seed(training)
+        noise = {} if seed is None else self.draw_alignment(ops.shape(scored.logits), seed, training)
+        return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
+
+    def _require_key(self, key):
+        if self.reads_keys and key is None:
+            raise ValueError(
+                "A contextual prior reads the keys: give the call `key`, (B, ..., S, Dk). "
+                f"Received: prior={type(self.prior).__name__}, key=None"
+            )
+
+    def _check(self, inputs, mask, posterior_logits, key):
         if mask is not None:
             # Of a lower rank it has the last axes, as in Keras.
             expected = tuple(inputs.shape)[-max(len(mask.shape), 1) :]
@@ -107,25 +126,33 @@ class StochasticSoftmax(AlignmentLayer):
         if posterior_logits is not None:
             self.variational.require_place_for_posterior_logits(posterior_logits)
             check_shape("posterior_logits", posterior_logits, tuple(inputs.shape), "(B, ..., T, S)")
+        if key is not None:
+            *others, _, length = tuple(inputs.shape)
+            expected = (*others, length, key.shape[-1])
+            check_shape("key", key, expected, "(B, ..., S, Dk), or 1 before the last two axes", broadcast=True)
 
-    def _score(self, inputs, mask, posterior_logits):
-        self._check(inputs, mask, posterior_logits)
+    def _score(self, inputs, mask, posterior_logits, key):
+        self._check(inputs, mask, posterior_logits, key)
         if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
             mask = ops.cast(mask, "float32") > 0.5
         # A mask that was added to the logits is one.
         lowest = -2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8
         keys = DenseKeys(both(mask, inputs > lowest))
-        return AlignmentInputs(ops.cast(inputs, "float32"), keys, posterior_logits=as_finite_float32(posterior_logits))
+        log_psi = None if key is None else self.variational.log_psi(key, keys)
+        posterior_logits = as_finite_float32(posterior_logits)
+        return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)
-        return self._score(ops.cast(given["inputs"], self.compute_dtype), given["mask"], given["posterior_logits"])
+        inputs = ops.cast(given["inputs"], self.compute_dtype)
+        return self._score(inputs, *(given[name] for name in ("mask", "posterior_logits", "key")))
 
-    def compute_output_shape(self, inputs_shape, posterior_logits_shape=None):
+    def compute_output_shape(self, inputs_shape, posterior_logits_shape=None, key_shape=None):
         return inputs_shape
 
-    def compute_output_spec(self, inputs, mask=None, posterior_logits=None, training=None):
-        self._check(inputs, mask, posterior_logits)
+    def compute_output_spec(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
+        self._require_key(key)
+        self._check(inputs, mask, posterior_logits, key)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):
@@ -136,12 +163,3 @@ class StochasticSoftmax(AlignmentLayer):
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "prior": serialize_sublayer(self.alignment_prior),
         }
-
-
-def refuse_keys(prior, received):
-    """Raise ValueError for a prior that reads the keys; `received` ends the message."""
-    if prior is not None and prior.reads_keys:
-        raise ValueError(
-            'A softmax sees no keys that a prior could read, as "contextual" does: take None, "fixed" or a fixed '
-            f"prior, `FixedPrior()`, `GammaPrior(1.0)` or `LogNormalPrior(0.0)`. Received: {received}"
-        )

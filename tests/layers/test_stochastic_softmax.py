@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
 import keras_vattn
 from keras_vattn import Attention, MultiHeadAttention, StochasticSoftmax
@@ -55,6 +56,25 @@ def test_the_divergence_is_that_of_the_attentions_that_have_such_a_softmax():
         softmax = StochasticSoftmax(**options, kl_reduction=reduction)
         softmax(query @ value.transpose(0, 2, 1))
         assert float(softmax.losses[0]) == pytest.approx(float(plain.losses[0]), rel=1e-6)
+
+
+def test_a_contextual_prior_reads_the_key_of_the_call():
+    """As that of the multi-head attention, whose keys these are; and with one key for all heads, and with groups."""
+    query, value = (GENERATOR.normal(size=(B, n, 6)).astype("float32") for n in (T, S))
+    heads = MultiHeadAttention(H, 3, alignment="weibull", prior="contextual")
+    heads(query, value)
+    logits, key = heads._scored((query, value), {}).logits, ops.transpose(heads.key_dense(value), (0, 2, 1, 3))
+    softmax = StochasticSoftmax(prior="contextual")
+    softmax(logits, key=key)
+    softmax.set_weights(heads.alignment_prior.get_weights())
+    softmax(logits, key=key)
+    assert float(softmax.losses[0]) == pytest.approx(float(heads.losses[0]), rel=1e-6)
+    softmax(logits, key=key[:, :1])
+    shared = float(softmax.losses[0])
+    softmax(logits, key=np.repeat(key[:, :1], H, axis=1))
+    assert float(softmax.losses[0]) == pytest.approx(shared, rel=1e-6)
+    softmax(ops.reshape(logits, (B, 1, H, T, S)), key=key[:, :1, None])
+    assert float(softmax.losses[0]) == pytest.approx(shared, rel=1e-6)
 
 
 def test_every_head_and_query_has_draws_of_its_own():
@@ -114,8 +134,11 @@ def test_a_mask_of_numbers_and_one_of_the_last_axes():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"A softmax sees no keys.*Received: prior='contextual'"):
-        StochasticSoftmax(prior="contextual")
+    for call in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
+        with pytest.raises(ValueError, match=r"reads the keys: give the call `key`.*prior=GammaPrior, key=None"):
+            StochasticSoftmax(prior="contextual")(call)
+    with pytest.raises(ValueError, match=r"`key` must have shape \(B, ..., S, Dk\), or 1 b.*, here \(3, 2, 5, 7\)"):
+        StochasticSoftmax(prior="contextual")(LOGITS, key=np.ones((B, 2, S + 1, 7), "float32"))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\) or \(B, S\). Received: inputs.shape=\(5,\)"):
         StochasticSoftmax()(np.zeros(5, "float32"))
     for mask in (MASK[:, 0], np.ones((1, *LOGITS.shape), bool), np.ones((B, S), bool), np.ones((B, 1, T, S - 1), bool)):

@@ -1,0 +1,35 @@
+from keras_vattn.draws.stochastic_layers import stochastic_layers
+
+_HEAD = ("layer", "draws", "prior", "KL weight", "KL is a", "seed")
+
+
+def summary(model, print_fn=print):
+    """Print the random layers of a model: what each draws, what holds it, and how its KL counts.
+
+    Args:
+        model: A `keras.Model` or layer.
+        print_fn: A function of a line. Defaults to `print`.
+
+    Example:
+
+    >>> inputs = keras.Input((5, 8))
+    >>> attention = keras_vattn.Attention(alignment="weibull", prior="fixed", kl_weight=0.1, name="attention")
+    >>> keras_vattn.summary(keras.Model(inputs, attention(inputs, inputs)))
+    layer      draws    prior       KL weight  KL is a  seed
+    attention  Weibull  GammaPrior  0.1        sum      None
+    """
+    lines = [_HEAD, *map(_line_of, stochastic_layers(model))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print_fn("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _line_of(layer):
+    # A softmax inside an attention has the name that the log gives it.
+    path = layer.path or layer._logged_name.removesuffix(f"_{layer.logged_as}")
+    drawn = [getattr(layer, name, None) for name in ("alignment", "context")]
+    drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
+    prior = getattr(layer, "prior", None)
+    prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
+    figures = layer.kl_weight, layer.kl_reduction, layer.seed
+    return path, ", ".join(drawn), str(prior), *map(str, figures)

@@ -1,0 +1,121 @@
+"""Every attention of KerasHub, converted: the table of docs/pretrained_models.md, line by line."""
+
+import subprocess
+import sys
+
+import hub_models
+import numpy as np
+import pytest
+import tensorflow as tf
+from conversion_cases import TOKENS, outputs_of, randomized
+from hub_models import LOAD, attending, inputs_of, largest_difference, made, row_of
+
+import keras_vattn
+from keras_vattn import to_bayesian
+
+GROUPS = 6
+# What calling the whole class on TensorFlow, or its config, does not do.
+BROKEN = {"SAM3PromptableConceptBackbone"}
+# Some models of KerasHub warn by themselves.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def check(names, folder):
+    for name in names:
+        row = row_of(name, folder)
+        assert row["converted"] == row["attentions"], (name, row)
+        assert row["difference"] <= 1e-5 and row["back"] <= 1e-5, (name, row)
+        assert 0.0 < row["kl"] < np.inf and 0.0 < row["gradient"] < np.inf, (name, row)
+        assert row["same"] in (None, True), (name, row)
+    command = [sys.executable, "-c", LOAD, str(folder)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    loaded = {name: float(difference) for name, _, difference in map(str.split, printed.splitlines())}
+    assert loaded.keys() == set(names) and max(loaded.values()) <= 1e-5, printed
+
+
+def test_two_of_the_table(tmp_path):
+    """A softmax beside a fused path, with grouped queries; and a function."""
+    check(["LlamaBackbone", "T5Backbone"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_the_table(group, tmp_path):
+    check([name for name in attending() if name not in BROKEN][group::GROUPS], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["LlamaBackbone", "GemmaBackbone", "T5Backbone"])
+def test_a_contextual_prior_reads_the_key_of_its_group(name):
+    """Before the rotation; heads beside each other share a group, with an axis of groups or without."""
+    model = randomized(made(name))
+    bayesian = to_bayesian(model, seed=1)
+    softmax = keras_vattn.stochastic_layers(bayesian)[0]
+    read, projected = [], []
+    (attention,) = (x for x in bayesian._flatten_layers() if softmax in x._layers)
+    projection = next(x for key, x in vars(attention).items() if key in ("key_dense", "_key_dense", "key_projector"))
+    log_psi, call = softmax.prior.log_psi, projection.call
+
+    def keep_log_psi(key, keys):
+        read.append(key.numpy())
+        return log_psi(key, keys)
+
+    def keep_call(*arguments, **options):
+        projected.append(call(*arguments, **options).numpy())
+        return call(*arguments, **options)
+
+    object.__setattr__(softmax.prior, "log_psi", keep_log_psi)
+    object.__setattr__(projection, "call", keep_call)
+    inputs = {x.name: TOKENS[x.name.removeprefix("encoder_").removeprefix("decoder_")] for x in bayesian.inputs}
+    bayesian(inputs, training=True)
+    assert softmax.prior.weights and len(bayesian.losses) == len(keras_vattn.stochastic_layers(bayesian))
+    batch, length = projected[0].shape[:2]
+    groups = getattr(attention, "num_key_value_heads", None) or attention.num_heads
+    key = projected[0].reshape(batch, length, groups, -1).transpose(0, 2, 1, 3)
+    if name == "LlamaBackbone":
+        key = np.repeat(key, 2, axis=1)
+    np.testing.assert_array_equal(read[0].reshape(key.shape), key)
+    assert read[0].shape[2] == (1 if name == "GemmaBackbone" else length)
+
+
+def test_a_fused_path_draws(monkeypatch):
+    from keras_hub.src.models.llama import llama_attention
+
+    monkeypatch.setattr(llama_attention, "fused_attention_op_available", lambda: True)
+    keras_vattn.conversion.asked_softmax.asking_functions.cache_clear()
+    keras_vattn.conversion.asked_softmax._made_again.cache_clear()
+    model = randomized(made("LlamaBackbone"))
+    bayesian = to_bayesian(model, prior="fixed", seed=1)
+    np.testing.assert_allclose(outputs_of(bayesian, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
+    drawn = bayesian({x.name: TOKENS[x.name] for x in model.inputs}, training=True)
+    assert np.abs(drawn - outputs_of(model, TOKENS)).max() > 1e-3 and len(bayesian.losses) == 2
+
+
+def test_a_query_that_sees_no_key_averages_as_before():
+    """In an encoder with a sliding window, among padding."""
+    model = randomized(made("T5Gemma2Backbone"))
+    inputs = inputs_of(model)
+    found, expected = (
+        hub_models.outputs_of(x, inputs, training=False) for x in (to_bayesian(model, prior=None), model)
+    )
+    assert largest_difference(found, expected) <= 1e-5
+
+
+def test_lora_and_quantisation_come_after():
+    for change in (lambda model: model.enable_lora(2), lambda model: model.quantize("int8")):
+        model = made("LlamaBackbone")
+        change(model)
+        with pytest.raises(ValueError, match=r"Convert the model first, and call `(enable_lora|quantize)` on what"):
+            to_bayesian(model, prior=None)
+    bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
+    before = outputs_of(bayesian, TOKENS)
+    bayesian.enable_lora(2)
+    np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, rtol=1e-5, atol=1e-5)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(bayesian({x.name: TOKENS[x.name] for x in bayesian.inputs}, training=True) ** 2)
+    names = [x.name for x in bayesian.trainable_variables]
+    assert "lora_kernel_a" in names and "kernel" not in names
+    assert all(x is not None for x in tape.gradient(loss, [x.value for x in bayesian.trainable_variables]))
+    bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
+    before = outputs_of(bayesian, TOKENS)
+    bayesian.quantize("int8")
+    np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)
