@@ -4,11 +4,13 @@ import subprocess
 import sys
 
 import hub_models
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conversion_cases import TOKENS, outputs_of, randomized
 from hub_models import LOAD, attending, inputs_of, largest_difference, made, row_of
+from keras import ops
 
 import keras_vattn
 from keras_vattn import to_bayesian
@@ -98,6 +100,19 @@ def test_a_query_that_sees_no_key_averages_as_before():
         hub_models.outputs_of(x, inputs, training=False) for x in (to_bayesian(model, prior=None), model)
     )
     assert largest_difference(found, expected) <= 1e-5
+
+
+def test_half_precision():
+    """Keys that are hidden by -1e4 have no KL, as those hidden by -1e9."""
+    found = []
+    for policy in ("float32", "mixed_bfloat16"):
+        keras.config.set_dtype_policy(policy)
+        bayesian = to_bayesian(made("GptOssBackbone"), prior="fixed", seed=1)
+        inputs = inputs_of(bayesian)
+        assert np.isfinite(ops.cast(bayesian(inputs, training=True), "float32")).all()
+        assert all(loss.dtype == "float32" for loss in bayesian.losses)
+        found.append(sum(map(float, bayesian.losses)))
+    assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
 def test_lora_and_quantisation_come_after():

@@ -19,6 +19,8 @@ from keras_vattn.support import keras_private
 
 # The attribute of the softmax that an attention without one is given.
 PLACE = "drawn_softmax"
+# How far below the largest logit of its row one is hidden.
+HIDDEN = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _ASKING = {"softmax", "dot_product_attention"}
 _GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
@@ -37,13 +39,15 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     key_shape = None
 
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
+        # Some models hide keys by -1e4 in half precision: a mask, and no logit.
+        logits = ops.where(inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN, -1e9, inputs)
         if self.reads_keys:
-            key = self._key_of(inputs)
+            key = self._key_of(logits)
         if self.reads_keys and key is None:
             # Beside a cache nothing is trained, and there is no KL.
-            weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
+            weights, _ = self.drawn(self._score(logits, mask, None, None), training)
         else:
-            weights = super().call(inputs, mask, posterior_logits, key, training)
+            weights = super().call(logits, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
         # Where a query sees no key, a mask that is added to the logits leaves an average over some.

@@ -51,9 +51,10 @@ def to_bayesian(
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
     a layer that is called many times, such as the one of ALBERT, stays one layer. Subclasses of these are understood
     unless they compute the weights in a way of their own. In another layer whose class is named an attention, such as
-    that of Llama, the `keras.layers.Softmax` over its last axis becomes a `StochasticSoftmax`. The model is the same
-    class as before, and predicts the same as before (weights at their mean) until it is trained; `fit` draws, and adds
-    the KLs to the loss. It is not compiled. (Fan et al. 2020, section 4.5, fine-tune ALBERT so.)
+    those of Llama and T5, a `StochasticSoftmax` takes the place of the softmax over the last axis that it holds or its
+    functions call. The model is the same class as before, and predicts the same as before (weights at their mean) until
+    it is trained; `fit` draws, and adds the KLs to the loss. It is not compiled. (Fan et al. 2020, section 4.5,
+    fine-tune ALBERT so.)
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
     In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub the
@@ -64,8 +65,8 @@ def to_bayesian(
         alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
             `"weibull"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
-            contextual prior reads the projected keys of a head, and a softmax sees none: `None` or `"fixed"` there.
-            Defaults to `"contextual"`.
+            contextual prior reads the projected keys of a head or its group, before any rotation; where it is not known
+            which layer projects them: `None` or `"fixed"`. Defaults to `"contextual"`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
