@@ -27,7 +27,13 @@ from keras_vattn.alignments import (  # noqa: E402
 from keras_vattn.annealing import CyclicalAnnealing, LinearAnnealing, LogisticAnnealing  # noqa: E402
 from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: E402
 from keras_vattn.conversion import to_bayesian, to_deterministic  # noqa: E402
-from keras_vattn.draws import ModelNoise, posterior_draws, posterior_predictive, stochastic_layers  # noqa: E402
+from keras_vattn.draws import (  # noqa: E402
+    ModelNoise,
+    export_draws,
+    posterior_draws,
+    posterior_predictive,
+    stochastic_layers,
+)
 from keras_vattn.latent_alignment import (  # noqa: E402
     CategoricalAttention,
     LatentLogLikelihood,
@@ -127,6 +133,7 @@ __all__ = [
     "decoding",
     "distributions",
     "divergences",
+    "export_draws",
     "fast",
     "layers",
     "losses",

@@ -15,7 +15,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
         C(x) = {c : s(x, c) <= the k-th smallest of s(x_i, y_i), i = 1 .. n}, k = ceil((n + 1)(1 - alpha))
 
-    Whatever the model, a new example's class is in its set with a probability from 1 - alpha to 1 - alpha + 1 / (n + 1),
+    Whatever the model, a new example's class is in its set with probability 1 - alpha to 1 - alpha + 1 / (n + 1),
     where the calibration examples are exchangeable with the new one, unseen in training, and the scores have no ties.
     It is a mean over examples and over calibration sets: for a single class or for hard examples it may be less.
 
