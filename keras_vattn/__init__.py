@@ -29,6 +29,7 @@ from keras_vattn.contexts import Context, GaussianContext, WeightedSum  # noqa: 
 from keras_vattn.conversion import to_bayesian, to_deterministic  # noqa: E402
 from keras_vattn.draws import (  # noqa: E402
     ModelNoise,
+    export_draws,
     posterior_draws,
     posterior_predictive,
     stochastic_layers,
@@ -133,6 +134,7 @@ __all__ = [
     "decoding",
     "distributions",
     "divergences",
+    "export_draws",
     "fast",
     "layers",
     "losses",

@@ -1,5 +1,7 @@
 """Exported modules: functions traced once, and their folder."""
 
+import inspect
+
 import tensorflow as tf
 
 import keras_vattn
@@ -11,6 +13,13 @@ def in_graph(*signature):
     No Python loop or branch in it may depend on a tensor: AutoGraph would double the time of the first call.
     """
     return tf.function(input_signature=signature, autograph=False)
+
+
+def with_names(function, *names):
+    """Return a function whose arguments have these names for TensorFlow, which calls a signature's inputs by them."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return function
 
 
 class Untracked:
@@ -27,24 +36,6 @@ def noise_of(model, drops):
     """
     draws = bool(keras_vattn.stochastic_layers(model))
     return keras_vattn.ModelNoise(model, not draws) if draws or drops else None
-
-
-def drawn(noise, num_draws, seed, predict):
-    """Return the float32 results of `predict()` under the draws of a `ModelNoise`, stacked along a first axis."""
-    seed = keras_vattn.random.as_seed(seed)
-
-    def draw(number):
-        with noise.drawn_from(keras_vattn.random.fold_in(seed, number)):
-            return predict()
-
-    with tf.control_dependencies([tf.debugging.assert_positive(num_draws, "num_samples must be positive")]):
-        numbers = tf.range(num_draws)
-    return tf.map_fn(draw, numbers, fn_output_signature=tf.float32, parallel_iterations=1)
-
-
-def entropy(probabilities):
-    """Return the entropy (nats) along the last axis."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
 
 def save_module(module, names, path):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.progress import progress
-from applications.common.serving import Untracked, drawn, in_graph, noise_of
+from applications.common.serving import Untracked, in_graph, noise_of, with_names
 from applications.finetuning import spans
 from applications.finetuning.data import encode, padded
 from applications.finetuning.options import TASKS
@@ -29,9 +29,11 @@ class Predictor(tf.Module):
         self._labels = None if run.codec.labels is None else tf.constant(run.codec.labels)
         self._noise = Untracked(noise_of(model, run.options.backbone.drops))
         strings, integer = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
-        texts = (strings, strings) if run.codec.pairs else (strings,)
-        self.predict = in_graph(*texts)(lambda *texts: self._answers(self._outputs(self._inputs(texts))))
-        self.sample = in_graph(*texts, integer, integer)(self._sample)
+        names = ("texts", "pairs") if run.codec.pairs else ("texts",)
+        predict = with_names(lambda *texts: self._answers(self._outputs(self._inputs(texts))), *names)
+        sample = with_names(lambda *arguments: self._sample(*arguments), *names, "num_samples", "seed")
+        self.predict = in_graph(*[strings] * len(names))(predict)
+        self.sample = in_graph(*[strings] * len(names), integer, integer)(sample)
 
     @property
     def names(self):
@@ -55,8 +57,7 @@ class Predictor(tf.Module):
     def _sample(self, *arguments):
         """Return the answer by the mean of draws, their standard deviation, and the draws (S, B, ...)."""
         *texts, num_samples, seed = arguments
-        inputs = self._inputs(texts)
-        draws = drawn(self._noise.value, num_samples, seed, lambda: self._outputs(inputs))
+        draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.serving import Untracked, drawn, entropy, in_graph, noise_of
+from applications.common.serving import Untracked, in_graph, noise_of
 from applications.graphs import data
 from applications.text.readers import read_input
+from keras_vattn.draws.export_draws import predictive_statistics
 
 # Classes of a line of `predict`.
 NUM_CLASSES = 3
@@ -56,10 +57,9 @@ class Classifier(tf.Module):
         """Return the mean of draws (N, C), its class, its entropy and the mutual information of the draws, (N,) in
         nats, and the draws (S, N, C)."""
         inputs = self._inputs(features, edges)
-        draws = drawn(self._noise.value, num_samples, seed, lambda: self._probabilities(inputs))
-        mean = tf.reduce_mean(draws, axis=0)
-        information = entropy(mean) - tf.reduce_mean(entropy(draws), axis=0)
-        return self._classified(mean) | {"entropy": entropy(mean), "mutual_information": information, "draws": draws}
+        draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
+        found = predictive_statistics(draws)
+        return self._classified(found.pop("mean")) | found | {"draws": draws}
 
     def _probabilities(self, inputs):
         return tf.nn.softmax(tf.cast(self._model.value(inputs, training=False), tf.float32))

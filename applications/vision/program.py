@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.runs import CODEC, write_json
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Untracked, in_graph, with_names
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vision.codec import RegionCodec
 from applications.vision.extractors import extract
@@ -124,10 +124,10 @@ class ImageModule(tf.Module):
             return method(*self._padded(*regions.of_images(images)), *arguments)
 
         features = (tf.TensorSpec(shape, tf.float32) for shape in ([None, None, regions.width], [None, None, 4]))
-        of_features = _with_names(of_features, "features", "boxes", "num_regions", *own)
+        of_features = with_names(of_features, "features", "boxes", "num_regions", *own)
         of_features = in_graph(*features, tf.TensorSpec([None], tf.int32), *signature)(of_features)
         takes_images = regions.extractor is not None
-        of_images = in_graph(STRINGS, *signature)(_with_names(of_images, "images", *own))
+        of_images = in_graph(STRINGS, *signature)(with_names(of_images, "images", *own))
         setattr(self, f"{name}_features", of_features)
         setattr(self, name, of_images if takes_images else of_features)
         self._names.append(name)
@@ -145,10 +145,3 @@ class ImageModule(tf.Module):
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])
         regions = tf.ensure_shape(regions, [None, most, self._regions.value.model_width])
         return regions, tf.minimum(num_regions, most - missing)
-
-
-def _with_names(function, *names):
-    """Return a function whose arguments have these names for TensorFlow, which calls a signature's inputs by them."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
-    return function

@@ -6,10 +6,11 @@ Shapes: B questions, R regions, D width of their features, A answers that are re
 import tensorflow as tf
 
 from applications.common.errors import InputError
-from applications.common.serving import Untracked, drawn, entropy, noise_of
+from applications.common.serving import Untracked, noise_of
 from applications.text.readers import read_input
 from applications.vision.program import INTEGER, STRINGS, ImageModule, answers_about
 from applications.vqa.data import sources_of
+from keras_vattn.draws.export_draws import entropy, predictive_statistics
 
 NUM_ANSWERS = 5
 
@@ -53,14 +54,13 @@ class Answerer(ImageModule):
     def _sample(self, regions, num_regions, questions, num_samples, seed):
         """Return the answers of the mean of draws, their entropy, the part of it that the model does not know (the
         mutual information, nats), and the answer of each draw (B, S)."""
-        inputs = self._inputs(regions, num_regions, questions)
-        noise = self._noise.value
-        predict = lambda: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
-        draws = drawn(noise, num_samples, seed, predict)
-        best = self._best(tf.reduce_mean(draws, axis=0))
+        noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
+        predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
+        draws = noise.draws(predict, inputs, num_samples, seed)
+        found = predictive_statistics(draws)
         answers = tf.gather(self.answers, tf.argmax(draws, axis=-1))
-        return best | {
-            "mutual_information": tf.maximum(best["entropy"] - tf.reduce_mean(entropy(draws), axis=0), 0.0),
+        return self._best(found["mean"]) | {
+            "mutual_information": found["mutual_information"],
             "draws": tf.transpose(answers),
         }
 

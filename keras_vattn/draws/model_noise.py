@@ -8,7 +8,7 @@ import numbers
 
 import keras
 import tensorflow as tf
-from keras import layers
+from keras import layers, tree
 
 from keras_vattn import random
 from keras_vattn.draws.marks import TURN
@@ -24,7 +24,7 @@ class ModelNoise:
 
     `keras_vattn.posterior_predictive` is the loop around it. `drawn_from(seed)` is a context in which every call of the
     model draws, and changes none of its variables. It works in a `tf.function`; where threads share one, it is traced
-    first, by `get_concrete_function`.
+    first, by `get_concrete_function`. `draws(predict, inputs, num_samples, seed)` has several draws in a graph.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -84,6 +84,49 @@ class ModelNoise:
             for layer in self.dropping:
                 stack.enter_context(replaced(layer, *dropping_method(layer)))
             yield
+
+    def draws(self, predict, inputs, num_samples, seed, max_rows=256):
+        """Return draws of `predict(inputs)` in a graph, (num_samples, B, ...) float32.
+
+        Several draws go through the model together, repeated on the first axis, as far as `max_rows` allows and the
+        model's examples have noise of their own.
+
+        Args:
+            predict: Function of the inputs that calls the model and returns one tensor (B, ...).
+            inputs: Tensor (B, ...), or a structure of them.
+            num_samples: Number of draws, an integer or an int32 tensor.
+            seed: Integer, or an int32 tensor of shape () or (2,).
+            max_rows: The most rows (examples times draws) at a time, one draw of the batch at least. Defaults to 256.
+        """
+        seed = random.as_seed(seed)
+        with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
+            num_samples = tf.identity(num_samples)
+        if self.examples_are_apart:
+            rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
+            num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
+            # Of calls of one size the last one has least to spare.
+            together = -(-num_samples // num_calls)
+        else:
+            num_calls, together = num_samples, 1
+
+        def draw(number):
+            with self.drawn_from(random.fold_in(seed, number)):
+                return by_draw(tf.cast(predict(repeated(inputs, together)), tf.float32), together)
+
+        calls = tf.map_fn(draw, tf.range(num_calls), fn_output_signature=tf.float32, parallel_iterations=1)
+        return tf.reshape(calls, tf.concat([[-1], tf.shape(calls)[2:]], axis=0))[:num_samples]
+
+
+def repeated(inputs, count):
+    """Return tensors (count * B, ...) of a structure of tensors (B, ...)."""
+    return tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
+
+
+def by_draw(x, count):
+    """Return (count, B, ...) of (count * B, ...)."""
+    if not len(x.shape):
+        raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
+    return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
 def has_dropout(layer):

@@ -9,7 +9,7 @@ from keras import config, tree, utils
 
 from keras_vattn import random
 from keras_vattn.draws.kept_functions import kept_function
-from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.draws.model_noise import ModelNoise, by_draw, repeated
 from keras_vattn.support.validation import one_of, positive_integer
 
 # How draws are added up, and what their sum is divided by.
@@ -183,22 +183,15 @@ def _draw_function(model, noise, spec, repeats):
 
     def draw(inputs, seed, count):
         if repeats:
-            inputs = tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
+            inputs = repeated(inputs, count)
         with noise.drawn_from(seed):
             outputs = model(inputs, training=False)
-        return tree.map_structure(lambda x: _by_draw(x, count), outputs)
+        return tree.map_structure(lambda x: by_draw(x, count), outputs)
 
     function = tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
     # Traced here, and not where it is first called: who has the turn waits for no thread that traces it.
     function.get_concrete_function()
     return function
-
-
-def _by_draw(x, count):
-    """Return (K, B, ...) from (K * B, ...)."""
-    if not len(x.shape):
-        raise ValueError("Every output needs a batch axis. Received: an output of shape ()")
-    return tf.reshape(x, tf.concat([[count, tf.shape(x)[0] // count], tf.shape(x)[1:]], axis=0))
 
 
 def _reduced(draws, reduce, num_samples):

@@ -1,6 +1,9 @@
+from keras_vattn.metrics.conformal import conformal_sets
 from keras_vattn.metrics.latents import active_units, latent_mutual_information
+from keras_vattn.metrics.out_of_distribution import energy, out_of_distribution_detection
 from keras_vattn.metrics.pavpu import PavpuResult, pavpu
 from keras_vattn.metrics.perplexity import Perplexity, predictive_log_likelihood
+from keras_vattn.metrics.temperature import fit_temperature
 from keras_vattn.metrics.uncertainty import (
     brier_score,
     expected_calibration_error,
@@ -15,10 +18,14 @@ __all__ = [
     "Perplexity",
     "active_units",
     "brier_score",
+    "conformal_sets",
+    "energy",
     "expected_calibration_error",
+    "fit_temperature",
     "latent_mutual_information",
     "mutual_information",
     "negative_log_likelihood",
+    "out_of_distribution_detection",
     "pavpu",
     "predictive_entropy",
     "predictive_log_likelihood",

@@ -96,12 +96,18 @@ def expected_calibration_error(draws, labels, num_bins=15):
     >>> keras_vattn.metrics.expected_calibration_error(draws, [0, 0, 1, 0])  # right in 2 of 4, confident 0.75
     0.25
     """
+    counts, confidence, accuracy = confidence_bins(draws, labels, num_bins)
+    return float(np.sum(counts * np.abs(accuracy - confidence)) / np.sum(counts))
+
+
+def confidence_bins(draws, labels, num_bins):
+    """Return the number of examples, the mean confidence and the accuracy of each bin of `expected_calibration_error`,
+    (num_bins,); 0 for an empty bin."""
     num_bins = positive_integer("num_bins", num_bins)
-    draws, labels = _labelled(draws, labels)
-    confidence, errors = _confidence(draws, labels)
+    confidence, errors = _confidence(*_labelled(draws, labels))
     bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
-    gaps = np.bincount(bins, weights=1.0 - errors - confidence, minlength=num_bins)
-    return float(np.sum(np.abs(gaps)) / len(labels))
+    counts, *sums = (np.bincount(bins, weights, num_bins) for weights in (None, confidence, 1.0 - errors))
+    return counts, *(total / np.maximum(counts, 1) for total in sums)
 
 
 def predictive_entropy(draws):
@@ -187,6 +193,11 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     >>> round(keras_vattn.metrics.risk_coverage_area(draws, [0, 0, 0]), 4)  # (0 + 0 + 1/3) / 3
     0.1111
     """
+    return float(np.mean(selective_risks(draws, labels, uncertainty)))
+
+
+def selective_risks(draws, labels, uncertainty=None):
+    """Return the risk at each coverage 1 / N, ..., 1 of `risk_coverage_area`, (N,)."""
     draws, labels = _labelled(draws, labels)
     confidence, errors = _confidence(draws, labels)
     uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")
@@ -197,7 +208,7 @@ def risk_coverage_area(draws, labels, uncertainty=None):
         )
     _, level, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
     expected_errors = np.repeat(np.bincount(level, weights=errors) / counts, counts)
-    return float(np.mean(np.cumsum(expected_errors) / np.arange(1, len(labels) + 1)))
+    return np.cumsum(expected_errors) / np.arange(1, len(labels) + 1)
 
 
 def _labelled(draws, labels):

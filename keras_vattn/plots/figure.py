@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from keras_vattn.plots.text import text_width
+from keras_vattn.plots.text import readable, text_width, write
 
 # Okabe and Ito's palette: it can be told apart by colour-blind readers and in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -47,3 +47,33 @@ def finish(figure, path, dpi):
     finally:
         temporary.unlink(missing_ok=True)
     return figure
+
+
+def draw_curves(curves, diagonal, x, y, title, path, dpi):
+    """Return a figure of curves in the unit square.
+
+    Args:
+        curves: Dictionary from the labels of the legend to the x and y of points and the options of the line.
+        diagonal: Whether the diagonal is drawn as well.
+        x, y: Labels of the axes.
+    """
+    figure = new_figure(4.6, 4.2, layout="constrained")
+    axes = figure.subplots()
+    if diagonal:
+        axes.plot([0.0, 1.0], [0.0, 1.0], color="0.7", linewidth=1.0)
+    for number, (label, (xs, ys, options)) in enumerate(curves.items()):
+        style = {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
+        axes.plot(xs, ys, **style, **options, label=readable(label, longest=None, spaces=False))
+    axes.set(xlabel=x, ylabel=y, xlim=(0.0, 1.0))
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+        text.set_parse_math(False)
+    if title:
+        write(axes.set_title, title, fontsize=11)
+    return finish(figure, path, dpi)
+
+
+def by_name(draws):
+    """Return the draws of several models by their names; those of one without a name, as `""`."""
+    return draws if isinstance(draws, dict) else {"": draws}

@@ -15,7 +15,7 @@ BLOCKS = {
 }
 
 
-SLOW = {"pretrained_models.md", "saving_and_exporting.md"}
+SLOW = {"pretrained_models.md", "saving_and_exporting.md", "serving.md"}
 PAGES = sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -184,6 +185,17 @@ def test_export_spares_what_is_no_export(case, trained, tmp_path):
     for out in (tmp_path, tmp_path / "thesis.tex"):
         case.fails("is not empty and holds no SavedModel", "export", "--run", trained, "--out", out)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_every_argument_of_an_endpoint_has_its_name(case, exported_by):
+    """A name of its own: not that of a list with a number, nor one that TensorFlow makes up."""
+    loaded = tf.saved_model.load(str(exported_by(case)))
+    for endpoint in loaded.signatures.values():
+        positional, named = endpoint.structured_input_signature
+        assert not positional and not [name for name in named if re.search(r"_\d+$|^(args|arguments|inputs)$", name)]
+    if case.name == "finetuning":
+        assert set(loaded.signatures["predict"].structured_input_signature[1]) == {"texts"}
+        assert set(loaded.signatures["sample"].structured_input_signature[1]) == {"texts", "num_samples", "seed"}
 
 
 # Knows TensorFlow and its operations on text, and neither Keras models nor this project.

@@ -175,6 +175,9 @@ def test_what_is_exported(tmp_path, kind):
     run = run_of(tmp_path, **(pairs_with_scores(tmp_path) if pairs else {}), **weights)
     predictor = Predictor(run)
     assert predictor.names == ("predict", "sample")
+    names = ["texts", "pairs"][: 1 + pairs]
+    for function, more in ((predictor.predict, []), (predictor.sample, ["num_samples", "seed"])):
+        assert function.get_concrete_function()._arg_keywords == names + more
     texts = [tf.constant(["the dog has seen the ball", "my friend"])] * (1 + pairs)
     found, drawn = predictor.predict(*texts), predictor.sample(*texts, 6, 1)
     assert drawn["draws"].shape[0] == 6 and np.any(drawn["sd"].numpy() > 0)

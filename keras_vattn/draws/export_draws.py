@@ -1,0 +1,153 @@
+"""A SavedModel whose answers come from draws."""
+
+import re
+
+import tensorflow as tf
+from keras import tree, utils
+
+from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.support.validation import one_of, positive_integer
+
+OUTPUTS = ("probabilities", "logits", "values")
+# Names that Keras makes up, with a number that depends on what was made before.
+_AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
+
+
+def export_draws(
+    model,
+    path,
+    num_samples=20,
+    outputs="probabilities",
+    dropout=False,
+    posterior=True,
+    max_rows=256,
+    input_signature=None,
+):
+    """Write a SavedModel that answers by the mean of draws, with the uncertainty of each answer.
+
+    Its signature `serving_default` takes the inputs of the model by their names and `seed`, an int32 scalar. A process
+    that has TensorFlow alone loads it. The same inputs and the same seed give the same answer, another seed other
+    draws. Noise is drawn for the batch as a whole: an example has other draws in another batch.
+
+    A task of KerasHub with a tokenizer takes strings, named `texts`, as its `predict` does (a process that loads it
+    imports tensorflow_text first). The preprocessor is in the graph: requests are not preprocessed. The task without
+    it is `keras.Model(task.inputs, task.outputs)`.
+
+    Args:
+        model: A built `keras.Model` with one output.
+        path: Folder of the SavedModel.
+        num_samples: Number of draws of a request. Defaults to 20.
+        outputs: What the model's output is. `"probabilities"` over the last axis, or `"logits"` of these, as of a task
+            of KerasHub without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and
+            `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: it returns
+            `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; a request
+            fails where the outputs are none.
+        dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
+        posterior: Whether stochastic layers draw. Defaults to `True`.
+        max_rows: The most rows (examples times draws) that go through the model together, one draw of a batch at
+            least. Defaults to 256.
+        input_signature: `tf.TensorSpec`s with names in the structure that the model, or its preprocessor, is called
+            with: for a subclass of `keras.Model`, for pairs of texts (a tuple), for other names. Defaults to the
+            model's own inputs, the one input without a name as `inputs`.
+
+    Raises:
+        ValueError: If the model is not built, nothing in it is random, an input has no name or that of another one, or
+            `outputs` is unknown.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> import tensorflow as tf
+    >>> inputs = keras.Input((3,), name="measured")
+    >>> model = keras.Model(inputs, keras.layers.Softmax()(keras_vattn.GaussianLatent(4)(inputs)))
+    >>> path = os.path.join(tempfile.mkdtemp(), "draws")
+    >>> keras_vattn.export_draws(model, path)
+    >>> predict = tf.saved_model.load(path).signatures["serving_default"]
+    >>> answer = predict(measured=tf.ones((2, 3)), seed=tf.constant(1))
+    >>> {name: tuple(answer[name].shape) for name in sorted(answer)}
+    {'entropy': (2,), 'mean': (2, 4), 'mutual_information': (2,)}
+    """
+    positive_integer("num_samples", num_samples)
+    positive_integer("max_rows", max_rows)
+    one_of("outputs", outputs, OUTPUTS)
+    if not model.built:
+        raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
+    # Where the outputs are known before the model is called.
+    _only(getattr(model, "outputs", None) or [None])
+    preprocessor = getattr(model, "preprocessor", None)
+    structure, specs = _signature(model, preprocessor, input_signature)
+    noise = ModelNoise(model, dropout, posterior)
+
+    def predict(inputs):
+        result = _only(tree.flatten(model(inputs, training=False)))
+        return tf.nn.softmax(tf.cast(result, tf.float32)) if outputs == "logits" else result
+
+    def serve(seed, **named):
+        inputs = tree.pack_sequence_as(structure, [named[name] for name in specs])
+        if preprocessor is not None:
+            inputs = utils.unpack_x_y_sample_weight(preprocessor(inputs))[0]
+        draws = noise.draws(predict, inputs, num_samples, seed, max_rows)
+        if outputs == "values":
+            return {"mean": tf.reduce_mean(draws, axis=0), "sd": tf.math.reduce_std(draws, axis=0)}
+        near = tf.abs(tf.reduce_sum(draws, axis=-1) - 1.0) < 1e-2
+        problem = 'the outputs are no probabilities: export with outputs="logits" or outputs="values"'
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(near & (draws[..., 0] >= 0.0)), [problem])]):
+            return predictive_statistics(tf.identity(draws))
+
+    function = tf.function(serve, autograph=False).get_concrete_function(seed=tf.TensorSpec((), tf.int32), **specs)
+    module = tf.Module()
+    # The vocabulary, and what else the graph reads.
+    module.variables_of_model = [variable.value for variable in model.variables]
+    module.preprocessor = preprocessor
+    tf.saved_model.save(module, str(path), signatures=function)
+
+
+def predictive_statistics(draws):
+    """Return the mean of draws of probabilities (S, ..., C), and of the prediction the entropy and the mutual
+    information (...), in nats: a dictionary of tensors."""
+    mean = tf.reduce_mean(draws, axis=0)
+    whole = entropy(mean)
+    information = tf.maximum(whole - tf.reduce_mean(entropy(draws), axis=0), 0.0)
+    return {"mean": mean, "entropy": whole, "mutual_information": information}
+
+
+def entropy(probabilities):
+    """Return the entropy (nats) along the last axis, a tensor."""
+    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+
+
+def _only(outputs):
+    if len(outputs) != 1:
+        raise ValueError(
+            "`export_draws` needs a model with one output: export `keras.Model(model.inputs, output)`. "
+            f"Received: {len(outputs)} outputs"
+        )
+    return outputs[0]
+
+
+def _signature(model, preprocessor, structure):
+    """Return the structure of a request, and its `tf.TensorSpec`s by their names, in the structure's order."""
+    if structure is None:
+        if getattr(preprocessor, "tokenizer", None) is not None:
+            structure = tf.TensorSpec([None], tf.string, "texts")
+        else:
+            # A `Sequential` has a list of its one input.
+            structure = getattr(model, "input", None)
+            structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
+    if structure is None:
+        raise ValueError(
+            "A subclass of keras.Model does not say what it is called with: give `input_signature`, such as "
+            f'tf.TensorSpec((None, 3), name="inputs"). Received: model={model}, input_signature=None'
+        )
+    leaves = tree.flatten_with_path(structure)
+    names = [path[-1] if path and isinstance(path[-1], str) else leaf.name for path, leaf in leaves]
+    automatic = [name is None or _AUTOMATIC.fullmatch(name) is not None for name in names]
+    if len(names) == 1 and automatic[0]:
+        names, automatic = ["inputs"], []
+    if any(automatic) or len({*names, "seed"}) <= len(names):
+        raise ValueError(
+            'Every input needs a name of its own, which is not "seed": keras.Input(..., name=...), or '
+            f"`input_signature`. Received: inputs named {names}"
+        )
+    specs = [tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]
+    return structure, dict(zip(names, specs, strict=True))

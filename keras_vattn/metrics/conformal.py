@@ -1,0 +1,75 @@
+"""Sets of classes that hold the true one as often as is asked for."""
+
+import math
+
+import numpy as np
+
+from keras_vattn.metrics import _draws
+from keras_vattn.support.validation import number, one_of
+
+SCORES = ("lac", "aps")
+
+
+def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
+    """Return the sets of classes of split conformal prediction, which hold the true class with probability 1 - alpha.
+
+        C(x) = {c : s(x, c) <= the k-th smallest of s(x_i, y_i), i = 1 .. n}, k = ceil((n + 1)(1 - alpha))
+
+    Whatever the model, a new example's class is in its set with probability 1 - alpha to 1 - alpha + 1 / (n + 1),
+    where the calibration examples are exchangeable with the new one, unseen in training, and the scores have no ties.
+    It is a mean over examples and over calibration sets: for a single class or for hard examples it may be less.
+
+    - `score="lac"`: s = 1 - p(c | x), the smallest sets on average. A set may be empty: no class is likely enough.
+    - `score="aps"`: s is the probability of c and of all classes that are more likely. Sets grow with the uncertainty
+      of the prediction, and cover hard examples better. Nothing is drawn at random.
+
+    Where k > n, so that n is too small for alpha, every set has all classes.
+
+    Args:
+        calibration_draws: Probabilities (num_samples, n, C), whose mean counts; one prediction p is p[None].
+        calibration_labels: Integers (n,).
+        draws: Probabilities (num_samples, N, C) of the new examples.
+        alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
+        score: `"lac"` or `"aps"`. Defaults to `"lac"`.
+
+    Returns:
+        Boolean (N, C): which classes are in the set of each example.
+
+    Raises:
+        ValueError: If the draws are no probabilities or differ in their classes, the labels lie outside the classes,
+            alpha outside (0, 1), or the score is unknown.
+
+    Reference:
+        Sadinle et al. 2019, https://arxiv.org/abs/1609.00451 (LAC); Romano et al. 2020,
+        https://arxiv.org/abs/2006.02544 (APS).
+
+    Example:
+
+    >>> import numpy as np
+    >>> known = np.array([[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]])
+    >>> sets = keras_vattn.metrics.conformal_sets(known, [0, 0, 0, 1], [[[0.7, 0.3], [0.5, 0.5]]], alpha=0.4)
+    >>> sets.tolist()  # k = 3: a class needs a probability of 0.7
+    [[True, False], [False, False]]
+    """
+    alpha, score = number("alpha", alpha, above=0, below=1), one_of("score", score, SCORES)
+    known, new = (_draws.probabilities(x).mean(axis=0) for x in (calibration_draws, draws))
+    labels = _draws.class_labels(calibration_labels, *known.shape)
+    if known.shape[1] != new.shape[1]:
+        raise ValueError(
+            "`calibration_draws` and `draws` must have the same classes. "
+            f"Received: {known.shape[1]} and {new.shape[1]} classes"
+        )
+    scores = np.sort(_scores(known, score)[np.arange(len(labels)), labels])
+    # Of a product such as 30 * 0.7, whose rounding would add one.
+    rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
+    threshold = scores[rank - 1] if rank <= len(labels) else np.inf
+    return _scores(new, score) <= threshold
+
+
+def _scores(probabilities, score):
+    """Return how unlike each class is, (N, C)."""
+    if score == "lac":
+        return 1.0 - probabilities
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    totals = np.cumsum(np.take_along_axis(probabilities, order, axis=1), axis=1)
+    return np.take_along_axis(totals, np.argsort(order, axis=1), axis=1)

@@ -1,0 +1,81 @@
+"""Does an uncertainty tell examples of another distribution apart?"""
+
+import numpy as np
+
+from keras_vattn.support.validation import positive_number
+
+
+def out_of_distribution_detection(in_scores, out_scores):
+    """Return how well a score tells examples out of distribution, whose score is to be larger, from those within.
+
+    Scores: `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
+    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), or `energy` of logits. Equal scores count as a threshold that
+    cannot part them.
+
+    Args:
+        in_scores: (N,), of examples within the distribution.
+        out_scores: (K,), of examples out of it, which are the positive class.
+
+    Returns:
+        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an example out of distribution has the larger
+        score, a tie counting one half; 0.5 for a score that says nothing. `"aupr"`: the average precision; K / (K + N)
+        for a score that says nothing. `"fpr95"`: the share of examples within the distribution that a threshold which
+        finds 95 % of those out of it takes for such; less is better.
+
+    Raises:
+        ValueError: If a score is NaN, or one kind has no examples.
+
+    Reference:
+        Hendrycks and Gimpel 2017, https://arxiv.org/abs/1610.02136, section 2; Liang et al. 2018,
+        https://arxiv.org/abs/1706.02690, for the false positive rate.
+
+    Example:
+
+    >>> found = keras_vattn.metrics.out_of_distribution_detection([0.1, 0.2, 0.3], [0.2, 0.9])
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'auroc': 0.75, 'aupr': 0.75, 'fpr95': 0.667}
+    """
+    scores = [np.asarray(x, "float64") for x in (in_scores, out_scores)]
+    if any(x.ndim != 1 or not x.size or np.isnan(x).any() for x in scores):
+        raise ValueError(
+            "`in_scores` and `out_scores` must have shapes (N,) and (K,), not empty, and no NaN. Received: "
+            f"in_scores.shape={scores[0].shape}, out_scores.shape={scores[1].shape}, {np.isnan(scores[0]).sum()} and "
+            f"{np.isnan(scores[1]).sum()} NaN"
+        )
+    levels = np.unique(np.concatenate(scores))[::-1]
+    # Shares of each kind at a threshold, the largest score first: equal scores are one step.
+    false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), levels, side="left") for x in scores)
+    recall, false_rate = true_positives / len(scores[1]), false_positives / len(scores[0])
+    precision = true_positives / (true_positives + false_positives)
+    return {
+        "auroc": float(np.sum(np.diff(false_rate, prepend=0.0) * (recall - 0.5 * np.diff(recall, prepend=0.0)))),
+        "aupr": float(np.sum(np.diff(recall, prepend=0.0) * precision)),
+        "fpr95": float(false_rate[np.argmax(recall >= 0.95)]),
+    }
+
+
+def energy(logits, temperature=1.0):
+    """Return the energy of logits, larger for an example that no class fits: -T log sum_c exp(z_c / T).
+
+    It sees the size of the logits, which a softmax does not. Of draws take the mean over the first axis.
+
+    Args:
+        logits: (..., C).
+        temperature: T, above 0. Defaults to 1.0.
+
+    Returns:
+        (...,), in nats where T is 1.
+
+    Raises:
+        ValueError: If the temperature is not above 0.
+
+    Reference:
+        Liu et al. 2020, https://arxiv.org/abs/2010.03759, eq. 4.
+
+    Example:
+
+    >>> keras_vattn.metrics.energy([[8.0, 0.0], [0.0, 0.0]]).round(4).tolist()
+    [-8.0003, -0.6931]
+    """
+    temperature = positive_number("temperature", temperature)
+    return -temperature * np.logaddexp.reduce(np.asarray(logits, "float64") / temperature, axis=-1)

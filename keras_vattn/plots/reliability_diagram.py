@@ -1,0 +1,45 @@
+from keras_vattn.metrics.uncertainty import confidence_bins, expected_calibration_error
+from keras_vattn.plots.figure import MARKERS, by_name, draw_curves, require_matplotlib
+
+
+def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
+    """Draw the accuracy of the predicted class against its confidence, the largest mean probability.
+
+    A point is a bin of `keras_vattn.metrics.expected_calibration_error`: the mean confidence and the accuracy of its
+    examples. Below the diagonal the model is too sure. The legend has the error, the mean distance to the diagonal
+    weighted by the number of examples; a bin with few examples may lie anywhere.
+
+    Args:
+        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary of such from the names of
+            models, for a curve each.
+        labels: Integers (N,).
+        num_bins: Number of bins of equal width. Defaults to 15.
+        title: Title of the figure, or `None`. Defaults to `None`.
+        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        dpi: Dots per inch of the file. Defaults to 150.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: If the draws are no probabilities, the labels lie outside the classes or `num_bins` is not positive.
+        ImportError: If matplotlib is not installed.
+
+    Reference:
+        Guo et al. 2017, https://arxiv.org/abs/1706.04599, figure 1.
+
+    Example:
+
+    >>> draws = [[[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]]]
+    >>> figure = keras_vattn.plots.reliability_diagram(draws, [0, 0, 1, 0])
+    >>> figure.axes[0].get_legend().get_texts()[0].get_text()
+    'ECE 0.250'
+    """
+    require_matplotlib()
+    curves = {}
+    for number, (name, of_model) in enumerate(by_name(draws).items()):
+        counts, confidence, accuracy = confidence_bins(of_model, labels, num_bins)
+        error = expected_calibration_error(of_model, labels, num_bins)
+        points = confidence[counts > 0], accuracy[counts > 0], {"marker": MARKERS[number % len(MARKERS)]}
+        curves[f"{name}, ECE {error:.3f}".removeprefix(", ")] = points
+    return draw_curves(curves, True, "confidence", "accuracy", title, path, dpi)

@@ -1,0 +1,47 @@
+import numpy as np
+
+from keras_vattn.metrics.uncertainty import selective_risks
+from keras_vattn.plots.figure import by_name, draw_curves, require_matplotlib
+
+
+def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
+    """Draw the share of mistakes among the examples that are accepted, from the least uncertain on.
+
+    The legend has the area under the curve, `keras_vattn.metrics.risk_coverage_area`; at coverage 1 the risk is the
+    error rate.
+
+    Args:
+        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary of such from the names of
+            models, for a curve each.
+        labels: Integers (N,).
+        uncertainty: Function of the draws of a model that returns (N,), larger for what is less certain, such as
+            `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
+        title: Title of the figure, or `None`. Defaults to `None`.
+        path: File to write as PNG, atomically, or `None`. Defaults to `None`.
+        dpi: Dots per inch of the file. Defaults to 150.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: If the draws are no probabilities, the labels lie outside the classes, or the uncertainty has
+            another length or holds NaN.
+        ImportError: If matplotlib is not installed.
+
+    Reference:
+        Geifman et al. 2019, https://arxiv.org/abs/1805.08206.
+
+    Example:
+
+    >>> draws = [[[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]]
+    >>> figure = keras_vattn.plots.risk_coverage_curve({"mean": draws}, [0, 0, 0])
+    >>> figure.axes[0].get_legend().get_texts()[0].get_text()  # (0 + 0 + 1/3) / 3
+    'mean, area 0.111'
+    """
+    require_matplotlib()
+    curves = {}
+    for name, of_model in by_name(draws).items():
+        risks = selective_risks(of_model, labels, uncertainty and uncertainty(of_model))
+        coverage = np.arange(1, len(risks) + 1) / len(risks)
+        curves[f"{name}, area {np.mean(risks):.3f}".removeprefix(", ")] = coverage, risks, {}
+    return draw_curves(curves, False, "coverage", "risk", title, path, dpi)

@@ -1,0 +1,160 @@
+"""A SavedModel of draws: what it takes and returns, and that it answers as the model does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from predictive_cases import D, T, X, latent_model
+from tiers import slow_after
+
+import keras_vattn
+from keras_vattn import GaussianLatent, export_draws, metrics
+from keras_vattn.draws.model_noise import ModelNoise
+
+
+def classifier(**options):
+    """A classifier with two named inputs."""
+    query, memory = keras.Input((4,), name="query"), keras.Input((3,), name="memory")
+    latent = GaussianLatent(5, seed=1)(layers.Concatenate()([layers.Dense(3)(query), memory]))
+    return keras.Model({"query": query, "memory": memory}, layers.Dense(3, **options)(latent))
+
+
+def arrays(num_rows, seed=0):
+    generator = np.random.default_rng(seed)
+    return {name: generator.normal(size=(num_rows, D)).astype("float32") for name, D in (("query", 4), ("memory", 3))}
+
+
+def loaded(path):
+    return tf.saved_model.load(str(path)).signatures["serving_default"]
+
+
+def signature(function):
+    return {name: (tuple(spec.shape), spec.dtype.name) for name, spec in function.structured_input_signature[1].items()}
+
+
+def ask(function, seed, **inputs):
+    answer = function(**{name: tf.constant(x) for name, x in inputs.items()}, seed=tf.constant(seed))
+    return {name: x.numpy() for name, x in answer.items()}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A classifier, its logits, and the folder of its SavedModel: 20 draws, at most 16 rows at a time."""
+    keras.utils.set_random_seed(1)
+    model, path = classifier(), tmp_path_factory.mktemp("exported")
+    export_draws(model, path, outputs="logits", max_rows=16)
+    return model, path
+
+
+@pytest.mark.parametrize("num_rows", slow_after([1, 2, 40], 2))
+def test_answers_are_the_statistics_of_draws(exported, num_rows):
+    """Of any batch size: ten draws at a time, seven, of which the last is one too many, or one by one."""
+    model, path = exported
+    serve, x = loaded(path), arrays(num_rows)
+    noise = ModelNoise(model)
+    predict = lambda inputs: tf.nn.softmax(model(inputs, training=False))  # noqa: E731
+    draws = np.asarray(noise.draws(predict, {name: tf.constant(value) for name, value in x.items()}, 20, 7, 16))
+    assert draws.shape == (20, num_rows, 3) and (draws.std(axis=0) > 1e-3).all()
+    assert len(np.unique(draws[..., 0])) == draws[..., 0].size
+    found = ask(serve, 7, **x)
+    np.testing.assert_allclose(found["mean"], draws.mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["entropy"], metrics.predictive_entropy(draws), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["mutual_information"], metrics.mutual_information(draws), rtol=1e-3, atol=1e-5)
+
+
+def test_the_seed_decides_on_the_draws(exported):
+    serve, x = loaded(exported[1]), arrays(3)
+    assert signature(serve) == {
+        "query": ((None, 4), "float32"),
+        "memory": ((None, 3), "float32"),
+        "seed": ((), "int32"),
+    }
+    one, same, other = (ask(serve, seed, **x) for seed in (1, 1, 2))
+    for name in one:
+        np.testing.assert_array_equal(one[name], same[name])
+        assert (one[name] != other[name]).all()
+
+
+@pytest.mark.slow
+def test_draws_have_the_distribution_of_the_model(exported):
+    """The mean over 100 seeds against posterior_predictive, in standard errors."""
+    model, path = exported
+    serve, x = loaded(path), arrays(2)
+    found = np.stack([ask(serve, seed, **x)["mean"] for seed in range(100)])
+    expected = tf.nn.softmax(keras_vattn.posterior_predictive(model, x, 2000, seed=3)).numpy()
+    error = np.sqrt(found.var(axis=0) / 100 + expected.var(axis=0) / 2000)
+    assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 4 * error).all()
+
+
+def test_values_have_a_mean_and_a_deviation(tmp_path):
+    """Of one input without a name, with an axis of any length, and dropout alone."""
+    inputs = keras.Input((None, D))
+    model = keras.Model(inputs, layers.Dense(2)(layers.Dropout(0.5)(inputs)))
+    export_draws(model, tmp_path, num_samples=50, outputs="values", dropout=True)
+    serve = loaded(tmp_path)
+    assert signature(serve) == {"inputs": ((None, None, D), "float32"), "seed": ((), "int32")}
+    found = ask(serve, 3, inputs=X)
+    assert found.keys() == {"mean", "sd"} and found["mean"].shape == found["sd"].shape == (5, T, 2)
+    kernel = model.layers[-1].kernel.numpy()
+    # A dropped entry is 0 or twice itself: a variance of x^2.
+    np.testing.assert_allclose((found["sd"] ** 2).mean(), (X**2 @ kernel**2).mean(), rtol=0.15)
+
+
+@pytest.mark.parametrize("kind", slow_after(["subclass", "sequential"]))
+def test_other_models(tmp_path, kind):
+    stack = [GaussianLatent(3), layers.Softmax()]
+    if kind == "sequential":
+        model, given = keras.Sequential([keras.Input((D,)), *stack]), {}
+    else:
+
+        class Classifier(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.stack = stack
+
+            def call(self, inputs):
+                for layer in self.stack:
+                    inputs = layer(inputs)
+                return inputs
+
+        model, given = Classifier(), {"input_signature": tf.TensorSpec((None, D), name="measured")}
+        with pytest.raises(ValueError, match="needs a built model"):
+            export_draws(model, tmp_path, **given)
+        model(X[:, 0])
+        with pytest.raises(ValueError, match="give `input_signature`"):
+            export_draws(model, tmp_path)
+    export_draws(model, tmp_path, **given)
+    assert ask(loaded(tmp_path), 1, **{"measured" if given else "inputs": X[:, 0]})["mean"].shape == (5, 3)
+
+
+def test_nodes_of_a_graph_are_drawn_one_by_one(tmp_path):
+    features, edges = keras.Input((D,), name="features"), keras.Input((2,), dtype="int32", name="edges")
+    attended = keras_vattn.GraphAttention(3, 1, alignment="weibull", activation="softmax")(features, edges)
+    model = keras.Model([features, edges], attended)
+    export_draws(model, tmp_path, num_samples=3)
+    ring = np.array([[0, 1], [1, 2], [2, 0], [1, 0]], "int32")
+    found = ask(loaded(tmp_path), 1, features=X[:3, 0], edges=ring)
+    assert found["mean"].shape == (3, 3) and (found["mutual_information"] > 0).all()
+
+
+def test_errors(tmp_path):
+    model, two = latent_model(), [keras.Input((2,)), keras.Input((2,))]
+    named = lambda name: keras.Input((2,), name=name)  # noqa: E731
+    unnamed = keras.Model(two, GaussianLatent(2)(layers.Add()(two)))
+    seeded = keras.Model(seed := named("seed"), GaussianLatent(2)(seed))
+    several = keras.Model(one := named("one"), [GaussianLatent(2)(one), one])
+    for call, message in (
+        (lambda: export_draws(model, tmp_path, num_samples=0), "Received: num_samples=0"),
+        (lambda: export_draws(model, tmp_path, outputs="softmax"), "Received: outputs='softmax'"),
+        (lambda: export_draws(model, tmp_path, posterior=False), "Draws need a model with a stochastic layer"),
+        (lambda: export_draws(unnamed, tmp_path), r"needs a name of its own.*Received: inputs named \['keras_tensor"),
+        (lambda: export_draws(seeded, tmp_path), r"not \"seed\".*Received: inputs named \['seed'\]"),
+        (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert not list(tmp_path.iterdir())
+    export_draws(model, tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities: export with outputs"):
+        ask(loaded(tmp_path), 1, inputs=X)

@@ -1,0 +1,184 @@
+"""Exported draws in a process without this project: strings, JSON, and many threads."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+from finetuning_cases import PIECES, albert_tokenizer
+
+import keras_vattn
+from keras_vattn import export_draws
+from keras_vattn.draws.model_noise import ModelNoise
+
+# Loads the SavedModel with TensorFlow alone, and sends it the requests one by one, then from eight threads at once.
+SERVED = """
+import concurrent.futures, json, sys
+import numpy as np
+import tensorflow as tf
+{imports}
+
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+dtypes = {{name: spec.dtype for name, spec in serve.structured_input_signature[1].items()}}
+requests = json.loads(sys.stdin.read())
+
+def ask(request):
+    answer = serve(**{{name: tf.constant(value, dtypes[name]) for name, value in request.items()}})
+    return {{name: x.numpy() for name, x in answer.items()}}
+
+alone = [ask(request) for request in requests]
+with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    together = list(threads.map(ask, requests))
+equal = [all(np.array_equal(x, two[name]) for name, x in one.items()) for one, two in zip(alone, together)]
+print("RESULT" + json.dumps({{
+    "answers": [{{name: x.tolist() for name, x in answer.items()}} for answer in alone[:4]],
+    "equal": sum(equal),
+    "project": sorted({{name.split(".")[0] for name in sys.modules}} & {{"keras_vattn", "keras_hub"}}),
+}}))
+"""
+
+
+def served_elsewhere(path, requests, imports=""):
+    """Return what a process without this project says to requests, dictionaries of lists."""
+    result = subprocess.run(
+        [sys.executable, "-c", SERVED.format(imports=imports), str(path)],
+        input=json.dumps(requests),
+        cwd=path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.partition("RESULT")[2])
+
+
+SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 16}
+TEXTS = ["the dog barked at a cat.", "a cat", "the dog", "barked"]
+
+
+def roberta():
+    """RoBERTa reads byte pairs, by a table."""
+    letters = "abcdeghkort"
+    vocabulary = dict(
+        zip(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters, "Ġ", "Ġc", "Ġd", "at", "Ġcat"], range(21))
+    )
+    tokenizer = keras_hub.models.RobertaTokenizer(vocabulary, ["Ġ c", "Ġ d", "a t", "Ġc at"])
+    preprocessor = keras_hub.models.RobertaTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    backbone = keras_hub.models.RobertaBackbone(21, **SIZES)
+    return keras_hub.models.RobertaTextClassifier(backbone, 3, preprocessor, hidden_dim=8)
+
+
+def bert():
+    tokenizer = keras_hub.models.BertTokenizer(PIECES, lowercase=True)
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    return keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(15, **SIZES), 3, preprocessor)
+
+
+def albert():
+    preprocessor = keras_hub.models.AlbertTextClassifierPreprocessor(albert_tokenizer(), sequence_length=12)
+    backbone = keras_hub.models.AlbertBackbone(30, embedding_dim=4, **SIZES)
+    return keras_hub.models.AlbertTextClassifier(backbone, 3, preprocessor)
+
+
+TASKS = {"bert": bert, "albert": albert, "roberta": roberta}
+
+
+def task(name):
+    keras.utils.set_random_seed(0)
+    model = keras_vattn.to_bayesian(TASKS[name](), "lognormal", None)
+    for variable in model.trainable_variables:
+        # At the scale they begin with the texts hardly differ.
+        variable.assign(variable * (10.0 if len(variable.shape) > 1 else 1.0))
+    return model
+
+
+# KerasHub leaves the file of a sentencepiece model to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_takes_strings(tmp_path, name):
+    """And preprocesses them once, as its `predict` does."""
+    model = task(name)
+    export_draws(model, tmp_path, num_samples=3, outputs="logits")
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    assert set(serve.structured_input_signature[1]) == {"texts", "seed"}
+    found = serve(texts=tf.constant(TEXTS), seed=tf.constant(2))
+    tokens = model.preprocessor(TEXTS)
+    draws = ModelNoise(model).draws(lambda x: tf.nn.softmax(model(x, training=False)), tokens, 3, 2)
+    np.testing.assert_allclose(found["mean"], np.mean(draws, axis=0), rtol=1e-4, atol=1e-5)
+    assert np.ptp(found["mean"].numpy(), axis=0).max() > 2e-3 and np.std(draws, axis=0).max() > 1e-3
+
+
+class Preprocessor(tf.Module):
+    """Stands in for one of KerasHub: the lengths of texts, or halves of numbers."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    def __call__(self, inputs):
+        if self.tokenizer is None:
+            return inputs / 2.0
+        return tf.cast(tf.strings.length(inputs)[:, None], tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name", "value", "expected"),
+    [(None, "measured", [[1.0], [3.0]], [[0.5], [1.5]]), (len, "texts", ["dog", "the cat"], [[3.0], [7.0]])],
+)
+def test_a_preprocessor_is_applied_once(tmp_path, tokenizer, name, value, expected):
+    """Of numbers, twice would be no error."""
+
+    class Task(keras.Model):
+        preprocessor = None
+
+    inputs = keras.Input((1,), name="measured")
+    model = Task(inputs, keras.layers.Dropout(1e-9)(inputs))
+    model.preprocessor = Preprocessor(tokenizer)
+    export_draws(model, tmp_path, outputs="values", dropout=True)
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    np.testing.assert_allclose(serve(**{name: tf.constant(value)}, seed=tf.constant(0))["mean"], expected)
+
+
+@pytest.mark.slow
+def test_pairs_of_texts(tmp_path):
+    model = task("bert")
+    signature = tuple(tf.TensorSpec([None], tf.string, name) for name in ("texts", "pairs"))
+    export_draws(model, tmp_path, num_samples=2, outputs="logits", input_signature=signature)
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    found, swapped = (
+        serve(**{one: tf.constant(["the dog"]), two: tf.constant(["a cat"])}, seed=tf.constant(0))["mean"].numpy()
+        for one, two in (("texts", "pairs"), ("pairs", "texts"))
+    )
+    assert np.abs(found - swapped).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["numbers", "strings"])
+def test_many_threads_get_the_answers_of_one(tmp_path, kind):
+    """A thousand requests in another process, eight at a time, bit for bit; a few against this process."""
+    if kind == "strings":
+        model, imports, generator = task("bert"), "import tensorflow_text", np.random.default_rng(0)
+        rows = [generator.choice(TEXTS, size=1 + number % 3).tolist() for number in range(1000)]
+        requests = [{"texts": texts, "seed": number % 50} for number, texts in enumerate(rows)]
+    else:
+        inputs = keras.Input((None, 3), name="measured")
+        attended = keras_vattn.BayesianAttention(prior=None)(inputs, inputs)
+        model, imports = keras.Model(inputs, keras.layers.Dense(3)(attended)), ""
+        rows = np.random.default_rng(0).normal(size=(1000, 2, 4, 3)).round(3).tolist()
+        requests = [{"measured": x[: 1 + number % 2], "seed": number} for number, x in enumerate(rows)]
+    export_draws(model, tmp_path, num_samples=8, outputs="logits")
+    found = served_elsewhere(tmp_path, requests, imports)
+    assert (found["equal"], found["project"]) == (1000, [])
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    for request, answer in zip(requests, found["answers"]):
+        inputs = {name: tf.constant(value) for name, value in request.items()}
+        expected = serve(**inputs)
+        for name, value in answer.items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
