@@ -10,6 +10,7 @@ from keras import config, tree, utils
 from keras_vattn import random
 from keras_vattn.draws.kept_functions import kept_function
 from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.draws.shared_prefix import SharedPrefix, draws_in_a_loop
 from keras_vattn.support.validation import one_of, positive_integer
 
 # How draws are added up, and what their sum is divided by.
@@ -40,9 +41,11 @@ def posterior_predictive(
     of the model changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and
     seed generators are left as they were.
 
-    Several draws of a batch go through the model together, repeated on the first axis, as far as `max_rows` allows: the
-    noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One draw at a time goes through a model whose
-    examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
+    What no draw changes is computed once a batch: in a functional or sequential model, and in such models among its
+    layers, all operations before the first that draws or drops. From there several draws of a batch go on together,
+    repeated on the first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size`
+    and `max_rows`. A model with a `call` of its own is repeated as a whole. One draw at a time goes through a model
+    whose examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
     `noise_shape` begins with 1.
 
     The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
@@ -103,15 +106,25 @@ def posterior_predictive(
     noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
     batches, spec = _batches(inputs, batch_size)
-    draw, results = None, []
+    halves, results = None, []
+
+    def halves_of(repeats, shares=True):
+        options = (bool(dropout), bool(posterior), repeats, shares, repr(spec))
+        return kept_function(model, options, lambda: _halves(model, noise, spec, repeats, shares))
+
     for index, batch in enumerate(batches):
-        if draw is None:
+        if halves is None:
             repeats = noise.examples_are_apart and _draws_together(batch, num_samples, max_rows) > 1
-            options = (bool(dropout), bool(posterior), repeats, repr(spec))
-            draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, repeats))  # noqa: B023
+            halves = halves_of(repeats)
         together = _draws_together(batch, num_samples, max_rows) if repeats else 1
+        shared = halves[0](batch)
+        if repeats and {len(x) for x in shared} - {len(x) for x in tree.flatten(batch)}:
+            # A layer has moved the examples from the first axis, on which they are repeated.
+            halves = halves_of(repeats, shares=False)
+            shared = halves[0](batch)
+        draw = functools.partial(halves[1], batch, shared)
         of_batch, starts = random.fold_in(seed, index), range(0, num_samples, together)
-        draws = (draw(batch, random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
+        draws = (draw(random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
         results.append(_reduced(draws, reduce, num_samples))
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
@@ -178,20 +191,29 @@ def _draws_together(batch, num_samples, max_rows):
     return max(1, together)
 
 
-def _draw_function(model, noise, spec, repeats):
-    """Return the function of a batch, a seed and a number of draws, 1 unless it repeats the batch, that draws."""
+def _halves(model, noise, spec, repeats, shares):
+    """Return the function of a batch that returns what all its draws share, and the one that draws: from the batch,
+    what is shared, a seed and a number of draws, 1 unless it repeats the batch."""
+    prefix = SharedPrefix(model, noise)
+    first = tf.function(prefix.first, input_signature=[spec])
+    if not shares or draws_in_a_loop(first.get_concrete_function()):
+        prefix = SharedPrefix(model, noise)
+    shared = [tf.TensorSpec(x.shape, x.dtype) for x in prefix.crossing.values()]
 
-    def draw(inputs, seed, count):
+    def draw(inputs, shared, seed, count):
         if repeats:
-            inputs = tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
+            inputs, shared = tree.map_structure(
+                lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), (inputs, shared)
+            )
         with noise.drawn_from(seed):
-            outputs = model(inputs, training=False)
+            outputs = prefix.rest(inputs, shared)
         return tree.map_structure(lambda x: _by_draw(x, count), outputs)
 
-    function = tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
+    seed_and_count = tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)
+    rest = tf.function(draw, input_signature=[spec, shared, *seed_and_count])
     # Traced here, and not where it is first called: who has the turn waits for no thread that traces it.
-    function.get_concrete_function()
-    return function
+    rest.get_concrete_function()
+    return (first if shared else lambda batch: []), rest
 
 
 def _by_draw(x, count):
