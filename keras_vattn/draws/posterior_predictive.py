@@ -60,7 +60,9 @@ def posterior_predictive(
     Args:
         model: A built `keras.Model`.
         inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
-            (x, y, weights), whose x counts and whose batches are taken as they are.
+            (x, y, weights), whose x counts and whose batches are taken as they are. A KerasHub task with a preprocessor
+            takes strings as its `predict` does: a list or array of them, a tuple of lists for pairs of segments, or a
+            dataset.
         num_samples: Number of draws.
         dropout: Whether dropout is on. Defaults to `False`.
         seed: `None` (fresh draws each time, the same ones again after `keras.utils.set_random_seed`), an integer or an
@@ -79,10 +81,10 @@ def posterior_predictive(
 
     Raises:
         ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
-            number is not a positive integer; if the inputs are a list of strings, or strings for the preprocessor of a
-            KerasHub task (pass `task.preprocessor(texts)`); if the inputs are empty or differ in length (a graph, whose
-            inputs have no common first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or
-            batches give outputs of different shapes.
+            number is not a positive integer; if the inputs are a list of strings and the model is no KerasHub task with
+            a preprocessor; if the inputs are empty or differ in length (a graph, whose inputs have no common first
+            axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give outputs of
+            different shapes.
 
     Example:
 
@@ -102,10 +104,9 @@ def posterior_predictive(
         raise ValueError(
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
         )
-    _refuse_strings(model, inputs)
     noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
-    batches, spec = _batches(inputs, batch_size)
+    batches, spec = _batches(_preprocessed(model, inputs), batch_size)
     halves, results = None, []
 
     def halves_of(repeats, shares=True):
@@ -131,18 +132,23 @@ def posterior_predictive(
     return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
 
 
-def _refuse_strings(model, inputs):
-    """Raise ValueError for strings that `predict` would preprocess, or that are no array."""
+def _preprocessed(model, inputs):
+    """Return the inputs of the model: what a KerasHub task with a preprocessor makes of strings, as in `predict`."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
-    dtypes = {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
-    has_preprocessor = getattr(model, "preprocessor", None) is not None
-    if any(isinstance(x, (str, bytes)) for x in leaves) or (has_preprocessor and tf.string in dtypes):
+    has_text = any(isinstance(x, (str, bytes)) for x in leaves)
+    has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
+    if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         raise ValueError(
-            "`inputs` must be what the model itself is called with. A task of KerasHub preprocesses strings outside "
-            "the call: pass `task.preprocessor(texts)`. A model that takes strings takes one array: `np.array(texts)`. "
-            f"Received: strings, model={model}"
+            "`inputs` must be what the model itself is called with: `np.array(texts)` where that is strings. A task of "
+            f"KerasHub with a preprocessor takes a list of strings. Received: strings, model={model}"
         )
+    has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
+    if not (has_preprocessor and has_text):
+        return inputs
+    if is_dataset:
+        return inputs.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
+    return utils.unpack_x_y_sample_weight(model.preprocess_samples(inputs))[0]
 
 
 def _batches(inputs, batch_size):

@@ -67,4 +67,12 @@ FAULTS = [
         (SHARED,),
         "own-call",
     ),
+    Fault(
+        "predictive: strings are preprocessed twice",
+        "draws/posterior_predictive.py",
+        "_batches(_preprocessed(model, inputs), batch_size)",
+        "_batches(_preprocessed(model, _preprocessed(model, inputs) and inputs), batch_size)",
+        ("tests/draws/test_inputs_and_outputs.py",),
+        "preprocesses_strings_once",
+    ),
 ]
