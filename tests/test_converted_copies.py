@@ -182,7 +182,16 @@ def test_a_task_of_keras_hub_with_its_preprocessor():
     expected = model.predict(texts, verbose=0)
     bayesian = to_bayesian(model)
     np.testing.assert_allclose(bayesian.predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
-    for strings in (texts, np.array(texts), tf.data.Dataset.from_tensors(texts)):
-        with pytest.raises(ValueError, match=r"pass `task.preprocessor\(texts\)`.*Received: strings, model=<Bert"):
-            keras_vattn.posterior_predictive(bayesian, strings, 2)
-    assert keras_vattn.posterior_predictive(bayesian, preprocessor(texts), 2).shape == (2, 2, 2)
+    draws = keras_vattn.posterior_predictive(bayesian, preprocessor(texts), 2, seed=1)
+    assert draws.shape == (2, 2, 2)
+    labelled = tf.data.Dataset.from_tensors((texts, [0, 1]))
+    for strings in (texts, np.array(texts), np.array(texts, object), tf.data.Dataset.from_tensors(texts), labelled):
+        found = keras_vattn.posterior_predictive(bayesian, strings, 2, seed=1)
+        np.testing.assert_allclose(found, draws, rtol=1e-5, atol=1e-6)
+    pairs = (texts, texts[::-1])
+    draws = keras_vattn.posterior_predictive(bayesian, preprocessor(pairs, y=None), 2, seed=1)
+    for strings in (pairs, tf.data.Dataset.from_tensors((pairs,))):
+        found = keras_vattn.posterior_predictive(bayesian, strings, 2, seed=1)
+        np.testing.assert_allclose(found, draws, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"takes a list of strings\. Received: strings, model=<Bert"):
+        keras_vattn.posterior_predictive(bayesian, "the dog barks", 2)

@@ -10,6 +10,7 @@ from keras import config, tree, utils
 from keras_vattn import random
 from keras_vattn.draws.kept_functions import kept_function
 from keras_vattn.draws.model_noise import ModelNoise, by_draw, repeated
+from keras_vattn.draws.shared_prefix import SharedPrefix, draws_in_a_loop
 from keras_vattn.support.validation import one_of, positive_integer
 
 # How draws are added up, and what their sum is divided by.
@@ -40,9 +41,11 @@ def posterior_predictive(
     of the model changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and
     seed generators are left as they were.
 
-    Several draws of a batch go through the model together, repeated on the first axis, as far as `max_rows` allows: the
-    noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One draw at a time goes through a model whose
-    examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
+    What no draw changes is computed once a batch: in a functional or sequential model, and in such models among its
+    layers, all operations before the first that draws or drops. From there several draws of a batch go on together,
+    repeated on the first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size`
+    and `max_rows`. A model with a `call` of its own is repeated as a whole. One draw at a time goes through a model
+    whose examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
     `noise_shape` begins with 1.
 
     The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
@@ -57,7 +60,9 @@ def posterior_predictive(
     Args:
         model: A built `keras.Model`.
         inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
-            (x, y, weights), whose x counts and whose batches are taken as they are.
+            (x, y, weights), whose x counts and whose batches are taken as they are. A KerasHub task with a preprocessor
+            takes strings as its `predict` does: a list or array of them, a tuple of lists for pairs of segments, or a
+            dataset.
         num_samples: Number of draws.
         dropout: Whether dropout is on. Defaults to `False`.
         seed: `None` (fresh draws each time, the same ones again after `keras.utils.set_random_seed`), an integer or an
@@ -76,10 +81,10 @@ def posterior_predictive(
 
     Raises:
         ValueError: If the model is not built, or has no stochastic layer that draws and no dropout that is on; if a
-            number is not a positive integer; if the inputs are a list of strings, or strings for the preprocessor of a
-            KerasHub task (pass `task.preprocessor(texts)`); if the inputs are empty or differ in length (a graph, whose
-            inputs have no common first axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or
-            batches give outputs of different shapes.
+            number is not a positive integer; if the inputs are a list of strings and the model is no KerasHub task with
+            a preprocessor; if the inputs are empty or differ in length (a graph, whose inputs have no common first
+            axis, comes as a dataset with `max_rows=1`); if an output has no batch axis, or batches give outputs of
+            different shapes.
 
     Example:
 
@@ -99,37 +104,51 @@ def posterior_predictive(
         raise ValueError(
             f"`posterior_predictive` needs a built model: call it once. Received: {model.name}.built=False"
         )
-    _refuse_strings(model, inputs)
     noise = ModelNoise(model, dropout, posterior)
     seed = random.as_seed(python_random.getrandbits(32) if seed is None else seed)
-    batches, spec = _batches(inputs, batch_size)
-    draw, results = None, []
+    batches, spec = _batches(_preprocessed(model, inputs), batch_size)
+    halves, results = None, []
+
+    def halves_of(repeats, shares=True):
+        options = (bool(dropout), bool(posterior), repeats, shares, repr(spec))
+        return kept_function(model, options, lambda: _halves(model, noise, spec, repeats, shares))
+
     for index, batch in enumerate(batches):
-        if draw is None:
+        if halves is None:
             repeats = noise.examples_are_apart and _draws_together(batch, num_samples, max_rows) > 1
-            options = (bool(dropout), bool(posterior), repeats, repr(spec))
-            draw = kept_function(model, options, lambda: _draw_function(model, noise, spec, repeats))  # noqa: B023
+            halves = halves_of(repeats)
         together = _draws_together(batch, num_samples, max_rows) if repeats else 1
+        shared = halves[0](batch)
+        if repeats and {len(x) for x in shared} - {len(x) for x in tree.flatten(batch)}:
+            # A layer has moved the examples from the first axis, on which they are repeated.
+            halves = halves_of(repeats, shares=False)
+            shared = halves[0](batch)
+        draw = functools.partial(halves[1], batch, shared)
         of_batch, starts = random.fold_in(seed, index), range(0, num_samples, together)
-        draws = (draw(batch, random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
+        draws = (draw(random.fold_in(of_batch, i), min(together, num_samples - i)) for i in starts)
         results.append(_reduced(draws, reduce, num_samples))
     if not results:
         raise ValueError("`inputs` must hold at least one batch. Received: an empty dataset")
     return tree.map_structure(functools.partial(_join, axis=int(reduce == "none")), *results)
 
 
-def _refuse_strings(model, inputs):
-    """Raise ValueError for strings that `predict` would preprocess, or that are no array."""
+def _preprocessed(model, inputs):
+    """Return the inputs of the model: what a KerasHub task with a preprocessor makes of strings, as in `predict`."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
-    dtypes = {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
-    has_preprocessor = getattr(model, "preprocessor", None) is not None
-    if any(isinstance(x, (str, bytes)) for x in leaves) or (has_preprocessor and tf.string in dtypes):
+    has_text = any(isinstance(x, (str, bytes)) for x in leaves)
+    has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
+    if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         raise ValueError(
-            "`inputs` must be what the model itself is called with. A task of KerasHub preprocesses strings outside "
-            "the call: pass `task.preprocessor(texts)`. A model that takes strings takes one array: `np.array(texts)`. "
-            f"Received: strings, model={model}"
+            "`inputs` must be what the model itself is called with: `np.array(texts)` where that is strings. A task of "
+            f"KerasHub with a preprocessor takes a list of strings. Received: strings, model={model}"
         )
+    has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
+    if not (has_preprocessor and has_text):
+        return inputs
+    if is_dataset:
+        return inputs.map(model.preprocess_samples, num_parallel_calls=tf.data.AUTOTUNE)
+    return utils.unpack_x_y_sample_weight(model.preprocess_samples(inputs))[0]
 
 
 def _batches(inputs, batch_size):
@@ -178,20 +197,27 @@ def _draws_together(batch, num_samples, max_rows):
     return max(1, together)
 
 
-def _draw_function(model, noise, spec, repeats):
-    """Return the function of a batch, a seed and a number of draws, 1 unless it repeats the batch, that draws."""
+def _halves(model, noise, spec, repeats, shares):
+    """Return the function of a batch that returns what all its draws share, and the one that draws: from the batch,
+    what is shared, a seed and a number of draws, 1 unless it repeats the batch."""
+    prefix = SharedPrefix(model, noise)
+    first = tf.function(prefix.first, input_signature=[spec])
+    if not shares or draws_in_a_loop(first.get_concrete_function()):
+        prefix = SharedPrefix(model, noise)
+    shared = [tf.TensorSpec(x.shape, x.dtype) for x in prefix.crossing.values()]
 
-    def draw(inputs, seed, count):
+    def draw(inputs, shared, seed, count):
         if repeats:
-            inputs = repeated(inputs, count)
+            inputs, shared = repeated((inputs, shared), count)
         with noise.drawn_from(seed):
-            outputs = model(inputs, training=False)
+            outputs = prefix.rest(inputs, shared)
         return tree.map_structure(lambda x: by_draw(x, count), outputs)
 
-    function = tf.function(draw, input_signature=[spec, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)])
+    seed_and_count = tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)
+    rest = tf.function(draw, input_signature=[spec, shared, *seed_and_count])
     # Traced here, and not where it is first called: who has the turn waits for no thread that traces it.
-    function.get_concrete_function()
-    return function
+    rest.get_concrete_function()
+    return (first if shared else lambda batch: []), rest
 
 
 def _reduced(draws, reduce, num_samples):

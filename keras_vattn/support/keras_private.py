@@ -3,7 +3,8 @@
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
 `_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
 `keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate`
-and `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients` and `_get_variable_index` of an optimizer.
+and `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients` and `_get_variable_index` of an optimizer; and
+`_run_through_graph` of a functional model, which `SharedPrefix` overrides.
 Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
 """
 
@@ -18,6 +19,7 @@ from keras.src.models.functional import Functional
 from keras.src.saving.keras_saveable import KerasSaveable
 
 MASK = "_keras_mask"
+RUN = "_run_through_graph"
 OVERRIDDEN = {
     keras.layers.Layer: ("_get_own_losses", "_trainable_variables", "_non_trainable_variables", "_setattr_hook"),
     keras.layers.MultiHeadAttention: (
@@ -29,6 +31,7 @@ OVERRIDDEN = {
     ),
     keras.layers.LSTM: ("inner_loop",),
     keras.optimizers.Optimizer: ("_clip_gradients", "_get_variable_index"),
+    Functional: (RUN,),
 }
 
 
@@ -79,6 +82,20 @@ def unlocked(layer):
             read(layer, "_lock_state")()
 
 
+def graph_of(layer):
+    """Return the functional model that a layer is or a `Sequential` holds, `None` where it has a `call` of its own."""
+    if isinstance(layer, keras.Sequential) and type(layer).call is keras.Sequential.call:
+        layer = read(layer, "_functional")
+    return layer if isinstance(layer, Functional) and type(layer).call is Functional.call else None
+
+
+def nodes_of(graph):
+    """Return the calls of operations of a functional model, in the order in which it makes them."""
+    by_depth = read(graph, "_nodes_by_depth")
+    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [node for node in nodes if node.operation and not node.is_input]
+
+
 def called_model():
     """Return the model or layer whose call this thread is in, the outermost, `None` outside of any."""
     context = global_state.get_global_attribute("current_call_ctx")
@@ -125,12 +142,15 @@ def read(layer, name):
 __all__ = [
     "MASK",
     "OVERRIDDEN",
+    "RUN",
     "Functional",
     "KerasSaveable",
     "called_model",
     "flatten_layers",
+    "graph_of",
     "in_state",
     "mask_of",
+    "nodes_of",
     "read",
     "seed_generators",
     "set_mask",

@@ -5,32 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from predictive_cases import X, self_attention, sequence_model
+from predictive_cases import RecordRows, X, self_attention, sequence_model
 from tiers import slow_except
 
 import keras_vattn
 from keras_vattn import Attention, AttentionDecoder, DeterministicAttention, GaussianAttention, GaussianLatent
 from keras_vattn import posterior_predictive as draw
-
-
-class RecordRows(layers.Layer):
-    """Writes down the rows of every call of the graph."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def call(self, x):
-        def record(count):
-            self.rows.append(int(count))
-            return count
-
-        rows = tf.numpy_function(record, [tf.shape(x)[0]], tf.int32)
-        with tf.control_dependencies([rows]):
-            return tf.identity(x)
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, dtype=x.dtype)
 
 
 class OwnNoise(layers.Layer):
@@ -99,7 +79,12 @@ DROPOUTS = {
 def test_every_draw_of_every_example_has_noise_of_its_own(name):
     """However many go together: two equal examples, and the draws of one, all differ."""
     recorder = RecordRows()
-    model = sequence_model(lambda x: {**MODELS, **BOTH, **DROPOUTS}[name](recorder(x)))
+
+    def recorded(x):
+        first, *others = keras.tree.flatten({**MODELS, **BOTH, **DROPOUTS}[name](x))
+        return [recorder(first), *others]
+
+    model = sequence_model(recorded)
     alike = np.repeat(X[:1], 5, axis=0)
     options = {"seed": 1, "dropout": name not in MODELS, "batch_size": 3}
     alone = draw(model, alike, 5, max_rows=1, **options)
@@ -130,7 +115,7 @@ def test_the_nodes_of_a_graph_are_no_examples():
 
 def test_max_rows_bounds_the_rows_of_every_call():
     recorder = RecordRows()
-    model = sequence_model(lambda x: GaussianLatent(2)(recorder(x)))
+    model = sequence_model(lambda x: recorder(GaussianLatent(2)(x)))
     x = np.repeat(X, 20, axis=0)
     for options, most in (({}, 256), ({"max_rows": 100}, 100), ({"batch_size": 7, "max_rows": 20}, 20)):
         recorder.rows.clear()

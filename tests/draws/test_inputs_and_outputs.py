@@ -48,8 +48,32 @@ def test_strings_and_integers():
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
     model = keras.Model(inputs, GaussianLatent(2)(layers.Embedding(3, 4)(ids)))
     assert draw(model, np.array(["a", "b", "c"]), 4, seed=1).shape == (4, 3, 2)
-    with pytest.raises(ValueError, match=r"`np.array\(texts\)`. Received: strings"):
+    with pytest.raises(ValueError, match=r"`np.array\(texts\)` where .*Received: strings"):
         draw(model, ["a", "b", "c"], 4)
+
+
+def test_a_task_preprocesses_strings_once():
+    """As `predict` does: every string, where it comes from a dataset too; what is no string is what the model takes."""
+
+    class Task(keras.Model):
+        preprocessor = "of the task"
+
+        def preprocess_samples(self, x, y=None, sample_weight=None):
+            calls.append(x)
+            return tf.strings.length(tf.convert_to_tensor(x))[:, None], y, sample_weight
+
+    calls, texts = [], ["good", "good film", "a film"]
+    inputs = keras.Input((1,), dtype="int32")
+    task = Task(inputs, GaussianLatent(2)(layers.Embedding(20, 4)(inputs)))
+    expected = draw(task, np.array([[4], [9], [6]]), 3, seed=1, batch_size=2)
+    assert not calls
+    np.testing.assert_array_equal(draw(task, texts, 3, seed=1, batch_size=2), expected)
+    assert calls == [texts]
+    dataset = tf.data.Dataset.from_tensor_slices((texts, [0, 1, 0])).batch(2)
+    np.testing.assert_allclose(draw(task, dataset, 3, seed=1), expected, rtol=1e-5, atol=1e-6)
+    assert len(calls) == 2
+    with pytest.raises(ValueError, match=r"takes a list of strings\. Received: strings"):
+        draw(task, "good film", 3)
 
 
 def test_a_graph_is_one_batch():

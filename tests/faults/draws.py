@@ -33,7 +33,7 @@ FAULTS = [
     ),
     Fault(
         "predictive: training mode instead of dropout",
-        "draws/posterior_predictive.py",
+        "draws/shared_prefix.py",
         "model(inputs, training=False)",
         "model(inputs, training=True)",
         (PREDICTIVE,),
@@ -236,7 +236,7 @@ FAULTS = [
     Fault(
         "predictive: a function is traced where it is first called",
         "draws/posterior_predictive.py",
-        "    function.get_concrete_function()\n",
+        "    rest.get_concrete_function()\n",
         "",
         ("tests/draws/test_kept_functions.py",),
         "has_been_traced",

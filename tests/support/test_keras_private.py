@@ -158,6 +158,33 @@ def optimizers_number_their_variables():
     assert [x.shape for x in optimizer._momentums] == [x.shape for x in optimizer._velocities] == [(2,), (1,)]
 
 
+def functional_models_run_their_nodes_in_one_method():
+    """The structure of the inputs and a function of operations go in, the structure of the outputs comes out."""
+    given = []
+    x = keras.Input((3,))
+    model = keras.Model(x, {"y": keras.layers.Dense(2)(x)})
+
+    def run(inputs, operation_fn):
+        given.append(operation_fn(model.layers[1])(inputs[0]))
+        return {"y": given[0]}
+
+    vars(model)["_run_through_graph"] = run
+    assert model(keras.ops.ones((1, 3)))["y"] is given[0]
+
+
+def functional_models_have_nodes_by_depth():
+    x = keras.Input((3,))
+    y = keras.layers.Dense(2)(x)
+    (node,) = keras_private.nodes_of(keras.Model(x, [keras.ops.exp(y), y]))[:1]
+    assert node.input_tensors == [x] and node.outputs == [y] and not node.is_input
+    assert node.arguments.fill_in({id(x): 1.0}) == ((1.0,), {})
+
+
+def a_sequential_model_holds_a_functional_one():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    assert [x.operation for x in keras_private.nodes_of(keras_private.graph_of(model))] == model.layers
+
+
 PRIVATE = {
     "_flatten_layers": (keras.layers.Layer, layers_are_flattened),
     "_seed_generators": (keras.layers.Layer, seed_generators_are_the_layers_own),
@@ -174,6 +201,9 @@ PRIVATE = {
     "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
     "_clip_gradients": (keras.optimizers.Optimizer, optimizers_clip_all_gradients_in_one_method),
     "_get_variable_index": (keras.optimizers.Optimizer, optimizers_number_their_variables),
+    "_run_through_graph": (keras_private.Functional, functional_models_run_their_nodes_in_one_method),
+    "_nodes_by_depth": (keras_private.Functional, functional_models_have_nodes_by_depth),
+    "_functional": (keras.Sequential, a_sequential_model_holds_a_functional_one),
 }
 
 

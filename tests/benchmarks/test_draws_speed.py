@@ -1,0 +1,63 @@
+"""What draws cost, in predictions of one batch: twelve blocks of BERT, of which some draw. Prints a table."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from benchmarks.paired import interleave, median_interval, report
+
+import keras_vattn
+from keras_vattn.support import keras_private
+
+WIDTH, HEADS, LENGTH, BLOCKS, DRAWS = 256, 4, 64, 12, 20
+
+
+def classifier(num_drawing):
+    """A classifier on a backbone of twelve blocks, whose last ones draw."""
+    keras.utils.set_random_seed(1)
+    lower = keras_hub.models.BertBackbone(
+        vocabulary_size=1000,
+        num_layers=max(1, BLOCKS - num_drawing),
+        num_heads=HEADS,
+        hidden_dim=WIDTH,
+        intermediate_dim=4 * WIDTH,
+        max_sequence_length=LENGTH,
+    )
+    states, mask = keras.Input((LENGTH, WIDTH)), keras.Input((LENGTH,), dtype="int32")
+    x = states
+    for _ in range(num_drawing):
+        x = keras_hub.layers.TransformerEncoder(4 * WIDTH, HEADS)(x, padding_mask=mask)
+    upper = keras_vattn.to_bayesian(keras.Model([states, mask], x), prior=None)
+    if num_drawing == BLOCKS:
+        outputs = upper([keras.layers.Embedding(1000, WIDTH)(lower.input["token_ids"]), lower.input["padding_mask"]])
+    else:
+        outputs = upper([lower(lower.input)["sequence_output"], lower.input["padding_mask"]])
+    backbone = keras.Model(lower.input, outputs)
+    model = keras.Model(lower.input, keras.layers.Dense(2, "softmax")(backbone(lower.input)[:, 0]))
+    model.compile()
+    return model
+
+
+def batch_of(size):
+    ids = np.random.default_rng(0).integers(1, 1000, size=(size, LENGTH)).astype("int32")
+    return {"token_ids": ids, "segment_ids": np.zeros_like(ids), "padding_mask": np.ones_like(ids)}
+
+
+@pytest.mark.parametrize(("num_drawing", "size", "most"), [(3, 1, None), (3, 8, 9.0), (3, 32, None), (12, 8, None)])
+def test_draws_over_a_prediction(num_drawing, size, most, monkeypatch):
+    model, x = classifier(num_drawing), batch_of(size)
+    whole = keras.models.clone_model(model)
+    draws = {
+        name: lambda of=of: keras_vattn.posterior_predictive(of, x, DRAWS, seed=1, batch_size=size)
+        for name, of in (("shared", model), ("whole", whole))
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(keras_private, "graph_of", lambda layer: None)
+        draws["whole"]()
+    functions = {**draws, "predict": lambda: model.predict_on_batch(x)}
+    seconds = interleave(functions, num_rounds=9, num_warm_up=1)
+    ratios = {name: median_interval(seconds[name] / seconds["predict"]) for name in draws}
+    rows = [(f"{name} / predict_on_batch", ratio, "ratio") for name, ratio in ratios.items()]
+    rows.append(("shared / whole", median_interval(seconds["shared"] / seconds["whole"]), "ratio"))
+    report(f"draws {num_drawing} of {BLOCKS} at batch {size}: {DRAWS} draws, width {WIDTH}, length {LENGTH}", rows)
+    assert most is None or ratios["shared"][0] < most

@@ -1,0 +1,196 @@
+"""What all draws of a batch share is computed once, and the draws are those of a model that is repeated as a whole."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+from predictive_cases import D, RecordRows, X, sequence_model
+from tiers import slow_after, slow_except
+
+import keras_vattn
+from keras_vattn import Attention, GaussianLatent
+from keras_vattn import posterior_predictive as draw
+from keras_vattn.support import keras_private
+
+IDS = np.array([[1, 2, 0], [3, 0, 0], [4, 5, 6], [2, 2, 0], [1, 0, 0]])
+BATCHES, DRAWS = [3, 2], [6, 6, 3, 6, 4]
+
+
+def attend(x, **options):
+    return Attention("bilinear", alignment="weibull", **options)(x, x)
+
+
+class PlainSubclass(keras.Model):
+    def __init__(self, record):
+        inputs = keras.Input((None, D))
+        super().__init__(inputs, attend(record(layers.Dense(D)(inputs))))
+
+
+class OwnCall(PlainSubclass):
+    def call(self, inputs, training=None, mask=None):
+        return 2.0 * super().call(inputs, training=training, mask=mask)
+
+
+def masked(record):
+    inputs = keras.Input((None,), dtype="int32")
+    x = record(layers.Embedding(9, D, mask_zero=True)(inputs))
+    return keras.Model(inputs, layers.GlobalAveragePooling1D()(layers.Add()([x, attend(x)])))
+
+
+def nested(record):
+    """Twice the same model with its layer in both halves, and a mask that goes in and out."""
+    tokens, x, dense = keras.Input((None,), dtype="int32"), keras.Input((None, D)), layers.Dense(D)
+    inner = keras.Model(x, {"drawn": dense(attend(dense(record(x)))), "mean": ops.mean(x, axis=1)})
+    inner.supports_masking = True
+    embedded = layers.Embedding(9, D, mask_zero=True)(tokens)
+    first = inner(embedded)
+    second = inner(layers.Add()([first["drawn"], embedded]))
+    return keras.Model(tokens, [layers.GlobalAveragePooling1D()(second["drawn"]), first["mean"], second["mean"]])
+
+
+def of_inputs(record):
+    """Dictionaries, keyword arguments, and outputs that no draw changes."""
+    inputs = {"x": keras.Input((None, D), name="x"), "ids": keras.Input((None,), dtype="int32", name="ids")}
+    x = record(layers.Dense(D)(inputs["x"]))
+    layer = keras_vattn.MultiHeadAttention(2, 2, alignment="weibull")
+    drawn = layer(query=x, value=x, attention_mask=ops.expand_dims(inputs["ids"] != 0, 1))
+    return keras.Model(inputs, {"drawn": drawn, "features": x, "ids": inputs["ids"]})
+
+
+def transposed(record):
+    inputs = keras.Input((None, D))
+    x = record(ops.transpose(layers.Dense(D)(inputs), (1, 0, 2)))
+    return keras.Model(inputs, attend(ops.transpose(x, (1, 0, 2))))
+
+
+def both_in_one(record):
+    inputs = keras.Input((None, D))
+    x = record(layers.Concatenate(axis=0)([inputs, layers.Dense(D)(inputs)]))
+    first, second = ops.split(x, 2)
+    return keras.Model(inputs, attend(ops.add(first, second)))
+
+
+def of_constants(record):
+    inputs = keras.Input((None, D))
+    scale = ops.add(1.0, ops.mean(inputs, axis=(0, 1))) * 0.0
+    return keras.Model(inputs, attend(scale + record(layers.Dense(D)(inputs))))
+
+
+# By name: the model, its inputs, and the rows of a part that is shared where the last is True.
+MODELS = {
+    "masked": (masked, IDS, BATCHES),
+    "nested": (nested, IDS, BATCHES + DRAWS),
+    "inputs": (of_inputs, {"x": X, "ids": IDS}, BATCHES),
+    "sequential": (
+        lambda record: keras.Sequential([layers.Dense(D), record, GaussianLatent(2), layers.Dense(2)]),
+        X,
+        BATCHES,
+    ),
+    "plain-subclass": (PlainSubclass, X, BATCHES),
+    "own-call": (OwnCall, X, DRAWS),
+    "inner-own-call": (lambda record: sequence_model(lambda x: OwnCall(record)(x)), X, DRAWS),
+    "transposed": (transposed, np.repeat(X, 2, axis=1)[:, :4], [4] * 5),
+    "both-in-one": (both_in_one, X, [2 * x for x in (3, 6, 6, 3, 6, 4)]),
+    "constants": (of_constants, X, BATCHES),
+    "bare-layer": (lambda record: keras.Sequential([GaussianLatent(2), record]), X, DRAWS),
+}
+
+
+def whole(model, inputs, patch, **options):
+    """Return the draws of the model where nothing is shared."""
+    with patch.context() as at_hand:
+        at_hand.setattr(keras_private, "graph_of", lambda layer: None)
+        vars(model).pop("_kept_functions", None)
+        draws = draw(model, inputs, **options)
+    del vars(model)["_kept_functions"]
+    return draws
+
+
+@pytest.mark.parametrize(
+    "name", slow_except(MODELS, "masked", "nested", "inputs", "own-call", "transposed", "both-in-one")
+)
+def test_the_draws_are_those_of_the_whole_model(name, monkeypatch):
+    make, inputs, rows = MODELS[name]
+    record, options = RecordRows(), {"num_samples": 5, "seed": 1, "batch_size": 3, "max_rows": 7}
+    model = make(record)
+    model(inputs)
+    record.rows.clear()
+    shared = draw(model, inputs, **options)
+    assert sorted(record.rows) == sorted(rows)
+    expected = whole(model, inputs, monkeypatch, **options)
+    keras.tree.map_structure(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), shared, expected)
+    drawn = keras.tree.flatten(shared)[0]
+    assert len(np.unique(drawn.reshape(5, -1), axis=0)) == 5
+
+
+class Unasked(layers.Layer):
+    """Draws whatever it is told, from a seed generator, from TensorFlow, or inside a loop."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.seed_generator = kind, keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        if self.kind == "generator":
+            return x + keras.random.normal(ops.shape(x), seed=self.seed_generator)
+        if self.kind == "tensorflow":
+            return x + tf.random.normal(tf.shape(x))
+        return tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x + tf.random.normal(tf.shape(x))), (0, x))[1]
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("kind", slow_after(["generator", "loop", "tensorflow"], 2))
+def test_a_layer_that_draws_unasked_is_not_shared(kind):
+    inputs = keras.Input((None, D))
+    x = Unasked(kind)(inputs)
+    model = keras.Model(inputs, [x, GaussianLatent(2)(x)])
+    for outputs in draw(model, X, 5, seed=1):
+        assert len(np.unique(outputs.reshape(5, -1), axis=0)) == 5
+
+
+@pytest.mark.parametrize("options", slow_after([{"dropout": True}, {}, {"dropout": True, "posterior": False}]))
+def test_what_drops_is_not_shared(options, monkeypatch):
+    """Whether a layer is shared depends on what is asked for."""
+    records = [RecordRows() for _ in range(3)]
+    model = keras.Sequential([records[0], layers.Dropout(0.5), records[1], GaussianLatent(2), records[2]])
+    model(X)
+    for record in records:
+        record.rows.clear()
+    options = {"num_samples": 5, "seed": 1, **options}
+    draws = draw(model, X, **options)
+    dropped = [25] if "dropout" in options else [5]
+    assert [record.rows for record in records] == [[5], dropped, [25]]
+    np.testing.assert_allclose(draws, whole(model, X, monkeypatch, **options), rtol=1e-5, atol=1e-6)
+
+
+def test_one_draw_at_a_time_shares_too():
+    record = RecordRows()
+    model = sequence_model(lambda x: GaussianLatent(2)(record(x)))
+    draws = draw(model, X, 4, seed=1, max_rows=1)
+    assert record.rows == [5]
+    assert len(np.unique(draws.reshape(4, -1), axis=0)) == 4
+
+
+@pytest.mark.slow
+def test_examples_that_a_layer_moves_are_seen_in_the_batch():
+    """Nothing in the shapes tells that a layer puts them on another axis."""
+    inputs = keras.Input((None, D))
+    moved = layers.Lambda(lambda x: tf.transpose(x, (1, 0, 2)), output_shape=(None, D))(inputs)
+    model = keras.Model(inputs, GaussianLatent(2)(ops.transpose(moved, (1, 0, 2))))
+    same = sequence_model(lambda x: model.layers[-1](x))
+    np.testing.assert_allclose(draw(model, X, 4, seed=1), draw(same, X, 4, seed=1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_task_of_keras_hub(monkeypatch):
+    """The embeddings of its backbone are shared; the attentions see the padding."""
+    from conversion_cases import TOKENS, backbone, keras_hub
+
+    task = keras_vattn.to_bayesian(keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, dropout=0.1))
+    for options in ({}, {"dropout": True}):
+        options = {"num_samples": 5, "seed": 1, **options}
+        expected = whole(task, TOKENS, monkeypatch, **options)
+        np.testing.assert_allclose(draw(task, TOKENS, **options), expected, rtol=1e-5, atol=1e-6)
