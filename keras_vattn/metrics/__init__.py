@@ -1,6 +1,7 @@
 from keras_vattn.metrics.latents import active_units, latent_mutual_information
 from keras_vattn.metrics.pavpu import PavpuResult, pavpu
 from keras_vattn.metrics.perplexity import Perplexity, predictive_log_likelihood
+from keras_vattn.metrics.sequences import sequence_uncertainty
 from keras_vattn.metrics.uncertainty import (
     brier_score,
     expected_calibration_error,
@@ -23,4 +24,5 @@ __all__ = [
     "predictive_entropy",
     "predictive_log_likelihood",
     "risk_coverage_area",
+    "sequence_uncertainty",
 ]
