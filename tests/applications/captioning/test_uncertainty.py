@@ -34,7 +34,8 @@ def seen(run, count=3):
     return inputs["regions"], inputs["num_regions"]
 
 
-@pytest.mark.parametrize("model", slow_except(["wc", "soft", "hard", "categorical"], "wc"))
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["wc", "soft", "hard", "categorical"])
 def test_the_likelihood_at_the_mean_is_that_of_the_search(made, eagerly, model):
     """Of beam search and of greedy decoding."""
     for num_beams in (1, 3):
