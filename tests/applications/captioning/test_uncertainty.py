@@ -7,7 +7,6 @@ from captioning_cases import APPLICATION, run_of, run_of_scenes
 from image_cases import colored_images
 from tiers import slow_except
 
-from applications.captioning import report as reports
 from applications.captioning.metrics import caption_metrics, cider_of_images
 from applications.captioning.options import EvaluateCaptioning, GenerateCaptioning
 from applications.captioning.serve import Captioner
@@ -51,11 +50,11 @@ def test_a_draw_is_the_noise_of_whole_captions(made, eagerly):
     """The log-likelihood under each is what the training model gives under the same noise."""
     run, regions = made("wc"), seen(made("wc"))
     captioner = Captioner(run)
-    found, target = captioner._uncertain(*regions, 4, 5), captioner.search(*regions)["ids"]
+    found, target = captioner._uncertain(*regions, 2, 5), captioner.search(*regions)["ids"]
     inputs = dict(zip(("regions", "num_regions"), regions, strict=True))
     inputs |= {"target_input": shifted(target), "target": target}
     noise, values = ModelNoise(run.models.training), []
-    for number in range(4):
+    for number in range(2):
         with noise.drawn_from(random.fold_in(random.as_seed(5), number)):
             values.append(np.where(target != PAD, run.models.training(inputs), 0.0))
     np.testing.assert_allclose(found["word_log_likelihoods"], values, rtol=1e-4, atol=1e-5)
@@ -101,8 +100,6 @@ def test_the_report(eagerly, capsys):
         for curves in found["quality"][metric].values():
             assert curves["curve"][-1] == pytest.approx(whole)
     assert "CIDEr of the most certain sentences" in capsys.readouterr().out
-    plain, _ = APPLICATION.evaluate(run, part, EvaluateCaptioning("", num_draws=2))
-    assert "uncertainty" not in plain and set(reports.LAYOUTS) == {"fan", "uncertainty"}
 
 
 @pytest.mark.slow

@@ -54,17 +54,17 @@ def test_a_draw_is_the_noise_of_whole_sentences(made, eagerly):
     run = made("wc")
     source = tf.constant(padded(run.data["valid"].sources[:3]))
     translator = Translator(run)
-    found = translator.under_draws(source, 4, 5)
+    found = translator.under_draws(source, 2, 5)
     target = translator.beam(source)["ids"]
     inputs = {"source": source, "target_input": shifted(target), "target": target}
     noise, values = ModelNoise(run.models.training), []
-    for number in range(4):
+    for number in range(2):
         with noise.drawn_from(random.fold_in(random.as_seed(5), number)):
             values.append(np.where(target != PAD, run.models.training(inputs), 0.0))
     np.testing.assert_allclose(found["word_log_likelihoods"], values, rtol=1e-4, atol=1e-5)
     assert (np.ptp(found["log_likelihoods"], axis=0) > 1e-4).all()
     assert (found["mutual_information"].numpy() > 1e-6).all()
-    again, other = translator.under_draws(source, 4, 5), translator.under_draws(source, 4, 6)
+    again, other = translator.under_draws(source, 2, 5), translator.under_draws(source, 2, 6)
     np.testing.assert_array_equal(again["log_likelihoods"], found["log_likelihoods"])
     assert np.abs(other["log_likelihoods"] - found["log_likelihoods"]).min() > 0.0
 
