@@ -57,17 +57,30 @@ def caption_metrics(hypotheses, references, java=True):
     if len(hypotheses) == 1:
         print("CIDEr of a single image is 0: no n-gram tells it from other images", file=sys.stderr)
 
-    tokens = _ptb_tokens if runs else rule_tokens
-    hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
-    # Apart from the hypotheses, as in pycocoevalcap: PTBTokenizer reads the next line to tell whether a full stop ends
-    # a sentence.
-    tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
-    references = [list(itertools.islice(tokenized, len(row))) for row in references]
+    hypotheses, references = _tokenized(hypotheses, references, runs)
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if runs else RULES}
     values = _scores(hypotheses, references)
     if runs:
         values.append(_meteor(hypotheses, references))
     return report | {name: float(value) for name, value in zip(FIGURES, values)}
+
+
+def cider_of_images(hypotheses, references, java=True):
+    """Return the CIDEr-D of each image, an array; their mean is that of `caption_metrics`, whose arguments it takes."""
+    from pycocoevalcap.cider.cider import Cider
+
+    hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
+    written = {row: [text] for row, text in enumerate(hypotheses)}
+    return Cider().compute_score(dict(enumerate(references)), written)[1]
+
+
+def _tokenized(hypotheses, references, java):
+    tokens = _ptb_tokens if java else rule_tokens
+    hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
+    # Apart from the hypotheses, as in pycocoevalcap: PTBTokenizer reads the next line to tell whether a full stop ends
+    # a sentence.
+    tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
+    return hypotheses, [list(itertools.islice(tokenized, len(row))) for row in references]
 
 
 def _scores(hypotheses, references):

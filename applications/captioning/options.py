@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.text.options import DecodeOptions
+from applications.text.options import DecodeOptions, UncertaintyOptions
 from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
 
 
@@ -134,12 +134,18 @@ class EvaluateCaptioning(common.EvaluateOptions):
     num_beams: common.Positive | None = None
     """Beams instead of the run's."""
     num_draws: common.NotNegative | None = None
-    """Draws behind the predictive perplexity instead of the run's."""
+    """Draws behind the predictive perplexity and the uncertainty instead of the run's."""
+    uncertainty: bool = False
+    """Also the quality of the captions that the model is most certain of."""
 
 
 @dataclasses.dataclass
-class GenerateCaptioning(common.GenerateOptions):
+class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
     """Caption images: lines of ids, or of paths of image files where the run can make features of them."""
+
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty instead of the run's, of the attention or, in a model that does not draw it, of the
+    dropout; 0 for none."""
 
 
 @dataclasses.dataclass
@@ -150,8 +156,8 @@ class CompareCaptioning(common.CompareOptions):
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["fan"], ...] = ()
-    """Also Table 3 of Fan et al. 2020."""
+    layout: tuple[Literal["fan", "uncertainty"], ...] = ()
+    """Also Table 3 of Fan et al. 2020, or the quality of the most certain captions."""
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_vattn
 from applications.captioning.captions import Captions
 from applications.captioning.data import Part, encode, read
-from applications.captioning.metrics import caption_metrics, pointing
+from applications.captioning.metrics import caption_metrics, cider_of_images, pointing
 from applications.captioning.options import MODELS
 from applications.captioning.serve import Captioner
 from applications.common.bounds import perplexity
@@ -18,6 +18,7 @@ from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.runs import write_json
 from applications.common.tables import Column, main_table, spread, title_from, titled
+from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import evenly, write_samples
 from applications.text.text import PAD
 from applications.vision import scenes
@@ -36,6 +37,8 @@ PICTURES = "pictures.json"
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.
 SEED = 0
+# Metrics of the most certain captions.
+QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
 BLEU = tuple(Column(f"BLEU-{order}", f"report.captions.bleu_{order}", 1, 100) for order in (4, 3, 2, 1))
@@ -75,9 +78,30 @@ def evaluate(run, part, evaluation=None):
     hypotheses = caption(captioner, part)
     report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
     if part.scenes is not None:
-        true = [text in scenes.true_captions(scene) for text, scene in zip(hypotheses, part.scenes, strict=True)]
-        report["true"] = float(np.mean(true))
+        report["true"] = float(np.mean(true_of(part, hypotheses)))
+    if evaluation is not None and evaluation.uncertainty:
+        report["uncertainty"] = uncertainty_report(captioner, run, part, num_draws)
+        print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
     return report, {"hypotheses": hypotheses, "part": part}
+
+
+def uncertainty_report(captioner, run, part, num_draws):
+    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
+    sentences = []
+    for number, (inputs,) in enumerate(progress(part.images(BATCH), "uncertainty")):
+        sentences += captioner.written(inputs["regions"], inputs["num_regions"], num_draws, number)
+    texts = [sentence["text"] for sentence in sentences]
+    of_images = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
+    if part.scenes is not None:
+        of_images["true"] = true_of(part, texts)
+    scores = {name: lambda rows, values=values: values[rows].mean() for name, values in of_images.items()}
+    kind = "dropout" if MODELS[run.options.model].alignment is None else "attention"
+    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
+
+
+def true_of(part, texts):
+    """Return whether each caption of the images of scenes is true, an array."""
+    return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, chosen=None, title="captioning"):
@@ -276,4 +300,9 @@ def fan(comparison):
     return [titled("Table 3 of Fan et al. 2020", text)]
 
 
-LAYOUTS = {"fan": fan}
+def uncertainty(comparison):
+    """Return the quality of the captions that every model is most certain of."""
+    return compared_coverage(comparison, QUALITY)
+
+
+LAYOUTS = {"fan": fan, "uncertainty": uncertainty}

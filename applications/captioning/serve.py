@@ -9,18 +9,20 @@ from keras import ops, tree
 import keras_vattn
 from applications.captioning.data import sources_of
 from applications.captioning.options import MODELS
-from applications.common.serving import in_graph
+from applications.common.option_values import first_value
+from applications.common.serving import Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import read_input
 from applications.text.text import END, PAD, START
+from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
 from applications.vision.program import INTEGER, Hidden, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
 
 
 class Captioner(ImageModule):
-    """The exported endpoints `generate` and `sample`, and the functions of `evaluate`: `search`, `read`, `read_drawn`;
-    with the run's beams, or others."""
+    """The exported endpoints `generate`, `sample` and, where the attention is drawn, `uncertain`; and the functions of
+    `evaluate`: `search`, `read`, `read_drawn`, `written`; with the run's beams, or others."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -29,10 +31,15 @@ class Captioner(ImageModule):
         self._draws = MODELS[run.options.model].alignment is not None
         self.offer("generate")
         self.offer("sample", INTEGER, INTEGER)
+        self.noise = Untracked(noise_of(run.models.training, self._draws, run.options.network.dropout > 0))
+        if self._draws:
+            self.offer("uncertain", INTEGER, INTEGER)
         regions = run.codec.regions
         seen = tf.TensorSpec([None, regions.max_regions, regions.model_width], tf.float32)
         forced = seen, tf.TensorSpec([None], tf.int32), IDS, IDS
         self.search = Hidden(in_graph(*forced[:2])(self._search))
+        self._under_draws = Hidden(in_graph(*forced[:2], INTEGER, INTEGER)(self._uncertain))
+        self._at_mean = Hidden(in_graph(*forced[:2])(self._uncertainty))
         self.read = Hidden(in_graph(*forced)(self._read))
         self.read_drawn = Hidden(in_graph(*forced, tf.TensorSpec([2], tf.int32))(self._read_drawn))
 
@@ -74,6 +81,34 @@ class Captioner(ImageModule):
         start, of_words = tf.fill([num_rows], START), keras_vattn.random.fold_in(seed, 1)
         drawn = decoding.sample(step, state, start, END, self._max_length + 1, of_words, forbidden_ids=FORBIDDEN)
         return {"captions": tf.reshape(self.texts(drawn["ids"]), [tf.shape(regions)[0], num_samples])}
+
+    def _uncertain(self, regions, num_regions, num_samples, seed):
+        """Return the captions (B,) of `generate`, and how sure draws are of them: "words" (B, T), with the end, and the
+        figures of `uncertainty_of`."""
+        return self._uncertainty(regions, num_regions, self.noise.value, num_samples, seed)
+
+    def _uncertainty(self, regions, num_regions, *draws):
+        models, ids = self._models.value, self._search(regions, num_regions)["ids"]
+
+        def log_words():
+            return models.emission.log_words(*models.decode(regions, num_regions, shifted(ids), ids))
+
+        written = {"captions": self.texts(ids), "words": self.text_encoder.tokens(ids)}
+        return written | uncertainty_of(log_words, ids, *draws)
+
+    def written(self, regions, num_regions, num_draws, seed):
+        """Return the captions of images with their uncertainty, results of `written_of`; the attention is at its mean
+        where there are no draws."""
+        if num_draws and self.noise.value is not None:
+            found = self._under_draws(regions, num_regions, num_draws, seed)
+        else:
+            found = self._at_mean(regions, num_regions)
+        return written_of(found.pop("captions").numpy(), found.pop("words").numpy(), found)
+
+    def written_about(self, features, boxes, num_regions, num_draws, seed):
+        """Return the same of features."""
+        inputs = self._regions.value.inputs(features, boxes)
+        return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 
     def _memory(self, regions, num_regions):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
@@ -125,8 +160,14 @@ def generate(run, options):
     def caption(numbers, regions):
         return [text.decode() for text in captioner.generate_features(*regions)["captions"].numpy()]
 
-    place = options.input or "standard input"
-    yield from answers_about(run.codec.regions, lines, lambda: sources_of(run.options), place, caption)
+    num_draws = first_value("num_draws", options, run.options.reports)
+
+    def written(numbers, regions):
+        return captioner.written_about(*regions, num_draws, numbers[0])
+
+    place, answer = options.input or "standard input", written if options.uncertainty else caption
+    answers = answers_about(run.codec.regions, lines, lambda: sources_of(run.options), place, answer)
+    yield from lines_of(answers) if options.uncertainty else answers
 
 
 def endpoints(run, options=None):

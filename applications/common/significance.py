@@ -67,13 +67,16 @@ def compare_translations(metric, hypotheses, others, references):
         others: List of str, as many. Their scores are subtracted.
         references: List of str, as many.
     """
+    scores = (corpus_score(metric, sentences, references) for sentences in (hypotheses, others))
+    return bootstrap_difference(*scores, len(references))
 
-    def scorer(sentences):
-        # Counts of each sentence; the score of a corpus is computed from their sums. sacrebleu resamples the same way.
-        counts = np.asarray(metric._extract_corpus_statistics(sentences, [references]), np.float64)
-        return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
-    return bootstrap_difference(scorer(hypotheses), scorer(others), len(references))
+def corpus_score(metric, hypotheses, references):
+    """Return the function of an array of rows that returns the corpus score of these translations; arguments as for
+    `compare_translations`."""
+    # Counts of each sentence; the score of a corpus is computed from their sums. sacrebleu resamples the same way.
+    counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
+    return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
 class Interval(typing.NamedTuple):

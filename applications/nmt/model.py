@@ -60,6 +60,7 @@ class Models:
         latent: The `CategoricalAttention`, or `None` for a model whose decoder draws weights.
         posterior: {"source", "target"} -> posterior logits (B, T, S), or `None` without an inference network.
         target_embedding: The words' embeddings, dropout not included.
+        target_dropout: Their dropout.
         emission: The `Emission`.
     """
 
@@ -69,6 +70,7 @@ class Models:
     latent: keras_vattn.CategoricalAttention | None
     posterior: keras.Model | None
     target_embedding: keras.layers.Embedding
+    target_dropout: keras.layers.Layer
     emission: Emission
 
     @property
@@ -177,7 +179,7 @@ def build(options, codec):
         bound = value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
     inputs = {"source": source, "target_input": target_input, "target": target}
     training = keras.Model(inputs, bound, name=options.model)
-    return Models(training, encoder, decoder, latent, posterior, target_embedding, emission)
+    return Models(training, encoder, decoder, latent, posterior, target_embedding, target_dropout, emission)
 
 
 def _attention(options, kind):

@@ -8,7 +8,13 @@ from applications.common.bayesian_options import BayesianOptions
 from applications.common.errors import InputError
 from applications.common.inference import Inference
 from applications.common.program import Program
-from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions, VocabularySize
+from applications.text.options import (
+    DecodeOptions,
+    EvaluatePairsOptions,
+    PairOptions,
+    UncertaintyOptions,
+    VocabularySize,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +194,7 @@ class Options:
 
 
 @dataclasses.dataclass
-class EvaluateNmt(EvaluatePairsOptions):
+class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
     """Report on a part of the data of a run, or on other pairs, under one or several inferences."""
 
     links: common.File | None = None
@@ -199,7 +205,8 @@ class EvaluateNmt(EvaluatePairsOptions):
     """Also log p for K = 1 ... this, the alignments summed over."""
 
     def check(self):
-        super().check()
+        EvaluatePairsOptions.check(self)
+        UncertaintyOptions.check(self)
         if self.links is not None and self.source is None and self.table is None:
             raise InputError("--links: a run's own pairs have their links from training; see --test-links.")
 
@@ -212,7 +219,7 @@ class EvaluateNmt(EvaluatePairsOptions):
 
 
 @dataclasses.dataclass
-class GenerateNmt(common.GenerateOptions):
+class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
     """Translate lines of text, from a file or standard input."""
 
     inference: str | None = None
@@ -227,7 +234,8 @@ class GenerateNmt(common.GenerateOptions):
 
 @dataclasses.dataclass
 class ExportNmt(common.ExportOptions):
-    """Write the SavedModel of a run, with the endpoints generate, n_best and score."""
+    """Write the SavedModel of a run, with the endpoints generate, n_best and score, and uncertain of a model that draws
+    its attention."""
 
     inference: str | None = None
     """exact, kmax:K or soft; the model's own where it is left out, and soft for relaxed, whose own has draws."""
@@ -235,7 +243,9 @@ class ExportNmt(common.ExportOptions):
     def check_run(self, options):
         name = self.inference or MODELS[options.model].inference_without_draws
         if MODELS[options.model].parse(name).kind == "sample":
-            raise InputError(f"--inference: an export has no draws; choose exact, kmax:K or soft. Received: {name}")
+            raise InputError(
+                f"--inference: an export searches without draws; choose exact, kmax:K or soft. Received: {name}"
+            )
 
 
 @dataclasses.dataclass
@@ -246,8 +256,10 @@ class CompareNmt(common.CompareOptions):
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")
     baseline: str = "soft"
-    layout: tuple[Literal["deng", "fan"], ...] = ()
-    """Also the tables of Deng et al. 2018 or Fan et al. 2020."""
+    layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
+    """Also the tables of Deng et al. 2018 or Fan et al. 2020, or the quality of the most certain translations."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the layout uncertainty; 10 where it is left out."""
     inference: tuple[str, ...] = ()
     """Also cross every model with these inferences, for instance exact kmax:5 soft (Table 2 of Deng et al. 2018)."""
     k_curve: common.NotNegative = 0
@@ -257,6 +269,8 @@ class CompareNmt(common.CompareOptions):
         super().check()
         if self.k_curve and not self.inference:
             raise InputError("--k-curve belongs to the crossing: name its --inference.")
+        if self.num_draws is not None and "uncertainty" not in self.layout:
+            raise InputError("--num-draws belongs to --layout uncertainty.")
         for name in self.inference:
             Inference.parse(name)
 

@@ -8,14 +8,15 @@ import keras_vattn
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.common.significance import NUM_RESAMPLES, compare_translations
+from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score
 from applications.common.tables import figures_of, interval_text, table, titled
 from applications.nmt import alignments, tables
 from applications.nmt.options import MODELS
-from applications.nmt.serve import BATCH, Translator, translate
+from applications.nmt.serve import BATCH, Translator, translate, translate_surely
 from applications.nmt.subwords import CONTINUES
 from applications.nmt.tables import COLUMNS
 from applications.text.batching import teacher_forced
+from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import evenly, write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
@@ -26,7 +27,7 @@ PICTURED = "alignments.json"
 # Alignments in the order in which they are drawn; a comparison leaves out the last one.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
-LAYOUTS = {"deng": tables.deng, "fan": tables.fan}
+LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
 
 
 def evaluate(run, part, evaluation=None):
@@ -41,9 +42,13 @@ def evaluate(run, part, evaluation=None):
         report["alignment"] = alignment_report(translator, run.codec, part)
         hypotheses[name] = translate(translator, run.codec, part.sources)
         report["translation"] = quality(hypotheses[name], references, run.options.text.lowercase)
+        if evaluation is not None and evaluation.uncertainty:
+            report["uncertainty"] = uncertainty_report(translator, run, part, references, evaluation.num_draws)
         reports[name] = report
         if len(names) > 1:
             print(f"{name}\n{figures_of(COLUMNS, {'report': report})}\n", flush=True)
+        if "uncertainty" in report:
+            print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
     outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses}
     if evaluation is None:
         return reports[names[0]], outputs
@@ -116,6 +121,16 @@ def translation_metrics(lowercase):
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
     }
+
+
+def uncertainty_report(translator, run, part, references, num_draws=None):
+    """Return the `coverage_report` of a part's translations, in BLEU and chrF."""
+    sentences = translate_surely(translator, part.sources, num_draws)
+    hypotheses = [sentence["text"] for sentence in sentences]
+    metrics = translation_metrics(run.options.text.lowercase)
+    scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
+    kind = "attention" if MODELS[run.options.model].is_continuous else "dropout"
+    return coverage_report(sentences, scores, kind if "mutual_information" in sentences[0] else None)
 
 
 def likelihood_of(translator, run, part):

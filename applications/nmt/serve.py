@@ -13,10 +13,14 @@ from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.text import END, PAD, START
+from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
+# Draws behind the uncertainty of translations.
+NUM_DRAWS = 10
+INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Translator(PairModule):
@@ -34,6 +38,8 @@ class Translator(PairModule):
         self.inference = Untracked(self._kind.parse(inference or self._kind.inference))
         self._num_beams = num_beams or run.options.search.num_beams
         self._latent = Untracked(self._latent_of(self.inference.value))
+        draws, drops = self._kind.is_continuous, run.options.network.dropout > 0
+        self.noise = Untracked(noise_of(run.models.training, draws, drops))
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -47,6 +53,22 @@ class Translator(PairModule):
         names = ("scores", "log_probabilities")
         return {"texts": self.target_encoder.decode(sentences["ids"]), **{name: sentences[name] for name in names}}
 
+    @in_graph(TEXTS, INTEGER, INTEGER)
+    def uncertain(self, texts, num_samples, seed):
+        """Return the best translations, "texts" (B,), and how sure draws are of them: "words" (B, T), their pieces with
+        the end, and the figures of `uncertainty_of`."""
+        return self._uncertain(self._encode(texts), self.noise.value, num_samples, seed)
+
+    @in_graph(IDS, INTEGER, INTEGER)
+    def under_draws(self, source, num_samples, seed):
+        """Return the result of `uncertain` for ids."""
+        return self._uncertain(source, self.noise.value, num_samples, seed)
+
+    @in_graph(IDS)
+    def at_mean(self, source):
+        """Return the same without draws, of the figures those that need none."""
+        return self._uncertain(source)
+
     @in_graph(IDS)
     def beam(self, source):
         """Return the best sentence: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
@@ -55,8 +77,7 @@ class Translator(PairModule):
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
         """Return log p of every word of `target` given those before it, (B, T) nats, 0 at padding."""
-        memory, source_mask, decoded = self._read(source, target_input, target)
-        hidden, log_weights = self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
+        hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
         # A source without a word: all candidates are the same.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
@@ -96,12 +117,27 @@ class Translator(PairModule):
         cumulative = lambda x: tf.math.cumulative_logsumexp(tf.maximum(x, -1e9), axis=-1)  # noqa: E731
         return cumulative(joint), cumulative(log_prior)
 
+    def _uncertain(self, source, *draws):
+        ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
+
+        def log_words():
+            hidden, log_weights = self._emitting(source, shifted(ids), ids)
+            return words(hidden, log_weights=log_weights)
+
+        written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
+        return written | uncertainty_of(log_words, ids, *draws)
+
+    def _emitting(self, source, target_input, target):
+        """Return the result of `_candidates` for every word of the target."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
+
     def _read(self, source, target_input, target):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
         memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
         decoded = models.decoder(
-            models.target_embedding(target_input),
+            models.target_dropout(models.target_embedding(target_input)),
             memory,
             inputs_mask=ops.not_equal(target, PAD),
             memory_mask=source_mask,
@@ -189,23 +225,50 @@ class Translator(PairModule):
 def generate(run, options):
     """Yield the translation of each input."""
     ids = read_inputs(options, run.codec.source, run.options.text.max_length)
-    yield from translate(Translator(run, options.inference, options.num_beams), run.codec, ids)
+    translator = Translator(run, options.inference, options.num_beams)
+    if options.uncertainty:
+        yield from lines_of(translate_surely(translator, ids, options.num_draws))
+    else:
+        yield from translate(translator, run.codec, ids)
 
 
 def endpoints(run, options=None):
     inference = (options and options.inference) or MODELS[run.options.model].inference_without_draws
-    return Translator(run, inference), ("generate", "n_best", "score")
+    translator = Translator(run, inference)
+    uncertain = ("uncertain",) if MODELS[run.options.model].is_continuous else ()
+    return translator, ("generate", "n_best", "score", *uncertain)
 
 
 def translate(translator, codec, sources, title="translating"):
     """Return the best sentence of the beam for each list of source ids, in their order."""
+
+    def written(ids, number):
+        return [text.decode() for text in codec.target.decode(translator.beam(ids)["ids"]).numpy()]
+
+    return _of_batches(written, sources, title)
+
+
+def translate_surely(translator, sources, num_draws=None):
+    """Return the same sentences with their uncertainty, results of `written_of`; 10 draws, or another number."""
+    num_draws = NUM_DRAWS if num_draws is None else num_draws
+
+    def written(ids, number):
+        drawn = num_draws and translator.noise.value is not None
+        found = translator.under_draws(ids, num_draws, number) if drawn else translator.at_mean(ids)
+        return written_of(found.pop("texts").numpy(), found.pop("words").numpy(), found)
+
+    return _of_batches(written, sources, "translating")
+
+
+def _of_batches(written, sources, title):
+    """Return what a function of the ids and the number of a batch writes, a list in the order of the sources."""
     # Sentences of like length together: a batch ends with its longest.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
     sentences = [None] * len(sources)
     starts = range(0, len(order), BATCH)
-    for start in progress(starts, title) if title else starts:
+    for number, start in enumerate(progress(starts, title) if title else starts):
         rows = order[start : start + BATCH]
-        ids = translator.beam(tf.constant(padded([sources[row] for row in rows])))["ids"]
-        for row, text in zip(rows, codec.target.decode(ids).numpy(), strict=True):
-            sentences[row] = text.decode()
+        ids = tf.constant(padded([sources[row] for row in rows]))
+        for row, sentence in zip(rows, written(ids, number), strict=True):
+            sentences[row] = sentence
     return sentences

@@ -3,6 +3,7 @@
 from applications.common.bounds import perplexity
 from applications.common.tables import Column, main_table, table, title_from, titled
 from applications.nmt.options import MODELS
+from applications.text.coverage import compared_coverage
 
 # The lines of Table 8 and of Table 4 of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
@@ -12,6 +13,10 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
+
+
+# Metrics of the most certain translations.
+QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
@@ -70,6 +75,13 @@ def fan(comparison):
         if chosen:
             parts.append(titled(title, main_table(columns, chosen, first_of=lambda name: (_title(name),))))
     return parts
+
+
+def uncertainty(comparison):
+    """Return the BLEU and chrF of the translations that every model is most certain of."""
+    num_draws = comparison.options.num_draws
+    arguments = [] if num_draws is None else ["--num-draws", str(num_draws)]
+    return compared_coverage(comparison, QUALITY, lambda run: arguments)
 
 
 def crossing(comparison):

@@ -93,6 +93,21 @@ class DecodeOptions:
         return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0
 
 
+@dataclasses.dataclass
+class UncertaintyOptions:
+    """Uncertainty of written sentences"""
+
+    uncertainty: bool = False
+    """Also how sure the model is of what it writes: likelihood, entropy and mutual information."""
+    num_draws: common.NoneOrSeveral | None = None
+    """Draws behind the uncertainty, of the attention or, in a model that does not draw it, of the dropout; 0 for none,
+    and 10 where it is left out."""
+
+    def check(self):
+        if self.num_draws is not None and not self.uncertainty:
+            raise InputError("--num-draws belongs to --uncertainty.")
+
+
 def _named_files(options, prefix=""):
     """Return which of a part's files are named: two sides, a table, or nothing."""
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]

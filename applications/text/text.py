@@ -202,6 +202,11 @@ class TextEncoder(tf.Module):
             arrays += np.split(flat, ids.row_splits.numpy()[1:-1])
         return arrays, report
 
+    def tokens(self, ids):
+        """Return the tokens of int ids, strings of their shape."""
+        with tf.device("CPU:0"):
+            return tf.gather(self.token_of_id, ids)
+
     def decode(self, ids):
         """Return the sentences (...) of int ids (..., T), strings.
 
@@ -214,7 +219,7 @@ class TextEncoder(tf.Module):
         shape = tf.shape(ids)
         rows = tf.stack([tf.reduce_prod(shape[:-1]), shape[-1]])
         with tf.device("CPU:0"):
-            words = tf.ragged.boolean_mask(tf.reshape(tf.gather(self.token_of_id, ids), rows), tf.reshape(keep, rows))
+            words = tf.ragged.boolean_mask(tf.reshape(self.tokens(ids), rows), tf.reshape(keep, rows))
             sentences = tf.reshape(tf.strings.reduce_join(words, axis=-1, separator=" "), shape[:-1])
         return tf.ensure_shape(sentences, ids.shape[:-1])
 

@@ -3,6 +3,7 @@ from keras_vattn.metrics.latents import active_units, latent_mutual_information
 from keras_vattn.metrics.out_of_distribution import energy, out_of_distribution_detection
 from keras_vattn.metrics.pavpu import PavpuResult, pavpu
 from keras_vattn.metrics.perplexity import Perplexity, predictive_log_likelihood
+from keras_vattn.metrics.sequences import sequence_uncertainty
 from keras_vattn.metrics.temperature import fit_temperature
 from keras_vattn.metrics.uncertainty import (
     brier_score,
@@ -30,4 +31,5 @@ __all__ = [
     "predictive_entropy",
     "predictive_log_likelihood",
     "risk_coverage_area",
+    "sequence_uncertainty",
 ]

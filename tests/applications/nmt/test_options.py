@@ -83,7 +83,7 @@ def run_of(tmp_path):
         ),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
         ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
-        ("soft", ("export", "--inference", "sample:3"), "--inference: an export has no draws"),
+        ("soft", ("export", "--inference", "sample:3"), "--inference: an export searches without draws"),
         ("wc", ("export", "--inference", "exact"), "--inference: BAM predicts at the mean"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
     assert [line["model"] for line in found["Table 3 of Deng et al. 2018, right"]] == ["Marginal Likelihood"]
     assert [line["model"] for line in found["Table 4 of Fan et al. 2020"]] == ["BAM-WC (units=8)"]
     assert tables.fan(compared(tmp_path / "other", {"marginal": FOUND["marginal"]})) == []
-    assert set(APPLICATION.layouts) == {"deng", "fan"}
+    assert set(APPLICATION.layouts) == {"deng", "fan", "uncertainty"}
 
 
 def test_means_and_differences_over_seeds():

@@ -1,0 +1,94 @@
+"""How sure a model is of the sentences that it has written.
+
+Shapes: B sentences, T tokens with the end, V words, M draws.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+from applications.text.text import PAD, START
+from keras_vattn import random
+from keras_vattn.metrics import sequence_uncertainty
+
+# Figures of a sentence without draws; those that need draws; those of each of its words.
+PLAIN = ("num_words", "log_likelihood", "entropy")
+DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
+OF_WORDS = ("word_entropy", "word_mutual_information")
+
+
+def noise_of(model, draws, drops):
+    """Return the `ModelNoise` of a model, `None` where nothing is random.
+
+    A model whose attention is not drawn at prediction (`draws`) draws its dropout, if it has one (`drops`).
+    """
+    return keras_vattn.ModelNoise(model, dropout=not draws, posterior=draws) if draws or drops else None
+
+
+def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
+    """Return the figures of `keras_vattn.metrics.sequence_uncertainty` of written words, and "log_likelihood" (B,), log
+    p at the mean of what is drawn; in graph.
+
+    Args:
+        log_words: Function that returns log p of every word given those of `target` before it, (B, T, V).
+        target: Written ids (B, T), padding after the end.
+        noise: `ModelNoise`. A draw is the noise of whole sentences. Without it there are `PLAIN` figures and the words'
+            entropies, all at the mean.
+        num_samples: M.
+        seed: Integer, or a scalar tensor.
+    """
+    counted = tf.not_equal(target, PAD)
+    at_mean = sequence_uncertainty(lambda number: log_words(), 1, target, counted)
+    figures = {name: at_mean[name] for name in ("num_words", "entropy", "word_entropy")}
+    figures["log_likelihood"] = at_mean["log_likelihoods"][0]
+    if noise is None:
+        return figures
+    seed = random.as_seed(seed)
+
+    def draw(number):
+        with noise.drawn_from(random.fold_in(seed, number)):
+            return log_words()
+
+    return figures | sequence_uncertainty(draw, num_samples, target, counted)
+
+
+def shifted(target):
+    """Return the inputs of a decoder that is taught written ids (B, T): the start and the words before each."""
+    before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
+    return tf.where(tf.not_equal(target, PAD), before, PAD)
+
+
+def written_of(texts, words, figures):
+    """Return a dictionary of each sentence of a batch: its "text", its "words" with the end, and its figures.
+
+    Args:
+        texts: Strings (B,).
+        words: Strings (B, T).
+        figures: Result of `uncertainty_of`.
+    """
+    figures = {name: np.array(x) for name, x in figures.items()}
+    if "log_likelihoods" in figures:
+        figures["log_likelihood_sd"] = figures["log_likelihoods"].std(axis=0)
+    sentences = []
+    for row, count in enumerate(figures["num_words"]):
+        sentence = {"text": texts[row].decode(), "words": [word.decode() for word in words[row][:count]]}
+        sentence |= {name: figures[name][row] for name in (*PLAIN, *DRAWN) if name in figures}
+        sentences.append(sentence | {name: figures[name][row, :count] for name in OF_WORDS if name in figures})
+    return sentences
+
+
+def lines_of(sentences):
+    """Return a table of sentences as `generate` writes it: a line of heads, and a line of each with tabs between its
+    columns. The words and their figures are columns with spaces between the entries."""
+    first = next(iter(sentences), {})
+    heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]
+    lines = ["\t".join(heads)] if first else []
+    return lines + ["\t".join(_cell(sentence[name]) for name in heads) for sentence in sentences]
+
+
+def _cell(value):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | np.ndarray):
+        return " ".join(map(_cell, value))
+    return str(value) if isinstance(value, np.integer) else f"{value:.4f}"

@@ -1,0 +1,119 @@
+"""How sure draws of a model are of the sequences that it has written."""
+
+import tensorflow as tf
+
+from keras_vattn.metrics.perplexity import predictive_log_likelihood
+from keras_vattn.support.validation import positive_integer
+
+
+def sequence_uncertainty(draw, num_samples, targets, mask):
+    """Return the uncertainty of written sequences under draws of the model, word by word and as a whole.
+
+    A written sequence y of T words is read once more under each draw m (teacher forcing), so it does not matter how it
+    was found: by greedy decoding, by sampling or by beam search. With p_m(v | y_<t, x) of every word v, their mean
+    pbar over the draws, and H the entropy over the vocabulary,
+
+        word_entropy[t]             = H[pbar(. | y_<t, x)]
+        word_mutual_information[t]  = H[pbar(. | y_<t, x)] - 1/M sum_m H[p_m(. | y_<t, x)]
+        log_likelihoods[m]          = log p_m(y | x) = sum_t log p_m(y_t | y_<t, x)
+        predictive_log_likelihood   = log 1/M sum_m p_m(y | x)
+        entropy                     = 1/T sum_t word_entropy[t]
+        mutual_information          = 1/T sum_t word_mutual_information[t]
+        reverse_mutual_information  = 1/T (predictive_log_likelihood - 1/M sum_m log_likelihoods[m])
+
+    The entropy is the whole uncertainty, the mutual information the part of it that the draws disagree on: the chain
+    rule along the one sequence y, every draw with the same weight at every word (the "product of expectations" of the
+    reference). The last figure is the reference's estimate of the disagreement from the sequence alone, 0 or more.
+
+    The draws are made one after the other. Of all words of the vocabulary, (B, T, V), one draw and a sum are in memory.
+
+    Args:
+        draw: Function of the number of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
+            in nats. A draw is the noise of a whole sequence, for instance of a `keras_vattn.ModelNoise`. In a
+            `tf.function` it is traced once.
+        num_samples: M, a positive integer, or a scalar tensor of one.
+        targets: y, integers (B, T).
+        mask: Boolean (B, T): the words that count, the end of the sequence among them and the padding not.
+
+    Returns:
+        A dictionary of float32 tensors in nats. Of words, 0 where the mask is false: `"word_log_likelihoods"` (M, B,
+        T), `"word_entropy"` and `"word_mutual_information"` (B, T). Of sequences: `"log_likelihoods"` (M, B) and
+        `"predictive_log_likelihood"` (B,), sums over the words; `"entropy"`, `"mutual_information"` and
+        `"reverse_mutual_information"` (B,), means over the words; and `"num_words"` (B,), int32, the T of each.
+
+    Raises:
+        ValueError: If `num_samples` is not positive, `targets` or `mask` have not the shape (B, T), or a draw has not
+            (B, T, V).
+        tf.errors.InvalidArgumentError: In a `tf.function`, if a tensor `num_samples` is not positive.
+
+    Reference:
+        Malinin and Gales 2021, https://arxiv.org/abs/2002.07650. The mean and the variance of `log_likelihoods` over
+        draws are those of Fomicheva et al. 2020, https://arxiv.org/abs/2005.10608.
+
+    Example:
+
+    >>> import numpy as np
+    >>> log_p = np.log([[[[0.5, 0.5], [0.9, 0.1]]], [[[0.5, 0.5], [0.1, 0.9]]]]).astype("float32")  # (M, B, T, V)
+    >>> found = keras_vattn.metrics.sequence_uncertainty(lambda number: log_p[number], 2, [[0, 0]], [[True, True]])
+    >>> np.array(found["word_entropy"], float).round(4).tolist()  # log 2, twice
+    [[0.6931, 0.6931]]
+    >>> np.array(found["word_mutual_information"], float).round(4).tolist()  # the draws agree on the first word
+    [[0.0, 0.3681]]
+    """
+    targets, mask = tf.convert_to_tensor(targets), tf.cast(mask, "bool")
+    if len(targets.shape) != 2 or not mask.shape.is_compatible_with(targets.shape):
+        raise ValueError(
+            "`targets` and `mask` must have one shape, (batch, words). "
+            f"Received: targets.shape={tuple(targets.shape)}, mask.shape={tuple(mask.shape)}"
+        )
+    if not tf.is_tensor(num_samples):
+        num_samples = positive_integer("num_samples", num_samples)
+    with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
+        num_samples = tf.identity(tf.cast(num_samples, "int32"))
+    # What stands at padding need not be a word.
+    targets = tf.where(mask, tf.cast(targets, "int32"), 0)
+
+    def body(number, total, entropies, log_likelihoods):
+        log_words = tf.cast(draw(number), "float32")  # (B, T, V)
+        if len(log_words.shape) != 3 or not log_words.shape[:2].is_compatible_with(targets.shape):
+            raise ValueError(
+                f"A draw must have log-probabilities of shape (batch, words, vocabulary), of words {targets.shape}. "
+                f"Received: draw(number).shape={tuple(log_words.shape)}"
+            )
+        words = tf.exp(log_words)
+        written = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
+        return number + 1, total + words, entropies + _entropy(words), log_likelihoods.write(number, written)
+
+    # The first draw brings the size of the vocabulary.
+    start = (
+        tf.constant(0),
+        tf.zeros((1, 1, 1)),
+        tf.zeros(tf.shape(targets)),
+        tf.TensorArray("float32", num_samples, element_shape=targets.shape),
+    )
+    shapes = tf.TensorShape(()), tf.TensorShape((None, None, None)), targets.shape, tf.TensorShape(None)
+    _, total, entropies, log_likelihoods = tf.while_loop(
+        lambda number, *_: number < num_samples, body, start, shapes, parallel_iterations=1
+    )
+    num_draws, num_words = tf.cast(num_samples, "float32"), tf.math.count_nonzero(mask, axis=1, dtype="int32")
+    entropy = tf.where(mask, _entropy(total / num_draws), 0.0)
+    mutual_information = tf.where(mask, tf.maximum(entropy - entropies / num_draws, 0.0), 0.0)
+    of_words = log_likelihoods.stack()  # (M, B, T)
+    of_sequences = tf.reduce_sum(of_words, axis=2)
+    predictive = predictive_log_likelihood(of_sequences)
+    per_word = lambda x: tf.math.divide_no_nan(x, tf.cast(num_words, "float32"))  # noqa: E731
+    return {
+        "word_log_likelihoods": of_words,
+        "word_entropy": entropy,
+        "word_mutual_information": mutual_information,
+        "log_likelihoods": of_sequences,
+        "predictive_log_likelihood": predictive,
+        "entropy": per_word(tf.reduce_sum(entropy, axis=1)),
+        "mutual_information": per_word(tf.reduce_sum(mutual_information, axis=1)),
+        "reverse_mutual_information": per_word(tf.maximum(predictive - tf.reduce_mean(of_sequences, axis=0), 0.0)),
+        "num_words": num_words,
+    }
+
+
+def _entropy(probabilities):
+    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

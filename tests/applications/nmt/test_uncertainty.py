@@ -1,0 +1,149 @@
+"""How sure a model is of its translations: what it has written, read again under draws."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from application_cases import Compared, changed, prepared_anywhere, tables_of
+from nmt_cases import APPLICATION
+from program_case import written
+from program_cases import NMT_CASE
+
+from applications.common.errors import InputError
+from applications.common.option_values import check
+from applications.common.serving import save_module
+from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
+from applications.nmt.serve import Translator, translate, translate_surely
+from applications.text.batching import padded
+from applications.text.text import PAD
+from applications.text.uncertainty import shifted
+from keras_vattn import ModelNoise, random
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    known = {}
+
+    def made(model):
+        if model not in known:
+            data = written(NMT_CASE.data, tmp_path_factory.mktemp(model))
+            options = changed(
+                NMT_CASE.program.default,
+                **{**NMT_CASE.options, **data, "model": model, "max_length": 6, "dropout": 0.3, "weibull_k": 1.0},
+            )
+            known[model] = prepared_anywhere(APPLICATION, options)
+        return known[model]
+
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["wc", "soft", "variational_enum"])
+def test_the_likelihood_at_the_mean_is_that_of_the_search(made, eagerly, model):
+    """Of beam search and of greedy decoding."""
+    run = made(model)
+    source = tf.constant(padded(run.data["valid"].sources[:3]))
+    for num_beams in (1, 3):
+        translator = Translator(run, num_beams=num_beams)
+        searched, found = translator.beam(source), translator.at_mean(source)
+        np.testing.assert_allclose(found["log_likelihood"], searched["log_probabilities"], rtol=1e-4)
+        np.testing.assert_array_equal(found["num_words"], searched["lengths"])
+
+
+def test_a_draw_is_the_noise_of_whole_sentences(made, eagerly):
+    """The log-likelihood under each is what the training model gives under the same noise."""
+    run = made("wc")
+    source = tf.constant(padded(run.data["valid"].sources[:3]))
+    translator = Translator(run)
+    found = translator.under_draws(source, 2, 5)
+    target = translator.beam(source)["ids"]
+    inputs = {"source": source, "target_input": shifted(target), "target": target}
+    noise, values = ModelNoise(run.models.training), []
+    for number in range(2):
+        with noise.drawn_from(random.fold_in(random.as_seed(5), number)):
+            values.append(np.where(target != PAD, run.models.training(inputs), 0.0))
+    np.testing.assert_allclose(found["word_log_likelihoods"], values, rtol=1e-4, atol=1e-5)
+    assert (np.ptp(found["log_likelihoods"], axis=0) > 1e-4).all()
+    assert (found["mutual_information"].numpy() > 1e-6).all()
+    again, other = translator.under_draws(source, 2, 5), translator.under_draws(source, 2, 6)
+    np.testing.assert_array_equal(again["log_likelihoods"], found["log_likelihoods"])
+    assert np.abs(other["log_likelihoods"] - found["log_likelihoods"]).min() > 0.0
+
+
+def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(made, eagerly, monkeypatch):
+    run = made("soft")
+    translator = Translator(run)
+    assert translator.noise.value.dropping and not translator.noise.value.is_stochastic
+    names = [layer.name for layer in translator.noise.value.dropping]
+    assert {"source_dropout", "target_dropout", "emission_dropout"} <= set(names)
+    first = translate_surely(translator, run.data["valid"].sources[:2], 3)[0]
+    assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4
+    monkeypatch.setattr(run.options.network, "dropout", 0.0)
+    assert Translator(run).noise.value is None
+    sentence = translate_surely(Translator(run), run.data["valid"].sources[:1])[0]
+    assert "mutual_information" not in sentence and sentence["entropy"] > 0.0
+
+
+def test_lines_and_the_report(made, eagerly, tmp_path, capsys):
+    """The texts are those of `generate` without the option, in their order."""
+    run, part = made("wc"), made("wc").data["valid"]
+    (tmp_path / "lines").write_text("".join(f"{source}\n" for source in part.pairs.sources[:4]))
+    asked = {"input": str(tmp_path / "lines")}
+    heads, *lines = APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=2, **asked))
+    rows = [dict(zip(heads.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    assert [row["text"] for row in rows] == list(APPLICATION.generate(run, GenerateNmt("", **asked)))
+    for row in rows:
+        counts = {len(row[name].split()) for name in ("words", "word_entropy", "word_mutual_information")}
+        assert counts == {int(row["num_words"])}
+    report, _ = APPLICATION.evaluate(run, part, EvaluateNmt("", uncertainty=True, num_draws=2))
+    curves = report["uncertainty"]["quality"]
+    assert report["uncertainty"]["drawn"] == "attention" and set(curves) == {"bleu", "chrf"}
+    for metric, of_orders in curves.items():
+        assert set(of_orders) == {"mutual_information", "entropy", "likelihood", "random"}
+        for of_order in of_orders.values():
+            assert of_order["curve"][-1] == pytest.approx(report["translation"][metric])
+    assert "BLEU of the most certain sentences" in capsys.readouterr().out
+
+
+def test_the_layout_evaluates_every_run(tmp_path):
+    quality = {name: {"area": 1.0, "curve": [1.0] * 10} for name in ("entropy", "likelihood", "random")}
+    record = {"report": {"uncertainty": {"drawn": None, "quality": {"bleu": quality, "chrf": quality}}}}
+    given = CompareNmt(
+        out=str(tmp_path), models=("soft",), baseline="soft", seeds=1, layout=("uncertainty",), num_draws=4
+    )
+    comparison = Compared(APPLICATION, given, {}, {"soft": [record]})
+    comparison.read = lambda run, name: {"split": "test"}
+    text = "\n\n".join(APPLICATION.layouts["uncertainty"](comparison))
+    assert comparison.asked == {"soft": ["--split", "test", "--uncertainty", "--num-draws", "4"]}
+    assert [title.split()[0] for title in tables_of(text)] == ["BLEU", "chrF"]
+
+
+def test_options(tmp_path):
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(InputError, match="--num-draws belongs to --uncertainty"):
+        check(GenerateNmt(str(tmp_path), num_draws=4))
+    with pytest.raises(InputError, match="--num-draws belongs to --layout uncertainty"):
+        check(CompareNmt(num_draws=4))
+
+
+@pytest.mark.slow
+def test_the_exported_endpoint(made, tmp_path):
+    """Its arguments have names; it writes what `generate` writes, and its draws are those of the seed."""
+    run = made("wc")
+    module, names = APPLICATION.endpoints(run)
+    assert names[-1] == "uncertain" and "uncertain" not in APPLICATION.endpoints(made("soft"))[1]
+    save_module(module, names, tmp_path / "served")
+    loaded = tf.saved_model.load(str(tmp_path / "served"))
+    _, arguments = loaded.signatures["uncertain"].structured_input_signature
+    assert set(arguments) == {"texts", "num_samples", "seed"}
+    texts = tf.constant(run.data["valid"].pairs.sources[:3])
+    found, again, other = (
+        loaded.signatures["uncertain"](texts=texts, num_samples=tf.constant(3), seed=tf.constant(seed))
+        for seed in (5, 5, 6)
+    )
+    sources = run.codec.source.encode_numpy(run.data["valid"].pairs.sources[:3], 6)[0]
+    assert [text.decode() for text in found["texts"].numpy()] == translate(Translator(run), run.codec, sources)
+    assert found["log_likelihoods"].shape == (3, 3)
+    np.testing.assert_array_equal(found["log_likelihoods"], again["log_likelihoods"])
+    assert np.abs(found["log_likelihoods"] - other["log_likelihoods"]).min() > 0.0
+    for name in ("entropy", "mutual_information"):
+        assert found[f"word_{name}"].shape == found["words"].shape and found[name].shape == (3,)
