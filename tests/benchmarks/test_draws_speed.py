@@ -15,25 +15,11 @@ WIDTH, HEADS, LENGTH, BLOCKS, DRAWS = 256, 4, 64, 12, 20
 def classifier(num_drawing):
     """A classifier on a backbone of twelve blocks, whose last ones draw."""
     keras.utils.set_random_seed(1)
-    lower = keras_hub.models.BertBackbone(
-        vocabulary_size=1000,
-        num_layers=max(1, BLOCKS - num_drawing),
-        num_heads=HEADS,
-        hidden_dim=WIDTH,
-        intermediate_dim=4 * WIDTH,
-        max_sequence_length=LENGTH,
-    )
-    states, mask = keras.Input((LENGTH, WIDTH)), keras.Input((LENGTH,), dtype="int32")
-    x = states
-    for _ in range(num_drawing):
-        x = keras_hub.layers.TransformerEncoder(4 * WIDTH, HEADS)(x, padding_mask=mask)
-    upper = keras_vattn.to_bayesian(keras.Model([states, mask], x), prior=None)
-    if num_drawing == BLOCKS:
-        outputs = upper([keras.layers.Embedding(1000, WIDTH)(lower.input["token_ids"]), lower.input["padding_mask"]])
-    else:
-        outputs = upper([lower(lower.input)["sequence_output"], lower.input["padding_mask"]])
-    backbone = keras.Model(lower.input, outputs)
-    model = keras.Model(lower.input, keras.layers.Dense(2, "softmax")(backbone(lower.input)[:, 0]))
+    sizes = {"hidden_dim": WIDTH, "intermediate_dim": 4 * WIDTH, "max_sequence_length": LENGTH}
+    backbone = keras_hub.models.BertBackbone(1000, num_layers=BLOCKS, num_heads=HEADS, **sizes)
+    backbone = keras_vattn.to_bayesian(backbone, prior=None, layers=num_drawing)
+    pooled = backbone(backbone.input)["pooled_output"]
+    model = keras.Model(backbone.input, keras.layers.Dense(2, "softmax")(pooled))
     model.compile()
     return model
 
