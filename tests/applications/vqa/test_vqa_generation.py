@@ -49,9 +49,9 @@ def test_images_and_their_features(answerer):
 def test_draws(answerer):
     """As many as asked for, by their seed; their mean is what is answered."""
     images = encoded(3, 17)
-    found = answerer.sample(images, QUESTIONS, 5, 1)
-    same, other = (answerer.sample(images, QUESTIONS, 5, seed) for seed in (1, 2))
-    assert found["draws"].shape == (2, 5) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
+    # Of four regions a few draws often hold the same ones.
+    found, same, other = (answerer.sample(images, QUESTIONS, 20, seed) for seed in (1, 1, 2))
+    assert found["draws"].shape == (2, 20) and answerer.sample(images, QUESTIONS, 2, 1)["draws"].shape == (2, 2)
     np.testing.assert_array_equal(found["probabilities"], same["probabilities"])
     assert np.any(found["probabilities"] != other["probabilities"])
     assert (found["mutual_information"].numpy() >= 0).all() and found["mutual_information"].numpy().max() > 1e-4
