@@ -69,6 +69,8 @@ class LatentCase(Case):
 
 
 class SoftmaxCase(Case):
+    source_arguments = ("key",)
+
     def expected_divergences(self, layer, arrays, masks=()):
         divergences = twin_divergence(layer.posterior_distribution(**arrays), layer.prior_distribution(**arrays))
         return divergences.sum(axis=-1) if divergences.ndim == 3 else divergences
@@ -145,7 +147,15 @@ PART_CASES = [
         divergence=True,
         draws=True,
         tempered=False,
-        bad_options=({"prior": "contextual"}, {"alignment": "hardmax"}, {"axis": 1}, *KL_OPTIONS),
+        bad_options=({"prior": "hardmax"}, {"alignment": "hardmax"}, {"axis": 1}, *KL_OPTIONS),
+    ),
+    SoftmaxCase(
+        "stochastic-softmax-contextual",
+        partial(StochasticSoftmax, prior="contextual"),
+        {"inputs": SOURCE, "key": 6},
+        divergence=True,
+        draws=True,
+        tempered=False,
     ),
     SoftmaxCase(
         "stochastic-softmax-posterior",

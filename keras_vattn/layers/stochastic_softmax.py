@@ -84,7 +84,7 @@ class StochasticSoftmax(AlignmentLayer):
         """Whether a prior reads the key of a call."""
         return self.prior is not None and self.prior.reads_keys
 
-    def build(self, inputs_shape, posterior_logits_shape=None, key_shape=None):
+    def build(self, inputs_shape, key_shape=None, posterior_logits_shape=None):
         if len(inputs_shape) < 2:
             raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
         claim(self, "prior", self.alignment_prior)
@@ -147,7 +147,7 @@ class StochasticSoftmax(AlignmentLayer):
         inputs = ops.cast(given["inputs"], self.compute_dtype)
         return self._score(inputs, *(given[name] for name in ("mask", "posterior_logits", "key")))
 
-    def compute_output_shape(self, inputs_shape, posterior_logits_shape=None, key_shape=None):
+    def compute_output_shape(self, inputs_shape, key_shape=None, posterior_logits_shape=None):
         return inputs_shape
 
     def compute_output_spec(self, inputs, mask=None, posterior_logits=None, key=None, training=None):

@@ -25,7 +25,7 @@ FAULTS = [
         "        if optional:",
         "        if False:",
         ("tests/test_hub_models.py",),
-        "two_of",
+        "line_of",
     ),
     Fault(
         "to_bayesian: the inputs that a model inside shares count as layers",
