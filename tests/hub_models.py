@@ -223,7 +223,7 @@ def inputs_of(model, rows=3):
             [rows, *(6 if x is None else x for x in spec.shape[1:])],
             keras.backend.standardize_dtype(spec.dtype),
         )
-        if spec.name == "encoder_padding_mask" and model.inputs[0].name == "encoder_input_values":
+        if spec.name == "encoder_padding_mask" and any(x.name == "encoder_input_values" for x in model.inputs):
             return np.ones((rows, 1600), kind)
         if "mask" in spec.name and len(shape) == 2:
             return (np.arange(shape[1]) < lengths).astype(kind)
