@@ -14,6 +14,7 @@ from keras import ops
 
 import keras_vattn
 from keras_vattn import to_bayesian
+from keras_vattn.conversion import asking_functions
 
 GROUPS = 6
 # What calling the whole class on TensorFlow, or its config, does not do.
@@ -88,8 +89,8 @@ def test_a_fused_path_draws(monkeypatch):
     from keras_hub.src.models.llama import llama_attention
 
     monkeypatch.setattr(llama_attention, "fused_attention_op_available", lambda: True)
-    keras_vattn.conversion.asked_softmax.asking_functions.cache_clear()
-    keras_vattn.conversion.asked_softmax._made_again.cache_clear()
+    for made_before in (asking_functions.asking_functions, asking_functions._made_again):
+        made_before.cache_clear()
     model = randomized(made("LlamaBackbone"))
     bayesian = to_bayesian(model, prior="fixed", seed=1)
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)

@@ -14,10 +14,11 @@ from keras_vattn.conversion.asked_softmax import (
     PLACE,
     AskingAttention,
     SwappedSoftmax,
-    asking_functions,
     held_softmax,
     keep_keys,
+    softmax_of,
 )
+from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
@@ -291,8 +292,8 @@ def _convert_attention(layer, conversion, seed, name):
     prior = prior_of(conversion, layer)
     drawing = layer if is_understood(type(layer)) else held_softmax(layer)
     with keras_private.unlocked(drawing), keras.name_scope(layer.name, caller=layer):
-        if getattr(layer, "seed_generator", None) is not None:
-            del layer.seed_generator
+        if getattr(drawing, "seed_generator", None) is not None:
+            del drawing.seed_generator
         layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or AskingAttention)
         drawing.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
@@ -335,7 +336,7 @@ def _class_of(original, mixin=None):
         mixins, base = (_ConvertedHeads,), MultiHeadAttention
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": original}
     if mixin is AskingAttention:
-        namespace |= asking_functions(original)
+        namespace |= asking_functions(original, softmax_of)
     bases = (Converted, *mixins, base)
     return _register(types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace)))
 

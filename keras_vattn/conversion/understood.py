@@ -5,7 +5,8 @@ import re
 
 import keras
 
-from keras_vattn.conversion.asked_softmax import asks_functions, softmax_of
+from keras_vattn.conversion.asked_softmax import softmax_of
+from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -41,7 +42,8 @@ def asks_softmax(layer):
     """Return whether an attention whose class is not understood asks a softmax for its weights, or a function."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
         return False
-    return not _holds_attention(layer) and (softmax_of(layer) is not None or asks_functions(type(layer)))
+    has_softmax = softmax_of(layer) is not None or asking_functions(type(layer), softmax_of)
+    return bool(has_softmax) and not _holds_attention(layer)
 
 
 def mixin_of(layer_class):

@@ -38,14 +38,14 @@ FAULTS = [
     Fault(
         "to_bayesian: the softmax beside an attention draws",
         "conversion/understood.py",
-        "not _holds_attention(layer) and (softmax_of",
-        "(softmax_of",
+        "bool(has_softmax) and not _holds_attention(layer)",
+        "bool(has_softmax)",
         ("tests/test_softmax_swaps.py",),
         "is_no_attention",
     ),
     Fault(
         "to_bayesian: a fused path is left on",
-        "conversion/asked_softmax.py",
+        "conversion/asking_functions.py",
         "    keras.ops.dot_product_attention: _dot_product_attention,\n",
         "",
         ("tests/test_hub_models.py",),
