@@ -10,7 +10,7 @@ from applications.common.errors import InputError
 from applications.common.serving import Untracked, in_graph, noise_of
 from applications.graphs import data
 from applications.text.readers import read_input
-from keras_vattn.draws.export_draws import predictive_statistics
+from keras_vattn.metrics.in_graph import predictive_statistics
 
 # Classes of a line of `predict`.
 NUM_CLASSES = 3

@@ -10,7 +10,7 @@ from applications.common.serving import Untracked, noise_of
 from applications.text.readers import read_input
 from applications.vision.program import INTEGER, STRINGS, ImageModule, answers_about
 from applications.vqa.data import sources_of
-from keras_vattn.draws.export_draws import entropy, predictive_statistics
+from keras_vattn.metrics.in_graph import entropy, predictive_statistics
 
 NUM_ANSWERS = 5
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras import tree, utils
 
 from keras_vattn.draws.model_noise import ModelNoise
+from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.support.validation import one_of, positive_integer
 
 OUTPUTS = ("probabilities", "logits", "values")
@@ -100,20 +101,6 @@ def export_draws(
     module.variables_of_model = [variable.value for variable in model.variables]
     module.preprocessor = preprocessor
     tf.saved_model.save(module, str(path), signatures=function)
-
-
-def predictive_statistics(draws):
-    """Return the mean of draws of probabilities (S, ..., C), and of the prediction the entropy and the mutual
-    information (...), in nats: a dictionary of tensors."""
-    mean = tf.reduce_mean(draws, axis=0)
-    whole = entropy(mean)
-    information = tf.maximum(whole - tf.reduce_mean(entropy(draws), axis=0), 0.0)
-    return {"mean": mean, "entropy": whole, "mutual_information": information}
-
-
-def entropy(probabilities):
-    """Return the entropy (nats) along the last axis, a tensor."""
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
 
 def _only(outputs):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_vattn.metrics.in_graph import entropy as entropy_of
 from keras_vattn.metrics.perplexity import predictive_log_likelihood
 from keras_vattn.support.validation import positive_integer
 
@@ -81,8 +82,10 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)
+        # Without the logarithm of what is one: 0 log 0 is 0.
+        entropies -= tf.reduce_sum(tf.math.multiply_no_nan(log_words, words), axis=-1)
         written = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
-        return number + 1, total + words, entropies + _entropy(words), log_likelihoods.write(number, written)
+        return number + 1, total + words, entropies, log_likelihoods.write(number, written)
 
     # The first draw brings the size of the vocabulary.
     start = (
@@ -96,7 +99,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         lambda number, *_: number < num_samples, body, start, shapes, parallel_iterations=1
     )
     num_draws, num_words = tf.cast(num_samples, "float32"), tf.math.count_nonzero(mask, axis=1, dtype="int32")
-    entropy = tf.where(mask, _entropy(total / num_draws), 0.0)
+    entropy = tf.where(mask, entropy_of(total / num_draws), 0.0)
     mutual_information = tf.where(mask, tf.maximum(entropy - entropies / num_draws, 0.0), 0.0)
     of_words = log_likelihoods.stack()  # (M, B, T)
     of_sequences = tf.reduce_sum(of_words, axis=2)
@@ -113,7 +116,3 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         "reverse_mutual_information": per_word(tf.maximum(predictive - tf.reduce_mean(of_sequences, axis=0), 0.0)),
         "num_words": num_words,
     }
-
-
-def _entropy(probabilities):
-    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

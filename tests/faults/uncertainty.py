@@ -18,8 +18,8 @@ FAULTS = [
     Fault(
         "uncertainty: padding has an entropy",
         "metrics/sequences.py",
-        "entropy = tf.where(mask, _entropy(total / num_draws), 0.0)",
-        "entropy = _entropy(total / num_draws)",
+        "entropy = tf.where(mask, entropy_of(total / num_draws), 0.0)",
+        "entropy = entropy_of(total / num_draws)",
         (SEQUENCES,),
         "padding",
     ),

@@ -1,0 +1,17 @@
+"""What `predictive_entropy` and `mutual_information` compute, of tensors."""
+
+import tensorflow as tf
+
+
+def predictive_statistics(draws):
+    """Return the mean of draws of probabilities (S, ..., C), and of the prediction the entropy and the mutual
+    information (...), in nats: a dictionary of tensors."""
+    mean = tf.reduce_mean(draws, axis=0)
+    whole = entropy(mean)
+    information = tf.maximum(whole - tf.reduce_mean(entropy(draws), axis=0), 0.0)
+    return {"mean": mean, "entropy": whole, "mutual_information": information}
+
+
+def entropy(probabilities):
+    """Return the entropy (nats) along the last axis, a tensor."""
+    return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
