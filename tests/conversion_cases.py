@@ -139,3 +139,9 @@ MODELS = {
     "albert": (lambda: backbone("albert"), TOKENS, 1),
     "gpt2": (lambda: backbone("gpt2"), TOKENS, 2),
 }
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class LinearAttention(layers.Layer):
+    def call(self, x):
+        return x

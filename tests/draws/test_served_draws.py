@@ -1,15 +1,13 @@
 """Exported draws in a process without this project: strings, JSON, and many threads."""
 
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
+from elsewhere import result_elsewhere
 from finetuning_cases import PIECES, albert_tokenizer
 
 import keras_vattn
@@ -45,17 +43,7 @@ print("RESULT" + json.dumps({{
 
 def served_elsewhere(path, requests, imports=""):
     """Return what a process without this project says to requests, dictionaries of lists."""
-    result = subprocess.run(
-        [sys.executable, "-c", SERVED.format(imports=imports), str(path)],
-        input=json.dumps(requests),
-        cwd=path,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.partition("RESULT")[2])
+    return result_elsewhere(SERVED.format(imports=imports), path, folder=path, text=json.dumps(requests))
 
 
 SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 16}

@@ -80,7 +80,7 @@ FAULTS = [
         "conversion/options.py",
         'return attentions[-positive_integer("layers", layers) :]',
         'return attentions[: positive_integer("layers", layers)]',
-        CONVERSION,
+        ("tests/test_which_attentions.py",),
         "which_attentions",
     ),
     Fault(

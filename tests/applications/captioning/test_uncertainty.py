@@ -6,14 +6,12 @@ import tensorflow as tf
 from captioning_cases import APPLICATION, run_of, run_of_scenes
 from image_cases import colored_images
 from tiers import slow_except
+from uncertainty_cases import require_draws_of_whole_sentences
 
 from applications.captioning.metrics import caption_metrics, cider_of_images
 from applications.captioning.options import EvaluateCaptioning, GenerateCaptioning
 from applications.captioning.serve import Captioner
 from applications.common.serving import save_module
-from applications.text.text import PAD
-from applications.text.uncertainty import shifted
-from keras_vattn import ModelNoise, random
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +50,7 @@ def test_a_draw_is_the_noise_of_whole_captions(made, eagerly):
     captioner = Captioner(run)
     found, target = captioner._uncertain(*regions, 2, 5), captioner.search(*regions)["ids"]
     inputs = dict(zip(("regions", "num_regions"), regions, strict=True))
-    inputs |= {"target_input": shifted(target), "target": target}
-    noise, values = ModelNoise(run.models.training), []
-    for number in range(2):
-        with noise.drawn_from(random.fold_in(random.as_seed(5), number)):
-            values.append(np.where(target != PAD, run.models.training(inputs), 0.0))
-    np.testing.assert_allclose(found["word_log_likelihoods"], values, rtol=1e-4, atol=1e-5)
-    assert (np.ptp(found["log_likelihoods"], axis=0) > 1e-4).all()
-    assert (found["mutual_information"].numpy() > 1e-6).all()
+    require_draws_of_whole_sentences(found, run.models.training, inputs, target, 5)
 
 
 @pytest.mark.parametrize("model", slow_except(["soft", "categorical"], "soft"))

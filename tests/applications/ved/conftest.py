@@ -1,12 +1,10 @@
 """One trained run for the tests of the program, and what its SavedModel says, in a process of its own."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+from elsewhere import result_elsewhere
 from program_case import execution
 from program_cases import VED_CASE
 from ved_cases import SOURCES, TARGETS, small_options
@@ -55,15 +53,7 @@ def served(of_session, trained):
 
     def make():
         VED_CASE.succeeds("export", "--run", trained)
-        result = subprocess.run(
-            [sys.executable, "-c", SERVED, str(trained / "saved_model"), json.dumps(SOURCES), json.dumps(TARGETS)],
-            cwd=trained,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout.partition("RESULT")[2])
+        saved_model = trained / "saved_model"
+        return result_elsewhere(SERVED, saved_model, json.dumps(SOURCES), json.dumps(TARGETS), folder=trained)
 
     return of_session("ved-served", make)

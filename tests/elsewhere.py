@@ -1,0 +1,21 @@
+"""A process without this project, which loads what the project has exported."""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def result_elsewhere(code, *arguments, folder, text=None):
+    """Return what a program prints behind RESULT, as JSON: it runs in the folder, and reads a text."""
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        input=text,
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.partition("RESULT")[2])
