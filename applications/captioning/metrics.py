@@ -66,7 +66,7 @@ def caption_metrics(hypotheses, references, java=True):
 
 
 def cider_of_images(hypotheses, references, java=True):
-    """Return the CIDEr-D of each image, an array; their mean is that of `caption_metrics`, whose arguments it takes."""
+    """Return the CIDEr-D of each image, an array; arguments as for `caption_metrics`, whose CIDEr is the mean."""
     from pycocoevalcap.cider.cider import Cider
 
     hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())

@@ -66,8 +66,7 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the value of an option from the first options that have one, as those of `evaluate` stand before a run's;
-    `None` in the place of options is let pass."""
+    """Return the value of an option from the first of several options that have one; `None` among them is let pass."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 

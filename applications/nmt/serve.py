@@ -13,7 +13,7 @@ from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
 from applications.text.text import END, PAD, START
-from applications.text.uncertainty import lines_of, noise_of, shifted, uncertainty_of, written_of
+from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
 from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
@@ -119,23 +119,27 @@ class Translator(PairModule):
 
     def _uncertain(self, source, *draws):
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
+        # Draws of the attention alone share the encoder.
+        memory = self._models.value.encoder(source) if self._kind.is_continuous else None
 
         def log_words():
-            hidden, log_weights = self._emitting(source, shifted(ids), ids)
+            hidden, log_weights = self._emitting(source, shifted(ids), ids, memory)
             return words(hidden, log_weights=log_weights)
 
         written = {"texts": self.target_encoder.decode(ids), "words": self.target_encoder.tokens(ids)}
         return written | uncertainty_of(log_words, ids, *draws)
 
-    def _emitting(self, source, target_input, target):
-        """Return the result of `_candidates` for every word of the target."""
-        memory, source_mask, decoded = self._read(source, target_input, target)
+    def _emitting(self, source, target_input, target, memory=None):
+        """Return the result of `_candidates` for every word of the target, of what the encoder has made of the source
+        or else makes of it."""
+        memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
-    def _read(self, source, target_input, target):
+    def _read(self, source, target_input, target, memory=None):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
-        memory, source_mask = models.encoder(source), ops.not_equal(source, PAD)
+        memory = models.encoder(source) if memory is None else memory
+        source_mask = ops.not_equal(source, PAD)
         decoded = models.decoder(
             models.target_dropout(models.target_embedding(target_input)),
             memory,
@@ -227,6 +231,7 @@ def generate(run, options):
     ids = read_inputs(options, run.codec.source, run.options.text.max_length)
     translator = Translator(run, options.inference, options.num_beams)
     if options.uncertainty:
+        require_noise(translator.noise.value, options.num_draws)
         yield from lines_of(translate_surely(translator, ids, options.num_draws))
     else:
         yield from translate(translator, run.codec, ids)

@@ -21,8 +21,8 @@ def coverage_report(sentences, scores, noise):
     """Return what the uncertainty of sentences says of their quality.
 
     The sentences are sorted from the most certain to the least by `ORDERS`: by their mutual information, by their
-    entropy, by minus log p a word at the mean of what is drawn, and at random. A curve is the quality of the first 10%,
-    20%, ... 100%, and its area the mean of the ten. Equally certain ones stand in a random order.
+    entropy, by minus log p a word under the mean weights, and at random. A curve is the quality of the first 10%, 20%,
+    ... 100%, and its area the mean of the ten. Equally certain ones stand in a random order.
 
     Args:
         sentences: Results of `uncertainty.written_of`.

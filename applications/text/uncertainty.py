@@ -7,14 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.text.text import PAD, START
 from keras_vattn import random
 from keras_vattn.metrics import sequence_uncertainty
 
-# Figures of a sentence without draws; those that need draws; those of each of its words.
+# The figures of a sentence without draws, the figures that need draws, and the figures of each word.
 PLAIN = ("num_words", "log_likelihood", "entropy")
 DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
 OF_WORDS = ("word_entropy", "word_mutual_information")
+
+
+def require_noise(noise, num_draws):
+    """Raise InputError for a number of draws that somebody gave, of a model in which nothing is random."""
+    if num_draws and noise is None:
+        raise InputError(f"--num-draws: nothing is drawn in this model, and no dropout. Received: {num_draws}")
 
 
 def noise_of(model, draws, drops):
@@ -27,7 +34,7 @@ def noise_of(model, draws, drops):
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     """Return the figures of `keras_vattn.metrics.sequence_uncertainty` of written words, and "log_likelihood" (B,), log
-    p at the mean of what is drawn; in graph.
+    p without noise; in graph.
 
     Args:
         log_words: Function that returns log p of every word given those of `target` before it, (B, T, V).

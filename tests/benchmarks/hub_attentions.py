@@ -23,9 +23,7 @@ def main(names):
             try:
                 rows[name] = row_of(name, pathlib.Path(folder))
             except Exception as error:
-                rows[name] = (
-                    f"cannot be called: {str(error).rpartition('device:CPU:0}} ')[2].partition('[Op')[0].strip()[:80]}"
-                )
+                rows[name] = f"cannot be called, {type(error).__name__}"
         loaded = subprocess.run([sys.executable, "-c", LOAD, folder], capture_output=True, text=True, check=True).stdout
     loaded = dict(line.split(" ", 1) for line in loaded.splitlines())
     for name, row in rows.items():

@@ -7,6 +7,7 @@ from application_cases import Compared, changed, prepared_anywhere, tables_of
 from nmt_cases import APPLICATION
 from program_case import written
 from program_cases import NMT_CASE
+from uncertainty_cases import require_draws_of_whole_sentences
 
 from applications.common.errors import InputError
 from applications.common.option_values import check
@@ -14,9 +15,6 @@ from applications.common.serving import save_module
 from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
 from applications.nmt.serve import Translator, translate, translate_surely
 from applications.text.batching import padded
-from applications.text.text import PAD
-from applications.text.uncertainty import shifted
-from keras_vattn import ModelNoise, random
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +54,15 @@ def test_a_draw_is_the_noise_of_whole_sentences(made, eagerly):
     translator = Translator(run)
     found = translator.under_draws(source, 2, 5)
     target = translator.beam(source)["ids"]
-    inputs = {"source": source, "target_input": shifted(target), "target": target}
-    noise, values = ModelNoise(run.models.training), []
-    for number in range(2):
-        with noise.drawn_from(random.fold_in(random.as_seed(5), number)):
-            values.append(np.where(target != PAD, run.models.training(inputs), 0.0))
-    np.testing.assert_allclose(found["word_log_likelihoods"], values, rtol=1e-4, atol=1e-5)
-    assert (np.ptp(found["log_likelihoods"], axis=0) > 1e-4).all()
-    assert (found["mutual_information"].numpy() > 1e-6).all()
+    require_draws_of_whole_sentences(found, run.models.training, {"source": source}, target, 5)
     again, other = translator.under_draws(source, 2, 5), translator.under_draws(source, 2, 6)
     np.testing.assert_array_equal(again["log_likelihoods"], found["log_likelihoods"])
     assert np.abs(other["log_likelihoods"] - found["log_likelihoods"]).min() > 0.0
 
 
-def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(made, eagerly, monkeypatch):
-    run = made("soft")
+def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(made, eagerly, monkeypatch, tmp_path):
+    run, lines = made("soft"), tmp_path / "lines.txt"
+    lines.write_text("a\n", encoding="utf-8")
     translator = Translator(run)
     assert translator.noise.value.dropping and not translator.noise.value.is_stochastic
     names = [layer.name for layer in translator.noise.value.dropping]
@@ -79,6 +71,8 @@ def test_a_model_that_does_not_draw_its_attention_draws_its_dropout(made, eagerl
     assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4
     monkeypatch.setattr(run.options.network, "dropout", 0.0)
     assert Translator(run).noise.value is None
+    with pytest.raises(InputError, match=r"nothing is drawn in this model, and no dropout\. Received: 3"):
+        list(APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=3, input=str(lines))))
     sentence = translate_surely(Translator(run), run.data["valid"].sources[:1])[0]
     assert "mutual_information" not in sentence and sentence["entropy"] > 0.0
 
