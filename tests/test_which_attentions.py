@@ -63,3 +63,5 @@ def test_attention_that_is_not_chosen_need_not_be_understood():
             to_bayesian(model, layers=chosen)
     with pytest.raises(ValueError, match=r"`layers` must be a positive integer.*layers=0"):
         to_bayesian(model, layers=0)
+    with pytest.raises(ValueError, match=r"`layers` is no regular expression: missing \).*layers='\('"):
+        to_bayesian(model, layers="(")

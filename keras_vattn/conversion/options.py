@@ -23,7 +23,10 @@ def select(attentions, layers):
     if callable(layers):
         return [x for x in attentions if layers(x)]
     if isinstance(layers, str):
-        return [x for x in attentions if re.search(layers, x.path)]
+        try:
+            return [x for x in attentions if re.search(layers, x.path)]
+        except re.error as error:
+            raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
     return attentions[-positive_integer("layers", layers) :]
 
 
