@@ -25,6 +25,7 @@ class Comparison:
         options: Options of `compare`.
         folder: `pathlib.Path`.
         planned: List of `Planned`.
+        members: List of `Planned` that are there for ensembles alone.
         jobs: `Jobs`, the processes that train and evaluate.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
     """
@@ -33,15 +34,17 @@ class Comparison:
         self.application = application
         self.options = options
         self.folder = pathlib.Path(options.out)
-        self.planned = plan(application.program, options)
+        runs = plan(application.program, options)
+        self.planned, self.members = ([run for run in runs if run.is_member == kind] for kind in (False, True))
         self.jobs = Jobs(application.program, options.jobs)
 
     def train(self):
         """Train the missing runs, and read the records."""
-        missing = [run for run in self.planned if not self._is_finished(run.options)]
+        runs = [*self.planned, *self.members]
+        missing = [run for run in runs if not self._is_finished(run.options)]
         # Bad input is found here once, and not by every run.
         known = []
-        for run in self.planned:
+        for run in runs:
             digest = self._digest_of_data(run.options, known)
             if run not in missing:
                 RunFolder.load(run.options.run.out).require_data(digest)
@@ -139,7 +142,11 @@ class Comparison:
             if all(getattr(run_options, name) == value for name, value in asked.items()):
                 return digest
         watched = _Watched(run_options)
-        known.append((watched.asked, digest_of(self.application.read(watched))))
+        parts = self.application.read(watched)
+        for layout in getattr(self.options, "layout", ()):
+            if hasattr(self.application.layouts[layout], "require"):
+                self.application.layouts[layout].require(run_options, parts)
+        known.append((watched.asked, digest_of(parts)))
         return known[-1][1]
 
     def _is_finished(self, run_options):

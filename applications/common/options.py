@@ -227,3 +227,25 @@ class CompareOptions:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
             raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
+
+
+@dataclasses.dataclass
+class CompareClassesOptions(CompareOptions):
+    """Options of `compare` for the layout uncertainty."""
+
+    ensemble: NoneOrSeveral | None = None
+    """Members of an ensemble of the baseline in the layout uncertainty: the first has the seed itself, the others seeds
+    that no other run has. 5 where it is left out; 0 for no ensembles."""
+
+    @property
+    def num_members(self):
+        """How many runs each ensemble has; 0 where there are none."""
+        return (5 if self.ensemble is None else self.ensemble) if "uncertainty" in self.layout else 0
+
+    def check(self):
+        super().check()
+        for name in ("ensemble", "other", "corruption"):
+            if getattr(self, name) is not None and "uncertainty" not in self.layout:
+                raise InputError(f"--{name} belongs to --layout uncertainty.")
+        if self.num_members and self.baseline not in self.models:
+            raise InputError(f"--baseline: the ensembles are of one of the models. Received: {self.baseline}")

@@ -24,12 +24,14 @@ class Planned:
         seed: Its seed.
         options: Options of `train`.
         start: Options of the run that it starts from, or `None`.
+        is_member: Whether the run is there for an ensemble alone.
     """
 
     name: str
     seed: int
     options: typing.Any
     start: typing.Any = None
+    is_member: bool = False
 
 
 def plan(program, options):
@@ -52,6 +54,10 @@ def plan(program, options):
         for name in options.models
         for index in range(options.seeds)
     ]
+    num_members = getattr(options, "num_members", 0)
+    for index in range(options.seeds, options.seeds * num_members):
+        run = _planned(program, options, default, options.baseline, options.first_seed + index)
+        planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
         raise InputError("--start-epochs: none of the models is MODEL@START.")
     outs = {}

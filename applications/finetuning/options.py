@@ -187,13 +187,19 @@ class PredictFinetuning(common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareFinetuning(common.CompareOptions):
+class CompareFinetuning(common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "wc")
     baseline: str = "deterministic"
+    layout: tuple[Literal["uncertainty"], ...] = ()
+    """Also what the uncertainty of the models is worth."""
+    other: common.File | None = None
+    """Other texts in the layout of --train for the layout uncertainty, which the models should be less sure of."""
+    corruption: common.NotNegativeFloat | None = None
+    """Share of the words that others replace for the layout uncertainty; 0.3 where it is left out, 0 for none."""
 
 
 PROGRAM = Program(

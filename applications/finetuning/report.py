@@ -8,15 +8,16 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty
+from applications.common.errors import InputError
+from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
+from applications.common.predictor import Predictor
 from applications.common.tables import Column
-from applications.finetuning import spans
+from applications.finetuning import data, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
-# Seed of draws: reports of equal runs are equal.
-_SEED = 0
 # Examples in report.txt.
 NUM_SHOWN = 5
 _TASK, _DRAWS = "report.task", "report.draws"
@@ -53,19 +54,47 @@ def evaluate(run, part, evaluation=None):
     if kind == "span":
         answers = predicted_spans(run, part)
         return report | {"task": spans.figures(answers, part.part)}, {"part": part, "answers": answers}
-    outputs, draws = np.concatenate(logits_of(run, part)), draws_of(run, part, num_draws)
+    outputs, draws, predicting = np.concatenate(logits_of(run, part)), None, predictor(run, part)
+    if num_draws and predicting.drawn is not None:
+        draws = predicting.draws(num_draws, "attention")
     figures = score_report if kind == "score" else class_report
     figures, answers, unknown = figures(run, part.targets, outputs, draws)
     return report | figures, {"part": part, "answers": answers, "unknown": unknown}
 
 
-def draws_of(run, part, num_draws):
-    """Return draws (S, N, ...) of the outputs, `None` for a model that draws nothing."""
-    if not num_draws or not keras_vattn.stochastic_layers(run.models.training):
-        return None
-    return keras_vattn.posterior_predictive(
-        run.models.training, part.batches(run.options), num_draws, seed=_SEED, max_rows=8 * run.options.fit.batch_size
+def predictor(run, part, corruption=0.0):
+    """Return the `Predictor` of an encoded part, in which this share of the words are replaced by other words of it; of
+    a score it predicts the scores."""
+    model, options = run.models.training, run.options
+    if corruption:
+        part = data.encode(options, run.codec, with_other_words(part.part, corruption))
+    return Predictor(
+        part.targets,
+        part.batches(options),
+        model,
+        lambda outputs: outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy(),
+        drawn=model if keras_vattn.stochastic_layers(model) else None,
+        drops=options.backbone.drops,
+        max_rows=8 * options.fit.batch_size,
     )
+
+
+def with_other_words(texts, share):
+    """Return `Texts` with a share of the words replaced by words drawn from all of them."""
+    generator = np.random.default_rng(0)
+    words = np.array([word for column in texts.columns for text in column for word in text.split()])
+
+    def corrupted(text):
+        kept = np.array(text.split())
+        return " ".join(np.where(generator.random(len(kept)) < share, generator.choice(words, len(kept)), kept))
+
+    columns = [list(map(corrupted, column)) for column in texts.columns]
+    return data.Texts(columns[0], columns[1] if len(columns) > 1 else None, texts.labels)
+
+
+def require_classes(options):
+    if TASKS[options.texts.task].kind != "classes":
+        raise InputError(f"--layout: uncertainty is of tasks with classes. Received: {options.texts.task}")
 
 
 def class_report(run, labels, logits, draws):
@@ -74,7 +103,6 @@ def class_report(run, labels, logits, draws):
     best, unknown = probabilities.argmax(axis=1), None
     report = {"task": class_figures(labels, best), **uncertainty.calibration(probabilities[None], labels)}
     if draws is not None:
-        draws = tf.nn.softmax(draws).numpy()
         unknown = metrics.mutual_information(draws)
         report["draws"] = {
             "num_draws": len(draws),
@@ -169,3 +197,6 @@ def report(run, part, record, outputs):
         example = " | ".join(column[row] for column in texts.columns)
         lines.append(f"{texts.labels[row]}, predicted {outputs['answers'][row]}: {example}")
     return lines
+
+
+LAYOUTS = {"uncertainty": Uncertainty(predictor, other="data", corruption=0.3, refuse=require_classes)}

@@ -215,15 +215,21 @@ class PredictGraphs(OtherGraph, common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareGraphs(common.CompareOptions):
+class CompareGraphs(common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = tuple(MODELS)
     baseline: str = "gat"
-    layout: tuple[Literal["fan"], ...] = ("fan",)
-    """Also Table 1 of Fan et al. 2020, with paired tests."""
+    layout: tuple[Literal["fan", "uncertainty"], ...] = ("fan",)
+    """Also Table 1 of Fan et al. 2020, with paired tests; what the uncertainty of the models is worth."""
+    other: common.File | None = None
+    """Another graph for the layout uncertainty, as `evaluate --npz` reads it, of whose nodes models should be less
+    sure."""
+    corruption: common.NotNegativeFloat | None = None
+    """Noise on the features for the layout uncertainty, in standard deviations of a feature; 2 where it is left out, 0
+    for none."""
 
 
 PROGRAM = Program(

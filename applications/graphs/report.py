@@ -6,9 +6,10 @@ Shapes: N nodes, M nodes of a part, C classes, S draws.
 import numpy as np
 import tensorflow as tf
 
-import keras_vattn
 from applications.common import uncertainty
+from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
+from applications.common.predictor import Predictor
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, spread, table, title_from, titled
 from applications.graphs.model import values_of
@@ -17,8 +18,6 @@ from applications.graphs.serve import predicted
 from keras_vattn import metrics
 from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
 
-# Seed of draws: reports of equal runs are equal.
-_SEED = 0
 # Nodes in report.txt.
 NUM_SHOWN = 5
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
@@ -66,7 +65,9 @@ def evaluate(run, part, evaluation=None):
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
     if num_draws:
         report["uncertainty"] = {}
-        for name, draws in draws_of(run, part, num_draws).items():
+        predicting = predictor(run, part)
+        for name in predicting.kinds:
+            draws = predicting.draws(num_draws, name)
             tested = metrics.pavpu(draws, labels)
             report["uncertainty"][name] = {
                 "num_draws": num_draws,
@@ -80,18 +81,22 @@ def evaluate(run, part, evaluation=None):
     return report, outputs
 
 
-def draws_of(run, part, num_draws):
-    """Return draws (S, M, C) of the probabilities by the random parts of a prediction, all of them together last."""
-    drops, attends = run.options.network.drops, MODELS[run.options.model].distribution is not None
-    kinds = {"dropout": {"dropout": True, "posterior": False}} if drops else {}
-    kinds |= {"attention": {}} if attends else {}
-    kinds |= {"both": {"dropout": True}} if drops and attends else {}
-    graph, draws = tf.data.Dataset.from_tensors(part.graph.inputs), {}
-    for name, options in kinds.items():
-        arguments = run.models.prediction, graph, num_draws
-        logits = keras_vattn.posterior_predictive(*arguments, seed=_SEED, max_rows=1, **options)[:, part.nodes]
-        draws[name] = tf.nn.softmax(tf.cast(logits, "float32")).numpy()
-    return draws
+def predictor(run, part, corruption=0.0):
+    """Return the `Predictor` of a part; Gaussian noise on the features of every node has so many times the standard
+    deviation of a feature."""
+    model, inputs = run.models.prediction, part.graph.inputs
+    if corruption:
+        noise = np.random.default_rng(0).normal(size=part.graph.features.shape) * part.graph.features.std(axis=0)
+        inputs = inputs | {"features": inputs["features"] + tf.constant(corruption * noise, tf.float32)}
+    return Predictor(
+        part.labels,
+        tf.data.Dataset.from_tensors(inputs),
+        model,
+        lambda logits: tf.nn.softmax(tf.cast(logits[..., part.nodes, :], "float32")).numpy(),
+        drawn=None if MODELS[run.options.model].distribution is None else model,
+        drops=run.options.network.drops,
+        max_rows=1,
+    )
 
 
 def gradient_norms(run, part):
@@ -228,4 +233,4 @@ def fan(comparison):
     return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
 
 
-LAYOUTS = {"fan": fan}
+LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other="npz", corruption=2.0)}

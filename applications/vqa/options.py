@@ -209,15 +209,20 @@ class PredictVqa(common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareVqa(common.CompareOptions):
+class CompareVqa(common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")
     baseline: str = "soft"
-    layout: tuple[Literal["deng", "fan"], ...] = ()
-    """Also the tables of Deng et al. 2018, of Fan et al. 2020."""
+    layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
+    """Also the tables of Deng et al. 2018, of Fan et al. 2020; what the uncertainty of the models is worth."""
+    other: common.File | None = None
+    """Other questions for the layout uncertainty, as `evaluate --questions` reads them, which the models should be less
+    sure of."""
+    corruption: common.NotNegativeFloat | None = None
+    """Variance of the noise on the regions for the layout uncertainty; 5 where it is left out, 0 for none."""
 
 
 @dataclasses.dataclass

@@ -11,7 +11,9 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common import uncertainty as uncertainty_of
+from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
+from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
 from applications.text.pairs import evenly
@@ -22,7 +24,6 @@ from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
 from applications.vqa.data import read
 from applications.vqa.questions import TYPES
 from applications.vqa.tables import COLUMNS as COLUMNS
-from applications.vqa.tables import LAYOUTS as LAYOUTS
 from keras_vattn import metrics
 
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
@@ -119,24 +120,16 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
 
     The mean of the draws predicts. Only figures of equal numbers of draws compare.
     """
-    models, report, p_values = run.models, {}, {}
+    report, p_values = {}, {}
     if num_draws < 2:
         return report, p_values
-    kinds = {}
-    if run.options.dropout:
-        kinds["dropout"] = (models.prediction, {"dropout": True, "posterior": False})
-    if models.drawn is not None:
-        kinds["attention"] = (models.drawn, {})
-    if len(kinds) == 2:
-        kinds["both"] = (models.drawn, {"dropout": True})
     sampled, part = part.sample(run.options.reports.max_uncertain)
     votes, usable = part.votes.of_answers(slice(None)), part.votes.usable
     accuracies, labels = np.minimum(votes / 3.0, 1.0), votes.argmax(axis=1)
     types = np.array(part.questions.types)
-    for name, (model, draws_of) in kinds.items():
-        batches = seen(run, part, feature_noise)
-        draws = keras_vattn.posterior_predictive(model, batches, num_draws, seed=_SEED, **draws_of)
-        draws = np.exp(draws["log_probabilities"])
+    predicting = predictor(run, part, feature_noise)
+    for name in predicting.kinds:
+        draws = predicting.draws(num_draws, name)
         tested = metrics.pavpu(draws, accuracies=accuracies, significance=SIGNIFICANCE)
         p_values = dict(zip(sampled, tested.p_values.tolist(), strict=True))
         pavpu = {"all": tested.pavpu}
@@ -155,6 +148,19 @@ def uncertainty(run, part, num_draws, feature_noise=0.0):
             **uncertainty_of.calibration(draws[:, usable], labels[usable]),
         }
     return report, p_values
+
+
+def predictor(run, part, feature_noise=0.0):
+    """Return the `Predictor` of a part, with noise of this variance on the regions."""
+    votes = part.votes.of_answers(slice(None))
+    return Predictor(
+        np.where(part.votes.usable, votes.argmax(axis=1), -1),
+        seen(run, part, feature_noise),
+        run.models.prediction,
+        lambda outputs: np.exp(outputs["log_probabilities"]),
+        drawn=run.models.drawn,
+        drops=run.options.dropout > 0,
+    )
 
 
 def gradient_norms(run, part):
@@ -258,3 +264,6 @@ def draw_cards(of_models, part, path):
         panels.append((source.read(source.rows_of([card["image"]])[0]), card["weights"], card["boxes"], title))
     panels_per_row = len(of_models) if len(of_models) > 1 else 3
     keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)
+
+
+LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": Uncertainty(predictor, "questions", 5.0)}

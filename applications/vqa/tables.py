@@ -106,6 +106,3 @@ def fan(comparison):
         text = main_table(columns, records, first_of=lambda name: (titles[name],))
         parts.append(titled(f"{title} of Fan et al. 2020; {stated}", text))
     return parts
-
-
-LAYOUTS = {"deng": deng, "fan": fan}

@@ -12,7 +12,7 @@ from tiers import slow_after
 from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
 from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGraphs
-from applications.graphs.report import draw_uncertainty, draws_of, evaluate, fan
+from applications.graphs.report import draw_uncertainty, evaluate, fan, predictor
 from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
 
@@ -88,7 +88,8 @@ def test_a_picture_of_little(tmp_path, num_nodes, width, dtype):
 def test_what_is_random_in_draws(tmp_path):
     """Of dropout alone the attention is no part: where nothing is dropped the draws are one."""
     run = run_of(tmp_path, model="no_kl", weibull_k=1.0, feature_dropout=1e-6, coefficient_dropout=1e-6)
-    found = {name: draws.std(axis=0) for name, draws in draws_of(run, run.data["test"], 5).items()}
+    predicting = predictor(run, run.data["test"])
+    found = {name: predicting.draws(5, name).std(axis=0) for name in predicting.kinds}
     assert found["dropout"].max() < 1e-6 < 1e-3 < found["attention"].max()
     np.testing.assert_array_less(1e-3, found["both"].max())
 

@@ -1,0 +1,81 @@
+"""Predictions of a classifier at the mean of its attention, and its draws.
+
+Shapes: M draws, N examples, C classes.
+"""
+
+import dataclasses
+import functools
+import time
+import typing
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+
+# Seed of draws: reports of equal runs are equal.
+_SEED = 0
+
+
+@dataclasses.dataclass
+class Predictor:
+    """A model, and examples whose classes it predicts.
+
+    Attributes:
+        labels: Right classes (N,), -1 for an unknown one.
+        batches: `tf.data.Dataset` of the examples: their inputs, or tuples that begin with them.
+        model: `keras.Model` that predicts, with the attention at its mean.
+        probabilities: Function of the outputs for all batches that returns (..., N, C).
+        drawn: `keras.Model` whose attention is drawn; `None` where it is deterministic.
+        drops: Whether the model has dropout.
+        max_rows: As for `keras_vattn.posterior_predictive`.
+    """
+
+    labels: np.ndarray
+    batches: tf.data.Dataset
+    model: keras.Model
+    probabilities: typing.Callable
+    drawn: keras.Model | None = None
+    drops: bool = False
+    max_rows: int = 256
+
+    @property
+    def kinds(self):
+        """The random parts of a prediction, all of them together last: of "dropout", "attention" and "both"."""
+        kinds = ["dropout"] if self.drops else []
+        kinds += ["attention"] if self.drawn is not None else []
+        return [*kinds, "both"] if len(kinds) == 2 else kinds
+
+    def draws(self, num_draws, kind):
+        """Return draws (M, N, C) of the probabilities by one of the `kinds`."""
+        return self.probabilities(self._drawn(self.batches, num_draws, kind))
+
+    def _drawn(self, batches, num_draws, kind):
+        model, options = (self.model if kind == "dropout" else self.drawn), {"seed": _SEED, "max_rows": self.max_rows}
+        options |= {"dropout": kind != "attention", "posterior": kind != "dropout"}
+        return keras_vattn.posterior_predictive(model, batches, num_draws, **options)
+
+    def _at_mean(self, batches):
+        outputs = [self._predict(keras.utils.unpack_x_y_sample_weight(batch)[0]) for batch in batches]
+        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+    @functools.cached_property
+    def _predict(self):
+        return tf.function(lambda inputs: self.model(inputs, training=False), reduce_retracing=True)
+
+    def predictions(self, num_draws):
+        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and of draws of each
+        kind (M, N, C); and of the milliseconds of a batch, "mean_ms" and so on."""
+        functions = {"mean": self._at_mean}
+        functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
+        found, first = {"labels": self.labels}, self.batches.take(1).cache()
+        for kind, function in functions.items():
+            probabilities = self.probabilities(function(self.batches))
+            found[kind] = probabilities[None] if kind == "mean" else probabilities
+            # The first call traces, and fills the cache.
+            function(first)
+            start = time.perf_counter()
+            function(first)
+            found[f"{kind}_ms"] = 1e3 * (time.perf_counter() - start)
+        return found
