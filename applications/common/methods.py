@@ -45,7 +45,7 @@ class Uncertainty:
     Args:
         predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with its
             inputs corrupted by so much.
-        other: Option of `evaluate` that names other data.
+        other: Function (run, path) that returns the encoded part of a file of other data, whose labels mean nothing.
         corruption: How much where the user does not say.
         refuse: Function of the options of a run that raises `InputError` where it predicts no classes.
     """
@@ -75,7 +75,7 @@ class Uncertainty:
             row = rows.setdefault(f"{options.baseline}, ensemble of {len(members)}", [])
             row.append(figures(_ensemble([found[k] for k in members]), sum(seconds[k] for k in members)))
         drawn = runs[0].options.reports.num_draws
-        title = f"Uncertainty: {drawn} draws, corruption {corruption:g}; AUROC of the entropy, and of mutual information"
+        title = f"Uncertainty: {drawn} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
         tables = [titled(title, main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
             title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
@@ -85,12 +85,10 @@ class Uncertainty:
     def _predictions(self, comparison, run, corruption):
         """Return the predictions of a run, a dictionary: of "valid", "test", "corrupted" and "other" examples."""
         application, options, folder = comparison.application, run.options, pathlib.Path(run.options.run.out)
-        command = application.program.commands["evaluate"]
         parts = {name: part for name, part in application.read(options).items() if name != "train"}
-        other = application.read_other(options, command(run=str(folder), **{self._other: comparison.options.other}))
-        if other is not None:
-            parts["other"] = other
-        known = digest_of([comparison.read(run, "metrics.json"), parts, corruption])
+        other = comparison.options.other
+        content = other and np.fromfile(other, np.uint8)
+        known = digest_of([comparison.read(run, "metrics.json"), parts, content, corruption])
         if (folder / FILE).exists():
             with np.load(folder / FILE) as file:
                 if str(file["digest"]) == known:
@@ -98,6 +96,8 @@ class Uncertainty:
         keras.backend.clear_session()
         trained = load_run(application, str(folder))
         encoded = {name: application.encode(options, trained.codec, part) for name, part in parts.items()}
+        if other:
+            encoded["other"] = self._other(trained, other)
         amounts = dict.fromkeys(encoded, 0.0)
         if corruption:
             encoded["corrupted"], amounts["corrupted"] = encoded["test"], corruption

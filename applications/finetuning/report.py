@@ -3,6 +3,8 @@
 Shapes: N examples, C classes, S draws.
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -90,6 +92,12 @@ def with_other_words(texts, share):
 
     columns = [list(map(corrupted, column)) for column in texts.columns]
     return data.Texts(columns[0], columns[1] if len(columns) > 1 else None, texts.labels)
+
+
+def other_texts(run, path):
+    """Return the texts of a file, encoded; their labels may be others than the model's."""
+    texts = data.read_examples(path, run.options.texts)
+    return data.encode(run.options, run.codec, dataclasses.replace(texts, labels=run.codec.labels[:1] * len(texts)))
 
 
 def require_classes(options):
@@ -199,4 +207,4 @@ def report(run, part, record, outputs):
     return lines
 
 
-LAYOUTS = {"uncertainty": Uncertainty(predictor, other="data", corruption=0.3, refuse=require_classes)}
+LAYOUTS = {"uncertainty": Uncertainty(predictor, other_texts, corruption=0.3, refuse=require_classes)}

@@ -12,8 +12,9 @@ from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, spread, table, title_from, titled
+from applications.graphs import data
 from applications.graphs.model import values_of
-from applications.graphs.options import MODELS, PAPER
+from applications.graphs.options import MODELS, PAPER, OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
@@ -97,6 +98,13 @@ def predictor(run, part, corruption=0.0):
         drops=run.options.network.drops,
         max_rows=1,
     )
+
+
+def other_graph(run, path):
+    """Return all nodes of the graph in an .npz, encoded, without labels."""
+    part = data.read_other(run.options, OtherGraph(npz=path), labelled=False)
+    part.graph.classes, part.graph.labels = run.codec["classes"], np.full_like(part.graph.labels, -1)
+    return data.encode(run.options, run.codec, part)
 
 
 def gradient_norms(run, part):
@@ -233,4 +241,4 @@ def fan(comparison):
     return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
 
 
-LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other="npz", corruption=2.0)}
+LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, corruption=2.0)}

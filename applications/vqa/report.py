@@ -21,7 +21,8 @@ from applications.vision import scenes
 from applications.vision.codec import boxes_of
 from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
-from applications.vqa.data import read
+from applications.vqa.data import encode, read, read_other
+from applications.vqa.options import EvaluateVqa
 from applications.vqa.questions import TYPES
 from applications.vqa.tables import COLUMNS as COLUMNS
 from keras_vattn import metrics
@@ -163,6 +164,11 @@ def predictor(run, part, feature_noise=0.0):
     )
 
 
+def other_questions(run, path):
+    """Return the questions of a file, encoded."""
+    return encode(run.options, run.codec, read_other(run.options, EvaluateVqa(run="", questions=path)))
+
+
 def gradient_norms(run, part):
     """Return the norms of the gradients of the log-likelihood and of the KL, of one batch as in training."""
     inputs, _ = next(iter(part.batches(run.options, first_epoch=0)))
@@ -266,4 +272,8 @@ def draw_cards(of_models, part, path):
     keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)
 
 
-LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": Uncertainty(predictor, "questions", 5.0)}
+LAYOUTS = {
+    "deng": tables.deng,
+    "fan": tables.fan,
+    "uncertainty": Uncertainty(predictor, other_questions, corruption=5.0),
+}

@@ -5,11 +5,14 @@ import pathlib
 import shutil
 
 import pytest
+import yaml
 from matplotlib.figure import Figure
+from program_case import written
 from program_cases import CASES, TOY
 
 import keras_vattn
 from applications.common import training, training_curves
+from applications.common.jobs import Jobs
 
 
 # The toy goes through every command in the default tier; `every_case` of program_cases.py says of a test that all do.
@@ -96,3 +99,33 @@ def interrupted():
             yield
 
     return interrupted
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Returns the words of `compare` for tiny runs of a case, their options in a file."""
+
+    def asked(case, *words, **changes):
+        path = tmp_path / "options.yaml"
+        values = {**case.options, **written(case.data, tmp_path), "export": False, **changes}
+        path.write_text(yaml.safe_dump({name: value for name, value in values.items() if name != "model"}))
+        return ["compare", "--out", tmp_path / "out", "--options", path, *words]
+
+    return asked
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Has what `compare` starts run in this process; returns the list of commands."""
+    commands = []
+
+    def run(self, arguments, log):
+        commands.append(arguments)
+        case = next(case for case in CASES.values() if case.program == self._program)
+        status, out, err = case.call(*arguments)
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(out + err)
+        return status
+
+    monkeypatch.setattr(Jobs, "run", run)
+    return commands

@@ -9,8 +9,7 @@ import threading
 
 import pytest
 import yaml
-from program_case import written
-from program_cases import CASES, every_case, few_cases
+from program_cases import every_case, few_cases
 from run_files import files_of, read_history, read_json, without_time
 
 from applications.common import compare as module
@@ -24,36 +23,6 @@ from applications.common.plan import plan
 from applications.common.training import steps_of_run
 
 RUN = Jobs.run
-
-
-@pytest.fixture
-def asked(tmp_path):
-    """Returns the words of `compare` for tiny runs of a case, their options in a file."""
-
-    def asked(case, *words, **changes):
-        path = tmp_path / "options.yaml"
-        values = {**case.options, **written(case.data, tmp_path), "export": False, **changes}
-        path.write_text(yaml.safe_dump({name: value for name, value in values.items() if name != "model"}))
-        return ["compare", "--out", tmp_path / "out", "--options", path, *words]
-
-    return asked
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """Has what `compare` starts run in this process; returns the list of commands."""
-    commands = []
-
-    def run(self, arguments, log):
-        commands.append(arguments)
-        case = next(case for case in CASES.values() if case.program == self._program)
-        status, out, err = case.call(*arguments)
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(out + err)
-        return status
-
-    monkeypatch.setattr(Jobs, "run", run)
-    return commands
 
 
 def options_of(case, **values):

@@ -1,21 +1,18 @@
 """The layout uncertainty: its figures by hand, its runs on a tiny graph, and what it refuses."""
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
 import pytest
 import scipy.special
-from application_cases import changed
+from application_cases import Compared
+from program_case import written
 from program_cases import CASES
 from sklearn.metrics import roc_auc_score
-from tiers import slow_after
 
 from applications.common import methods
 from applications.common.command_line import read_options
-from applications.common.compare import Comparison
-from applications.common.errors import InputError
 from applications.common.plan import plan
 from keras_vattn import metrics
 
@@ -70,37 +67,112 @@ def test_a_temperature_is_fitted_on_validation():
     np.testing.assert_allclose(found[", temperature"]["test"][1], power / power.sum(axis=-1, keepdims=True), rtol=1e-6)
 
 
-def options_of(tmp_path, *words, **values):
-    from program_case import written
+@pytest.fixture
+def comparison(asked, tmp_path):
+    """Returns a comparison of a program's tiny runs with the layout, and the words of `compare` for it."""
 
-    case = CASES["graphs"]
-    given = {**case.options, **written(case.data, tmp_path), "neighbors": [], "export": False, **values}
-    given.pop("model", None)
-    path = tmp_path / "options.yaml"
-    path.write_text(json.dumps(given))
-    asked = ["compare", "--out", tmp_path / "out", "--options", path, "--layout", "uncertainty", *words]
-    return read_options(case.program, list(map(str, asked)))[1]
+    def comparison(case, *words, **changes):
+        graph = {"neighbors": ()} if case.name == "graphs" else {}
+        words = asked(case, "--layout", "uncertainty", *words, **graph, **changes)
+        return read_options(case.program, "compare", list(map(str, words[1:]))), words
+
+    return comparison
 
 
-def test_members_have_seeds_of_their_own(tmp_path):
-    options = options_of(tmp_path, "--models", "gat", "wc", "--seeds", "2", "--ensemble", "3", "--first-seed", "5")
-    runs = plan(CASES["graphs"].program, options)
-    assert [(run.name, run.seed, run.is_member) for run in runs] == [
+def test_members_have_seeds_of_their_own(comparison):
+    program, words = CASES["graphs"].program, ("--models", "gat", "wc", "--seeds", 2, "--ensemble", 3)
+    options, _ = comparison(CASES["graphs"], *words, "--first-seed", 5)
+    assert [(run.name, run.seed, run.is_member) for run in plan(program, options)] == [
         *(("gat", 5, False), ("gat", 6, False), ("wc", 5, False), ("wc", 6, False)),
         *(("gat", seed, True) for seed in (7, 8, 9, 10)),
     ]
-    assert not any(run.is_member for run in plan(CASES["graphs"].program, dataclasses.replace(options, layout=())))
+    assert not any(run.is_member for run in plan(program, dataclasses.replace(options, layout=())))
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--ensemble", "1"], "--ensemble: must be 0, or 2 at least"),
-        (["--models", "wc"], "--baseline: the ensembles are of one of the models. Received: gat"),
-        (["--layout", "fan", "--corruption", "1"], "--corruption belongs to --layout uncertainty"),
-        (["--layout", "fan", "--ensemble", "3"], "--ensemble belongs to --layout uncertainty"),
+        (("--ensemble", 1), "--ensemble: must be 0, or 2 at least"),
+        (("--models", "wc"), "--baseline: the ensembles are of one of the models. Received: gat"),
+        (("--layout", "fan", "--corruption", 1), "--corruption belongs to --layout uncertainty"),
+        (("--layout", "fan", "--ensemble", 3), "--ensemble belongs to --layout uncertainty"),
     ],
 )
-def test_what_is_refused(tmp_path, words, message):
-    with pytest.raises(InputError, match=message):
-        options_of(tmp_path, *words)
+def test_what_is_refused(comparison, words, message):
+    _, words = comparison(CASES["graphs"], *words)
+    CASES["graphs"].fails(message, *words)
+
+
+def test_what_has_no_such_table(comparison, here):
+    """A score has no classes, and a temperature needs data that it is not reported on: said before training."""
+    case = CASES["finetuning"]
+    _, words = comparison(case, test=None)
+    case.fails("--layout: uncertainty needs test data", *words)
+    scores = "text\tscore\n" + "".join(f"the dog {i}\t{i}\n" for i in range(9))
+    path = pathlib.Path(words[2]).with_name("scores.txt")
+    path.write_text(scores)
+    _, words = comparison(case, task="score", train=str(path), test=str(path))
+    case.fails("--layout: uncertainty is of tasks with classes. Received: score", *words)
+    assert not here
+
+
+def test_rows_of_methods(comparison, monkeypatch):
+    """Seeds are paired, and the members of an ensemble are those of its seed."""
+    words = ("--models", "gat", "wc", "--seeds", 2, "--ensemble", 3)
+    options, _ = comparison(CASES["graphs"], *words)
+    compared = Compared(CASES["graphs"].program.application(), options, {})
+    compared.read = lambda run, name: {"train_seconds": 10.0**run.seed}
+    layout, shown = methods.Uncertainty(None, None, 2.0), []
+    monkeypatch.setattr(layout, "_predictions", lambda comparison, run, corruption: sets_of(10 * run.seed))
+    monkeypatch.setattr(methods, "main_table", lambda columns, rows, heads: shown.append(rows) or "")
+    monkeypatch.setattr(methods, "difference_table", lambda columns, rows, baseline: "")
+    layout(compared)
+    (rows,) = shown
+    assert {name: [row["train_seconds"] for row in of] for name, of in rows.items()} == {
+        **{
+            f"{model}{kind}": [1.0, 10.0]
+            for model in ("gat", "wc")
+            for kind in ("", ", temperature", ", attention drawn")
+        },
+        "gat, ensemble of 3": [1.0 + 1e2 + 1e4, 1e1 + 1e3 + 1e5],
+    }
+    for seed, row in enumerate(rows["gat, ensemble of 3"]):
+        mean = np.mean([sets_of(10 * (seed + 2 * k))["test"]["mean"][0] for k in range(3)], axis=0)
+        labels = sets_of(0)["test"]["labels"]
+        known = labels >= 0
+        assert row["nll"] == pytest.approx(-np.log(mean[known, labels[known]]).mean())
+        assert row["ms"] == 6.0 and "other_mi" in row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "baseline", "drawn"),
+    [("graphs", "gat", "wc"), ("finetuning", "deterministic", "wc"), ("vqa", "soft", "marginal")],
+)
+def test_the_tables(comparison, here, tmp_path, name, baseline, drawn, monkeypatch):
+    case = CASES[name]
+    (tmp_path / "other").mkdir()
+    other = written(case.evaluated, tmp_path / "other").get({"finetuning": "data", "vqa": "questions"}.get(name))
+    if name == "graphs":
+        # Labels of another graph mean nothing.
+        features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
+        np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
+    words = ("--models", baseline, drawn, "--seeds", 1, "--ensemble", 2, "--other", other)
+    _, words = comparison(case, *words)
+    found = case.succeeds(*words)
+    assert len([command for command in here if command[0] == "train"]) == 3
+    rows = [line.split("|")[1].strip() for line in found[found.index("Uncertainty: ") :].splitlines() if "|" in line]
+    kinds = ("", ", temperature", ", dropout drawn")
+    assert rows[2:] == [
+        *(baseline + kind for kind in kinds),
+        *(drawn + kind for kind in (*kinds, ", attention drawn", ", both drawn")),
+        f"{baseline}, ensemble of 2",
+    ]
+    columns = [cell.strip() for cell in found[found.index("| method") :].splitlines()[0].split("|")]
+    assert {"AUROC, other data", "AUROC, corrupted"} <= set(columns)
+    # What was predicted is read again; other data are predicted anew.
+    with monkeypatch.context() as patch:
+        patch.setattr(methods, "load_run", None)
+        assert case.succeeds(*words) == found
+        with pytest.raises(TypeError):
+            case.call(*words, "--corruption", 9)
