@@ -17,6 +17,9 @@ from applications.common.plan import plan
 from keras_vattn import metrics
 
 
+KINDS = ("", ", temperature", ", attention drawn")
+
+
 def probabilities(seed, num_draws=1, num_examples=40, sharpness=3.0):
     logits = np.random.default_rng(seed).normal(size=(num_draws, num_examples, 3)) * sharpness
     return scipy.special.softmax(logits, axis=-1)
@@ -59,7 +62,7 @@ def test_figures_of_a_method():
 def test_a_temperature_is_fitted_on_validation():
     sets = sets_of(5, 4)
     found = methods._methods(sets)
-    assert list(found) == ["", ", temperature", ", attention drawn"]
+    assert list(found) == list(KINDS)
     known = sets["valid"]["labels"] >= 0
     temperature = metrics.fit_temperature(np.log(sets["valid"]["mean"][:, known]), sets["valid"]["labels"][known])
     assert abs(temperature - 1.0) > 0.1
