@@ -16,7 +16,6 @@ from applications.common.command_line import read_options
 from applications.common.plan import plan
 from keras_vattn import metrics
 
-
 KINDS = ("", ", temperature", ", attention drawn")
 
 
