@@ -22,6 +22,8 @@ from applications.text.readers import table_rows
 LABELS = "labels.json"
 # Lengths of a batch are multiples of it.
 MULTIPLE = 8
+# Batches of training among which examples are sorted by their lengths.
+POOL = 32
 
 
 @dataclasses.dataclass
@@ -201,8 +203,9 @@ class Encoded:
         return -(-len(self.targets) // batch_size)
 
     def batches(self, options, first_epoch=None):
-        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets) in an order that depends on
-        the seed and the epoch alone. L has room for the longest example of the batch."""
+        """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets), all of them in their order;
+        from a first epoch on without an end, in an order that depends on the seed and the epoch alone, in which
+        examples of like lengths share a batch. L has room for the longest example of the batch."""
         with tf.device("CPU:0"):
             num_first, targets = tf.constant(self.num_first, tf.int32), tf.constant(self.targets)
 
@@ -210,8 +213,26 @@ class Encoded:
             inputs = padded(tf.gather(self.ids, rows), tf.gather(num_first, rows), options.texts.max_length)
             return inputs, tf.gather(targets, rows)
 
-        rows = array_batches(np.arange(len(self.targets)), options.fit.batch_size, options.run.seed, first_epoch)
+        if first_epoch is None:
+            rows = array_batches(np.arange(len(self.targets)), options.fit.batch_size)
+        else:
+            rows = self._rows_of_batches(options.fit.batch_size, options.run.seed, first_epoch)
         return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
+
+    def _rows_of_batches(self, batch_size, seed, first_epoch):
+        """Return the rows of each batch: of `POOL` batches of a random order the shortest examples are the first one,
+        and so on; then the batches are shuffled."""
+        num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
+        pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
+
+        def of_epoch(epoch):
+            order = tf.random.experimental.stateless_shuffle(tf.range(num_rows), tf.stack([seed, 2 * epoch]))
+            order = tf.gather(order, tf.argsort(pools + tf.gather(lengths, order), stable=True))
+            starts = tf.range(0, num_rows, batch_size)
+            starts = tf.random.experimental.stateless_shuffle(starts, tf.stack([seed, 2 * epoch + 1]))
+            return tf.data.Dataset.from_tensor_slices(starts).map(lambda start: order[start : start + batch_size])
+
+        return tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(of_epoch)
 
 
 def encode(options, codec, part, training=False):

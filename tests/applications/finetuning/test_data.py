@@ -185,5 +185,19 @@ def test_batches(tmp_path):
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
     np.testing.assert_array_equal(inputs["segment_ids"].numpy().sum(axis=1), [1, 6, 3])
     np.testing.assert_array_equal(inputs["token_ids"][1, :10], ids[1])
-    orders = [np.concatenate([x for _, x in part.batches(options, epoch).take(2)]).tolist() for epoch in (0, 1, 0)]
-    assert orders[0] == orders[2] != orders[1] and sorted(orders[1]) == [0, 1, 2, 3, 4]
+
+
+def test_batches_of_an_epoch(tmp_path, monkeypatch):
+    """All examples, in an order of the epoch that the seed fixes, with those of like lengths in one batch of a pool."""
+    monkeypatch.setattr(data, "POOL", 3)
+    lengths = np.random.default_rng(0).integers(2, 60, size=41)
+    options, ids = options_of(tmp_path, batch_size=4), tf.RaggedTensor.from_row_lengths(np.ones(lengths.sum()), lengths)
+    part = data.Encoded(None, tf.cast(ids, tf.int32), lengths, np.arange(41), {})
+    epochs = [[rows.numpy().tolist() for _, rows in part.batches(options, epoch).take(11)] for epoch in (0, 1, 0)]
+    assert epochs[0] == epochs[2] != epochs[1]
+    for batches in epochs[:2]:
+        assert sorted(np.concatenate(batches)) == list(range(41)) and sorted(map(len, batches))[0] == 1
+        spread = np.mean([np.ptp(lengths[rows]) for rows in batches])
+        assert spread < 0.5 * np.mean([np.ptp(lengths[start : start + 4]) for start in range(0, 41, 4)])
+    follow_up = [rows.numpy().tolist() for _, rows in part.batches(options, 0).skip(11).take(11)]
+    assert follow_up == epochs[1]
