@@ -348,4 +348,12 @@ FAULTS = [
         MODEL,
         "figures_of",
     ),
+    Fault(
+        "finetuning: every epoch has the batches of the first in another order",
+        "applications/finetuning/data.py",
+        "tf.range(num_rows), tf.stack([seed, 2 * epoch]))",
+        "tf.range(num_rows), tf.stack([seed, 0 * epoch]))",
+        ("tests/applications/finetuning/test_data.py",),
+        "batches_of_an_epoch",
+    ),
 ]

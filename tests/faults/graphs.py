@@ -106,9 +106,9 @@ FAULTS = [
     ),
     Fault(
         "graphs: uncertainty of dropout is that of the attention",
-        "applications/graphs/report.py",
-        '{"dropout": {"dropout": True, "posterior": False}}',
-        '{"dropout": {"dropout": True}}',
+        "applications/common/predictor.py",
+        '"posterior": kind != "dropout"}',
+        '"posterior": True}',
         EVALUATION,
         "random_in_draws",
     ),

@@ -3,6 +3,7 @@ from faults.fault import Fault
 CHECKPOINT = "applications/common/checkpoint.py"
 TRAINING = "applications/common/training.py"
 OPTIMIZERS = "applications/common/optimizers.py"
+METHODS = "applications/common/methods.py"
 COMMON = "tests/applications/common/"
 
 FAULTS = [
@@ -211,5 +212,39 @@ FAULTS = [
         "        return self.inference_without_draws\n",
         ("tests/applications/nmt/test_options.py",),
         "unless_it_is_exported",
+    ),
+    Fault(
+        "programs: a temperature is fitted on what it is reported on",
+        METHODS,
+        """    labels = sets["valid"]["labels"]
+    temperature = metrics.fit_temperature(logits["valid"]""",
+        """    labels = sets["test"]["labels"]
+    temperature = metrics.fit_temperature(logits["test"]""",
+        (COMMON + "test_methods.py",),
+        "fitted_on_validation",
+    ),
+    Fault(
+        "programs: every ensemble has the first members",
+        METHODS,
+        "of_baseline[first :: options.seeds]",
+        "of_baseline[: options.num_members]",
+        (COMMON + "test_methods.py",),
+        "rows_of_methods",
+    ),
+    Fault(
+        "programs: an uncertainty that is larger for familiar data is a good one",
+        METHODS,
+        "detection(score(draws), score(sets[name][1]))",
+        "detection(score(sets[name][1]), score(draws))",
+        (COMMON + "test_methods.py",),
+        "figures_of_a_method",
+    ),
+    Fault(
+        "programs: accuracy counts examples without a class",
+        METHODS,
+        "float(right[known].mean())",
+        "float(right.mean())",
+        (COMMON + "test_methods.py",),
+        "figures_of_a_method",
     ),
 ]

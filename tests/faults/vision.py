@@ -58,8 +58,8 @@ FAULTS = [
     Fault(
         "vqa: dropout alone draws the attention as well",
         "applications/vqa/report.py",
-        '(models.prediction, {"dropout": True, "posterior": False})',
-        '(models.drawn or models.prediction, {"dropout": True})',
+        "        run.models.prediction,\n        lambda outputs",
+        "        run.models.drawn or run.models.prediction,\n        lambda outputs",
         (VQA_EVALUATION,),
         "what_draws",
     ),
