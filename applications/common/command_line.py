@@ -31,6 +31,7 @@ _COMMANDS = {
     "predict": ("commands", "Answer the inputs of a file."),
     "compare": ("compare", "Train models with several seeds; print tables with differences and intervals."),
     "export": ("commands", "Write the SavedModel of a run."),
+    "uncertainty": ("methods", "Compare draws of a run with a fitted temperature, on test, other and corrupted data."),
 }
 # Lines of TensorFlow's import that are no errors.
 _CHATTER = re.compile(r"WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:\d\d")

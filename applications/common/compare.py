@@ -95,24 +95,36 @@ class Comparison:
             name: `--name` of the reports.
             arguments_of: Function of a `Planned` that returns its other arguments, a list of str; `None` leaves it out.
         """
+        planned = [run for run in self.planned if arguments_of(run) is not None]
+        self.report(name, lambda run: ["evaluate", "--name", name, *arguments_of(run)], planned)
+        return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
 
-        def evaluate(run):
-            arguments = ["--run", run.options.run.out, "--name", name, *arguments_of(run)]
+    def report(self, name, words_of, runs):
+        """Run a command that reports on runs, unless it has done so before, and return the reports, a list.
+
+        Args:
+            name: The command writes NAME.json into the folder of the run.
+            words_of: Function of a `Planned` that returns the command and its arguments beside `--run`, a list of str.
+            runs: List of `Planned`.
+        """
+
+        def report(run):
+            command, *arguments = words_of(run)
+            arguments = ["--run", run.options.run.out, *arguments]
             known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
             digest = digest_of([arguments, self.read(run, "metrics.json")])
-            report = known.with_name(f"{name}.json")
-            if known.exists() and report.exists() and self.read(run, known.name) == digest:
+            path = known.with_name(f"{name}.json")
+            if known.exists() and path.exists() and self.read(run, known.name) == digest:
                 return None
-            report.unlink(missing_ok=True)
-            failure = self._command(pathlib.Path(run.options.run.out).name, ["evaluate", *arguments])
+            path.unlink(missing_ok=True)
+            failure = self._command(pathlib.Path(run.options.run.out).name, [command, *arguments])
             if failure is None:
                 write_json(known, digest)
             return failure
 
-        planned = [run for run in self.planned if arguments_of(run) is not None]
         with self._threads() as executor:
-            _raise_failures([executor.submit(evaluate, run) for run in planned])
-        return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
+            _raise_failures([executor.submit(report, run) for run in runs])
+        return [self.read(run, f"{name}.json") for run in runs]
 
     def read(self, run, name):
         """Return the content of a .json file of a run."""

@@ -1,4 +1,4 @@
-"""What drawn attention is worth beside what people do today: the tables of `compare --layout uncertainty`.
+"""What drawn attention is worth beside what people do today: `uncertainty` of a run, `compare --layout uncertainty`.
 
 Rows are the prediction of each model at the mean of its attention, the same with a temperature that was fitted on
 validation (Guo et al. 2017), the mean of draws of dropout (Gal and Ghahramani 2016), of the attention and of both, and
@@ -7,22 +7,24 @@ an ensemble of the baseline (Lakshminarayanan et al. 2017).
 Shapes: M draws or members, N examples, C classes.
 """
 
+import dataclasses
+import json
 import pathlib
+import typing
 
-import keras
 import numpy as np
 import scipy.special
 
-from applications.common import uncertainty
 from applications.common.errors import InputError
 from applications.common.progress import progress
-from applications.common.runs import digest_of
+from applications.common.runs import digest_of, write_json
 from applications.common.tables import Column, difference_table, main_table, titled
 from applications.common.training import load_run
+from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# Predictions of a run, beside its other files.
-FILE = "uncertainty.npz"
+# Of the layout, and of the files of a run: the figures of its methods, .json, and its predictions, .npz.
+NAME = "uncertainty"
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
     Column("NLL (nats)", "nll"),
@@ -39,10 +41,11 @@ COLUMNS = (
 _DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "both drawn"}
 
 
+@dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """The layout: a function of a `compare.Comparison` that returns its tables.
+    """What a program says for its command `uncertainty`, and a layout of `compare`: `LAYOUTS["uncertainty"]`.
 
-    Args:
+    Attributes:
         predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with its
             inputs corrupted by so much.
         other: Function (run, path) that returns the encoded part of a file of other data, whose labels mean nothing.
@@ -50,70 +53,76 @@ class Uncertainty:
         refuse: Function of the options of a run that raises `InputError` where it predicts no classes.
     """
 
-    def __init__(self, predictor, other, corruption, refuse=lambda options: None):
-        self._predictor, self._other, self._corruption, self._refuse = predictor, other, corruption, refuse
+    predictor: typing.Callable
+    other: typing.Callable
+    corruption: float
+    refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts):
         """Raise `InputError` for a run of whose data there can be no such table."""
-        self._refuse(options)
+        self.refuse(options)
         if "test" not in parts:
-            raise InputError("--layout: uncertainty needs test data; temperatures are fitted on validation.")
+            raise InputError("A table of the uncertainty needs test data; temperatures are fitted on validation.")
 
     def __call__(self, comparison):
+        """Run the command for every run of a `compare.Comparison`, and return its tables."""
         options, rows = comparison.options, {}
-        corruption = self._corruption if options.corruption is None else options.corruption
+        asked = {name: getattr(options, name) for name in ("other", "corruption")}
+        words = [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
         runs = [*comparison.planned, *comparison.members]
-        found = [self._predictions(comparison, run, corruption) for run in progress(runs, "predicting")]
-        seconds = [comparison.read(run, "metrics.json")["train_seconds"] for run in runs]
-        for run, sets, trained in zip(comparison.planned, found, seconds):
-            for method, of_method in _methods(sets).items():
-                rows.setdefault(run.name + method, []).append(figures(of_method, trained))
+        reports = comparison.report(NAME, lambda run: ["uncertainty", *words], runs)
+        for run, report in zip(comparison.planned, reports):
+            for method, of_method in report["methods"].items():
+                rows.setdefault(run.name + method, []).append(of_method)
         # Member k of the ensemble of a seed is the run of the baseline with the seed after k rounds of seeds.
         of_baseline = [index for index, run in enumerate(runs) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
             members = of_baseline[first :: options.seeds]
+            found = [_read(pathlib.Path(runs[index].options.run.out)) for index in members]
+            seconds = sum(reports[index]["methods"][""]["train_seconds"] for index in members)
             row = rows.setdefault(f"{options.baseline}, ensemble of {len(members)}", [])
-            row.append(figures(_ensemble([found[k] for k in members]), sum(seconds[k] for k in members)))
-        drawn = runs[0].options.reports.num_draws
-        title = f"Uncertainty: {drawn} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
-        tables = [titled(title, main_table(COLUMNS, rows, ("method",)))]
+            row.append(figures(_ensemble(found), seconds))
+        tables = [titled(reports[0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
             title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
 
-    def _predictions(self, comparison, run, corruption):
-        """Return the predictions of a run, a dictionary: of "valid", "test", "corrupted" and "other" examples."""
-        application, options, folder = comparison.application, run.options, pathlib.Path(run.options.run.out)
-        parts = {name: part for name, part in application.read(options).items() if name != "train"}
-        other = comparison.options.other
-        content = other and np.fromfile(other, np.uint8)
-        known = digest_of([comparison.read(run, "metrics.json"), parts, content, corruption])
-        if (folder / FILE).exists():
-            with np.load(folder / FILE) as file:
-                if str(file["digest"]) == known:
-                    return _nested({name: file[name] for name in file.files if name != "digest"})
-        keras.backend.clear_session()
-        trained = load_run(application, str(folder))
-        encoded = {name: application.encode(options, trained.codec, part) for name, part in parts.items()}
-        if other:
-            encoded["other"] = self._other(trained, other)
-        amounts = dict.fromkeys(encoded, 0.0)
-        if corruption:
-            encoded["corrupted"], amounts["corrupted"] = encoded["test"], corruption
-        flat = {}
-        for name, part in encoded.items():
-            predictions = self._predictor(trained, part, amounts[name]).predictions(options.reports.num_draws)
-            flat |= {f"{name}/{key}": value for key, value in predictions.items()}
-        np.savez(folder / FILE, digest=known, **flat)
-        return _nested(flat)
+
+def uncertainty(application, options):
+    """Write the predictions of a run on all examples, and print the table of its methods."""
+    run = load_run(application, options.run)
+    layout = application.layouts[NAME]
+    parts = application.read(run.options)
+    run.folder.require_data(digest_of(parts))
+    layout.require(run.options, parts)
+    encoded = {name: application.encode(run.options, run.codec, parts[name]) for name in ("valid", "test")}
+    if options.other is not None:
+        encoded["other"] = layout.other(run, options.other)
+    corruption = layout.corruption if options.corruption is None else options.corruption
+    amounts = dict.fromkeys(encoded, 0.0)
+    if corruption:
+        encoded["corrupted"], amounts["corrupted"] = encoded["test"], corruption
+    num_draws, sets = run.options.reports.num_draws, {}
+    for name, part in progress(encoded.items(), "predicting"):
+        sets[name] = layout.predictor(run, part, amounts[name]).predictions(num_draws)
+    flat = {f"{name}/{key}": value for name, of_set in sets.items() for key, value in of_set.items()}
+    np.savez(run.folder.file(f"{NAME}.npz"), **flat)
+    record = json.loads(run.folder.file("metrics.json").read_text(encoding="utf-8"))
+    found = {method: figures(x, record["train_seconds"]) for method, x in _methods(sets).items()}
+    title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
+    write_json(run.folder.file(f"{NAME}.json"), {"title": title, "options": options, "methods": found})
+    rows = {f"{run.options.model}{method}": [of_method] for method, of_method in found.items()}
+    print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}\nwritten: {run.folder.file(NAME)}.json, {NAME}.npz")
 
 
-def _nested(flat):
+def _read(folder):
+    """Return the predictions of a run, a dictionary from the name of a set of examples to its own."""
     sets = {}
-    for name, value in flat.items():
-        first, second = name.split("/")
-        sets.setdefault(first, {})[second] = value
+    with np.load(folder / f"{NAME}.npz") as file:
+        for name in file.files:
+            first, second = name.split("/")
+            sets.setdefault(first, {})[second] = file[name]
     return sets
 
 
@@ -158,7 +167,7 @@ def figures(sets, train_seconds):
     labels, draws, ms = sets["test"]
     known = labels >= 0
     right = draws.mean(axis=0).argmax(axis=-1) == labels
-    report = {"accuracy": float(right[known].mean()), **uncertainty.calibration(draws[:, known], labels[known])}
+    report = {"accuracy": float(right[known].mean()), **calibration(draws[:, known], labels[known])}
     scores = {"": metrics.predictive_entropy}
     if len(draws) > 1:
         scores["_mi"] = metrics.mutual_information

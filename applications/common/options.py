@@ -230,6 +230,14 @@ class CompareOptions:
 
 
 @dataclasses.dataclass
+class UncertaintyOptions:
+    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+
+    run: TrainedRun
+    """Folder of the run; uncertainty.json and uncertainty.npz, the predictions, are written into it."""
+
+
+@dataclasses.dataclass
 class CompareClassesOptions(CompareOptions):
     """Options of `compare` for the layout uncertainty."""
 

@@ -57,12 +57,8 @@ class Predictor:
         return keras_vattn.posterior_predictive(model, batches, num_draws, **options)
 
     def _at_mean(self, batches):
-        outputs = [self._predict(keras.utils.unpack_x_y_sample_weight(batch)[0]) for batch in batches]
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
-
-    @functools.cached_property
-    def _predict(self):
-        return tf.function(lambda inputs: self.model(inputs, training=False), reduce_retracing=True)
+        inputs = (keras.utils.unpack_x_y_sample_weight(batch)[0] for batch in batches)
+        return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
         """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and of draws of each

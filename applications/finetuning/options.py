@@ -187,7 +187,22 @@ class PredictFinetuning(common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareFinetuning(common.CompareClassesOptions):
+class OtherTexts:
+    """Data of which a model should be less sure."""
+
+    other: common.File | None = None
+    """Other texts in the layout of --train, which models should be less sure of; labels mean nothing."""
+    corruption: common.NotNegativeFloat | None = None
+    """Share of the words of test data that others replace; 0.3 where it is left out, 0 for none."""
+
+
+@dataclasses.dataclass
+class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
+    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+
+
+@dataclasses.dataclass
+class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
@@ -196,10 +211,6 @@ class CompareFinetuning(common.CompareClassesOptions):
     baseline: str = "deterministic"
     layout: tuple[Literal["uncertainty"], ...] = ()
     """Also what the uncertainty of the models is worth."""
-    other: common.File | None = None
-    """Other texts in the layout of --train for the layout uncertainty, which the models should be less sure of."""
-    corruption: common.NotNegativeFloat | None = None
-    """Share of the words that others replace for the layout uncertainty; 0.3 where it is left out, 0 for none."""
 
 
 PROGRAM = Program(
@@ -210,6 +221,7 @@ PROGRAM = Program(
         "predict": PredictFinetuning,
         "compare": CompareFinetuning,
         "export": common.ExportOptions,
+        "uncertainty": UncertaintyFinetuning,
     },
     may_change=("num_draws",),
     codec_options=("task", "weights", "max_length", "stride", "pretraining_steps"),

@@ -102,7 +102,7 @@ def other_texts(run, path):
 
 def require_classes(options):
     if TASKS[options.texts.task].kind != "classes":
-        raise InputError(f"--layout: uncertainty is of tasks with classes. Received: {options.texts.task}")
+        raise InputError(f"A table of the uncertainty is of classes. Received: --task {options.texts.task}")
 
 
 def class_report(run, labels, logits, draws):

@@ -215,7 +215,22 @@ class PredictGraphs(OtherGraph, common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareGraphs(common.CompareClassesOptions):
+class OtherNodes:
+    """Data of which a model should be less sure."""
+
+    other: common.File | None = None
+    """Another graph, as `evaluate --npz` reads it, of whose nodes models should be less sure; labels mean nothing."""
+    corruption: common.NotNegativeFloat | None = None
+    """Noise on the features of test data, in standard deviations of a feature; 2 where it is left out, 0 for none."""
+
+
+@dataclasses.dataclass
+class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
+    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+
+
+@dataclasses.dataclass
+class CompareGraphs(OtherNodes, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
@@ -224,12 +239,6 @@ class CompareGraphs(common.CompareClassesOptions):
     baseline: str = "gat"
     layout: tuple[Literal["fan", "uncertainty"], ...] = ("fan",)
     """Also Table 1 of Fan et al. 2020, with paired tests; what the uncertainty of the models is worth."""
-    other: common.File | None = None
-    """Another graph for the layout uncertainty, as `evaluate --npz` reads it, of whose nodes models should be less
-    sure."""
-    corruption: common.NotNegativeFloat | None = None
-    """Noise on the features for the layout uncertainty, in standard deviations of a feature; 2 where it is left out, 0
-    for none."""
 
 
 PROGRAM = Program(
@@ -240,6 +249,7 @@ PROGRAM = Program(
         "predict": PredictGraphs,
         "compare": CompareGraphs,
         "export": common.ExportOptions,
+        "uncertainty": UncertaintyGraphs,
     },
     may_change=("num_draws",),
     codec_options=("scale_features",),

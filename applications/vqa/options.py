@@ -209,7 +209,23 @@ class PredictVqa(common.GenerateOptions):
 
 
 @dataclasses.dataclass
-class CompareVqa(common.CompareClassesOptions):
+class OtherQuestions:
+    """Data of which a model should be less sure."""
+
+    other: common.File | None = None
+    """Other questions, as `evaluate --questions` reads them, which the models should be less
+    sure of."""
+    corruption: common.NotNegativeFloat | None = None
+    """Variance of the noise on the regions; 5 where it is left out, 0 for none."""
+
+
+@dataclasses.dataclass
+class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
+    """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
+
+
+@dataclasses.dataclass
+class CompareVqa(OtherQuestions, common.CompareClassesOptions):
     """Train models with several seeds, and print tables with differences and intervals. Options
     of `train` are options of every run."""
 
@@ -218,11 +234,6 @@ class CompareVqa(common.CompareClassesOptions):
     baseline: str = "soft"
     layout: tuple[Literal["deng", "fan", "uncertainty"], ...] = ()
     """Also the tables of Deng et al. 2018, of Fan et al. 2020; what the uncertainty of the models is worth."""
-    other: common.File | None = None
-    """Other questions for the layout uncertainty, as `evaluate --questions` reads them, which the models should be less
-    sure of."""
-    corruption: common.NotNegativeFloat | None = None
-    """Variance of the noise on the regions for the layout uncertainty; 5 where it is left out, 0 for none."""
 
 
 @dataclasses.dataclass
@@ -249,6 +260,7 @@ PROGRAM = Program(
         "predict": PredictVqa,
         "compare": CompareVqa,
         "export": common.ExportOptions,
+        "uncertainty": UncertaintyVqa,
         "features": FeaturesVqa,
     },
     may_change=("num_draws", "max_uncertain", "feature_noise", "noise_scale"),

@@ -109,12 +109,12 @@ def test_what_has_no_such_table(comparison, here):
     """A score has no classes, and a temperature needs data that it is not reported on: said before training."""
     case = CASES["finetuning"]
     _, words = comparison(case, test=None)
-    case.fails("--layout: uncertainty needs test data", *words)
+    case.fails("A table of the uncertainty needs test data", *words)
     scores = "text\tscore\n" + "".join(f"the dog {i}\t{i}\n" for i in range(9))
     path = pathlib.Path(words[2]).with_name("scores.txt")
     path.write_text(scores)
     _, words = comparison(case, task="score", train=str(path), test=str(path))
-    case.fails("--layout: uncertainty is of tasks with classes. Received: score", *words)
+    case.fails("A table of the uncertainty is of classes. Received: --task score", *words)
     assert not here
 
 
@@ -123,9 +123,20 @@ def test_rows_of_methods(comparison, monkeypatch):
     words = ("--models", "gat", "wc", "--seeds", 2, "--ensemble", 3)
     options, _ = comparison(CASES["graphs"], *words)
     compared = Compared(CASES["graphs"].program.application(), options, {})
-    compared.read = lambda run, name: {"train_seconds": 10.0**run.seed}
     layout, shown = methods.Uncertainty(None, None, 2.0), []
-    monkeypatch.setattr(layout, "_predictions", lambda comparison, run, corruption: sets_of(10 * run.seed))
+
+    def report(name, words_of, runs):
+        reports = []
+        for run in runs:
+            assert words_of(run) == ["uncertainty"]
+            folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
+            folder.mkdir(exist_ok=True)
+            np.savez(folder / "uncertainty.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
+            found = methods._methods(sets).items()
+            reports.append({"title": "", "methods": {name: methods.figures(x, 10.0**run.seed) for name, x in found}})
+        return reports
+
+    compared.report = report
     monkeypatch.setattr(methods, "main_table", lambda columns, rows, heads: shown.append(rows) or "")
     monkeypatch.setattr(methods, "difference_table", lambda columns, rows, baseline: "")
     layout(compared)
@@ -151,7 +162,7 @@ def test_rows_of_methods(comparison, monkeypatch):
     ("name", "baseline", "drawn"),
     [("graphs", "gat", "wc"), ("finetuning", "deterministic", "wc"), ("vqa", "soft", "marginal")],
 )
-def test_the_tables(comparison, here, tmp_path, name, baseline, drawn, monkeypatch):
+def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
     case = CASES[name]
     (tmp_path / "other").mkdir()
     other = written(case.evaluated, tmp_path / "other").get({"finetuning": "data", "vqa": "questions"}.get(name))
@@ -173,8 +184,9 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn, monkeypat
     columns = [cell.strip() for cell in found[found.index("| method") :].splitlines()[0].split("|")]
     assert {"AUROC, other data", "AUROC, corrupted"} <= set(columns)
     # What was predicted is read again; other data are predicted anew.
-    with monkeypatch.context() as patch:
-        patch.setattr(methods, "load_run", None)
-        assert case.succeeds(*words) == found
-        with pytest.raises(TypeError):
-            case.call(*words, "--corruption", 9)
+    count = len(here)
+    assert case.succeeds(*words) == found and len(here) == count
+    assert case.succeeds(*words, "--corruption", 9) != found
+    assert [command[0] for command in here[count:]] == ["uncertainty"] * 3
+    (of_one,) = (command for command in here[count:] if pathlib.Path(command[2]).name.startswith(drawn))
+    assert f"{drawn}, both drawn" in case.succeeds(*of_one)
