@@ -16,6 +16,7 @@ import numpy as np
 import scipy.special
 
 from applications.common.errors import InputError
+from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.runs import digest_of, write_json
 from applications.common.tables import Column, difference_table, main_table, titled
@@ -70,7 +71,9 @@ class Uncertainty:
         asked = {name: getattr(options, name) for name in ("other", "corruption")}
         words = [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
         runs = [*comparison.planned, *comparison.members]
-        reports = comparison.report(NAME, lambda run: ["uncertainty", *words], runs)
+        # Of a member of an ensemble the mean alone is asked for.
+        no_draws = ["--num-draws", "0"]
+        reports = comparison.report(NAME, lambda run: ["uncertainty", *words, *no_draws * run.is_member], runs)
         for run, report in zip(comparison.planned, reports):
             for method, of_method in report["methods"].items():
                 rows.setdefault(run.name + method, []).append(of_method)
@@ -103,9 +106,10 @@ def uncertainty(application, options):
     amounts = dict.fromkeys(encoded, 0.0)
     if corruption:
         encoded["corrupted"], amounts["corrupted"] = encoded["test"], corruption
-    num_draws, sets = run.options.reports.num_draws, {}
+    num_draws, sets = first_value("num_draws", options, run.options.reports), {}
     for name, part in progress(encoded.items(), "predicting"):
-        sets[name] = layout.predictor(run, part, amounts[name]).predictions(num_draws)
+        predictor = layout.predictor(run, part, amounts[name])
+        sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     flat = {f"{name}/{key}": value for name, of_set in sets.items() for key, value in of_set.items()}
     np.savez(run.folder.file(f"{NAME}.npz"), **flat)
     record = json.loads(run.folder.file("metrics.json").read_text(encoding="utf-8"))
@@ -131,7 +135,7 @@ def _methods(sets):
     {set of examples: (labels, probabilities (M, N, C), milliseconds)}."""
     kinds = {"mean": ""} | {kind: f", {text}" for kind, text in _DRAWN.items() if kind in sets["test"]}
     drawn = {
-        text: {name: (x["labels"], x[kind], float(x[f"{kind}_ms"])) for name, x in sets.items()}
+        text: {name: (x["labels"], x[kind], float(x[f"{kind}_ms"])) for name, x in sets.items() if name != "valid"}
         for kind, text in kinds.items()
     }
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}

@@ -235,6 +235,8 @@ class UncertaintyOptions:
 
     run: TrainedRun
     """Folder of the run; uncertainty.json and uncertainty.npz, the predictions, are written into it."""
+    num_draws: NoneOrSeveral | None = None
+    """Draws instead of the run's, 2 at least; 0 for none."""
 
 
 @dataclasses.dataclass

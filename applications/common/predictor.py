@@ -61,10 +61,11 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and of draws of each
-        kind (M, N, C); and of the milliseconds of a batch, "mean_ms" and so on."""
+        """Return a dictionary of "labels"; of the probabilities at the mean, "mean" (1, N, C), and of M draws of each
+        kind (M, N, C), if any; and of the milliseconds of a batch, "mean_ms" and so on."""
         functions = {"mean": self._at_mean}
-        functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
+        if num_draws:
+            functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
         found, first = {"labels": self.labels}, self.batches.take(1).cache()
         for kind, function in functions.items():
             probabilities = self.probabilities(function(self.batches))

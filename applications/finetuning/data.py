@@ -202,6 +202,11 @@ class Encoded:
     def num_batches(self, batch_size):
         return -(-len(self.targets) // batch_size)
 
+    def rows(self, chosen):
+        """Return some of the examples, of a task without spans."""
+        num_first, targets = tf.gather(self.num_first, chosen), self.targets[chosen]
+        return Encoded(self.part.rows(chosen), tf.gather(self.ids, chosen), num_first, targets, self.report)
+
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets), all of them in their order;
         from a first epoch on without an end, in an order that depends on the seed and the epoch alone, in which

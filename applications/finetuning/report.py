@@ -70,11 +70,19 @@ def predictor(run, part, corruption=0.0):
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
+    # Texts of like lengths share a batch, as in training; the outputs stand in the order of the part.
+    order = np.argsort(part.ids.row_lengths(), kind="stable")
+    places = np.argsort(order)
+
+    def probabilities(outputs):
+        outputs = np.take(outputs, places, axis=outputs.ndim - (1 if run.codec.labels is None else 2))
+        return outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy()
+
     return Predictor(
         part.targets,
-        part.batches(options),
+        part.rows(order).batches(options),
         model,
-        lambda outputs: outputs if run.codec.labels is None else tf.nn.softmax(outputs).numpy(),
+        probabilities,
         drawn=model if keras_vattn.stochastic_layers(model) else None,
         drops=options.backbone.drops,
         max_rows=8 * options.fit.batch_size,

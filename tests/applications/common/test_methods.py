@@ -128,7 +128,7 @@ def test_rows_of_methods(comparison, monkeypatch):
     def report(name, words_of, runs):
         reports = []
         for run in runs:
-            assert words_of(run) == ["uncertainty"]
+            assert words_of(run) == ["uncertainty", *["--num-draws", "0"] * run.is_member]
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
             np.savez(folder / "uncertainty.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
