@@ -15,10 +15,10 @@ from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.finetuning import model, train
+from applications.finetuning import data, model, train
 from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
-from applications.finetuning.report import class_figures, evaluate, score_figures
-from applications.finetuning.serve import Predictor
+from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
+from applications.finetuning.serve import Predictor, logits_of
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
 TOKENS = {
@@ -100,6 +100,21 @@ def test_a_report_of_classes(tmp_path, name):
     )
     assert ("draws" in report) == (name != "deterministic")
     assert (report["gradients"]["kl"] > 0) == (name == "wc")
+    # Predicted by their lengths, and returned in their order.
+    assert len(set(part.ids.row_lengths().numpy())) > 1
+    found = predictor(run, part).predictions(0)
+    np.testing.assert_allclose(found["mean"][0], tf.nn.softmax(np.concatenate(logits_of(run, part))), atol=1e-5)
+    np.testing.assert_array_equal(found["labels"], part.targets)
+
+
+def test_other_words(tmp_path):
+    """A share of the words is replaced by words of the same texts; the labels stay."""
+    texts = data.Texts(["a b c d e f g h"] * 50, None, list(range(50)))
+    corrupted = with_other_words(texts, 0.3)
+    same = [old == new for old, new in zip("abcdefgh" * 50, "".join(corrupted.firsts).replace(" ", ""), strict=True)]
+    assert 0.65 < np.mean(same) < 0.82 and corrupted.labels == texts.labels
+    assert with_other_words(texts, 0.0).firsts == texts.firsts
+    assert with_other_words(data.Texts(["a b"], ["c d"], ["x"]), 1.0).seconds[0].count(" ") == 1
 
 
 def test_figures_of_classes_and_scores():
