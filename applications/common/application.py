@@ -62,7 +62,8 @@ class Application:
         curves: `CURVES`, a dictionary from columns of history.csv to their labels: quality, drawn beside the
             losses and the KLs.
         layouts: `LAYOUTS`, a dictionary from names of `compare --layout` to functions of a `compare.Comparison` that
-            return Markdown, the tables of a paper for instance.
+            return Markdown, the tables of a paper for instance; a `methods.Uncertainty` under the name "uncertainty" is
+            what the command of that name asks.
         evaluate: `evaluate(run, part, evaluation=None)` returns a dictionary of figures of an encoded part, and outputs
             that `files` and `report` get. `evaluation` are the options of `evaluate`, `None` at the end of training.
         files: `files(outputs)` returns a dictionary from the names of text files to their lines. Defaults to none.
