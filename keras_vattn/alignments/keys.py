@@ -95,7 +95,7 @@ class Keys:
 
     def where_valid(self, x, other):
         """Return x with a number in place of the entries that are not valid."""
-        return x if self.valid is None else ops.where(self.valid, x, ops.full_like(x, other))
+        return x if self.valid is None else ops.where(self.valid, x, other)
 
     def zero_masked(self, x):
         """Return x in float32 with 0 in place of the entries that are not valid."""

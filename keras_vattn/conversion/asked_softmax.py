@@ -11,6 +11,7 @@ from keras import ops
 from keras_vattn.conversion.asking_functions import names_in, own_functions
 from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
+from keras_vattn.support.masks import both
 
 # The attribute of the softmax that an attention without one is given.
 PLACE = "drawn_softmax"
@@ -32,20 +33,23 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     key_shape = None
 
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
-        # Some models hide keys by -1e4 in half precision: a mask, and no logit.
-        logits = ops.where(inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN, -1e9, inputs)
         if self.reads_keys:
-            key = self._key_of(logits)
+            key = self._key_of(inputs)
         if self.reads_keys and key is None:
             # Beside a cache nothing is trained, and there is no KL.
-            weights, _ = self.drawn(self._score(logits, mask, None, None), training)
+            weights, _ = self.drawn(self._score(inputs, mask, None, None), training)
         else:
-            weights = super().call(logits, mask, posterior_logits, key, training)
+            weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
         # Where a query sees no key, a mask that is added to the logits leaves an average over some.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
+
+    def _counts(self, inputs):
+        # Some models hide keys by -1e4 in half precision: a mask, and no logit.
+        hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN
+        return both(super()._counts(inputs), ops.logical_not(hidden))
 
     def _key_of(self, logits):
         """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), those of a group of

@@ -135,12 +135,14 @@ class StochasticSoftmax(AlignmentLayer):
         self._check(inputs, mask, posterior_logits, key)
         if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
             mask = ops.cast(mask, "float32") > 0.5
-        # A mask that was added to the logits is one.
-        lowest = -2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8
-        keys = DenseKeys(both(mask, inputs > lowest))
+        keys = DenseKeys(both(mask, self._counts(inputs)))
         log_psi = None if key is None else self.variational.log_psi(key, keys)
         posterior_logits = as_finite_float32(posterior_logits)
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
+
+    def _counts(self, inputs):
+        """Return which logits count: a mask that was added to the logits is one."""
+        return inputs > (-2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8)
 
     def _scored(self, arguments, options):
         given = self._bind(arguments, options)

@@ -27,7 +27,7 @@ FAULTS = [
     Fault(
         "mask by multiplication",
         "alignments/keys.py",
-        "x if self.valid is None else ops.where(self.valid, x, ops.full_like(x, other))",
+        "x if self.valid is None else ops.where(self.valid, x, other)",
         "x if self.valid is None else x * ops.cast(self.valid, x.dtype)",
         ("tests/alignments", BATTERY),
         "with_a_mask or masked_keys",

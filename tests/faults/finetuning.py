@@ -76,6 +76,14 @@ FAULTS = [
         "no_key",
     ),
     Fault(
+        "to_bayesian: keys hidden by -1e4 count",
+        "conversion/asked_softmax.py",
+        "        return both(super()._counts(inputs), ops.logical_not(hidden))",
+        "        return super()._counts(inputs)",
+        ("tests/test_hub_models.py",),
+        "half_precision",
+    ),
+    Fault(
         "to_bayesian: another attention than the chosen one",
         "conversion/options.py",
         'return attentions[-positive_integer("layers", layers) :]',

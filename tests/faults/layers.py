@@ -20,8 +20,8 @@ FAULTS = [
     Fault(
         "softmax: a mask that was added to the logits is none",
         "layers/stochastic_softmax.py",
-        "inputs > lowest",
-        "inputs > -1e30",
+        "inputs > (-2e4 if",
+        "inputs > (-1e30 if",
         ("tests/layers/test_stochastic_softmax.py",),
         "added_to_the_logits",
     ),
@@ -92,8 +92,8 @@ FAULTS = [
     Fault(
         "softmax: a mask is let pass",
         "layers/stochastic_softmax.py",
-        "both(mask, inputs > lowest)",
-        "both(None, inputs > lowest)",
+        "both(mask, self._counts(inputs))",
+        "both(None, self._counts(inputs))",
         ("tests/layers/test_stochastic_softmax.py",),
         "softmax_of_keras or masked",
     ),
