@@ -157,7 +157,7 @@ class Comparison:
         parts = self.application.read(watched)
         for layout in getattr(self.options, "layout", ()):
             if hasattr(self.application.layouts[layout], "require"):
-                self.application.layouts[layout].require(run_options, parts)
+                self.application.layouts[layout].require(watched, parts, self.options.other)
         known.append((watched.asked, digest_of(parts)))
         return known[-1][1]
 

@@ -49,7 +49,8 @@ class Uncertainty:
     Attributes:
         predictor: Function (run, part, corruption) that returns the `predictor.Predictor` of an encoded part with its
             inputs corrupted by so much.
-        other: Function (run, path) that returns the encoded part of a file of other data, whose labels mean nothing.
+        other: Function (options, path, codec=None) that returns the part of a file of other data, whose labels mean
+            nothing: with a codec they are some that it knows.
         corruption: How much where the user does not say.
         refuse: Function of the options of a run that raises `InputError` where it predicts no classes.
     """
@@ -59,9 +60,11 @@ class Uncertainty:
     corruption: float
     refuse: typing.Callable = lambda options: None
 
-    def require(self, options, parts):
-        """Raise `InputError` for a run of whose data there can be no such table."""
+    def require(self, options, parts, other):
+        """Raise `InputError` for a run of whose data there can be no such table, and for a file that is none."""
         self.refuse(options)
+        if other is not None:
+            self.other(options, other)
         if "test" not in parts:
             raise InputError("A table of the uncertainty needs test data; temperatures are fitted on validation.")
 
@@ -98,10 +101,11 @@ def uncertainty(application, options):
     layout = application.layouts[NAME]
     parts = application.read(run.options)
     run.folder.require_data(digest_of(parts))
-    layout.require(run.options, parts)
-    encoded = {name: application.encode(run.options, run.codec, parts[name]) for name in ("valid", "test")}
+    layout.require(run.options, parts, options.other)
+    parts = {name: parts[name] for name in ("valid", "test")}
     if options.other is not None:
-        encoded["other"] = layout.other(run, options.other)
+        parts["other"] = layout.other(run.options, options.other, run.codec)
+    encoded = {name: application.encode(run.options, run.codec, part) for name, part in parts.items()}
     corruption = layout.corruption if options.corruption is None else options.corruption
     amounts = dict.fromkeys(encoded, 0.0)
     if corruption:

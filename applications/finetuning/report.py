@@ -102,10 +102,10 @@ def with_other_words(texts, share):
     return data.Texts(columns[0], columns[1] if len(columns) > 1 else None, texts.labels)
 
 
-def other_texts(run, path):
-    """Return the texts of a file, encoded; their labels may be others than the model's."""
-    texts = data.read_examples(path, run.options.texts)
-    return data.encode(run.options, run.codec, dataclasses.replace(texts, labels=run.codec.labels[:1] * len(texts)))
+def other_texts(options, path, codec=None):
+    """Return the texts of a file, all of one label."""
+    texts = data.read_examples(path, options.texts)
+    return dataclasses.replace(texts, labels=[codec and codec.labels[0]] * len(texts))
 
 
 def require_classes(options):

@@ -100,11 +100,11 @@ def predictor(run, part, corruption=0.0):
     )
 
 
-def other_graph(run, path):
-    """Return all nodes of the graph in an .npz, encoded, without labels."""
-    part = data.read_other(run.options, OtherGraph(npz=path), labelled=False)
-    part.graph.classes, part.graph.labels = run.codec["classes"], np.full_like(part.graph.labels, -1)
-    return data.encode(run.options, run.codec, part)
+def other_graph(options, path, codec=None):
+    """Return all nodes of the graph in an .npz, without labels."""
+    part = data.read_other(options, OtherGraph(npz=path), labelled=False)
+    part.graph.classes, part.graph.labels = codec and codec["classes"], np.full_like(part.graph.labels, -1)
+    return part
 
 
 def gradient_norms(run, part):

@@ -21,7 +21,7 @@ from applications.vision import scenes
 from applications.vision.codec import boxes_of
 from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
-from applications.vqa.data import encode, read, read_other
+from applications.vqa.data import read, read_other
 from applications.vqa.options import EvaluateVqa
 from applications.vqa.questions import TYPES
 from applications.vqa.tables import COLUMNS as COLUMNS
@@ -164,9 +164,9 @@ def predictor(run, part, feature_noise=0.0):
     )
 
 
-def other_questions(run, path):
-    """Return the questions of a file, encoded."""
-    return encode(run.options, run.codec, read_other(run.options, EvaluateVqa(run="", questions=path)))
+def other_questions(options, path, codec=None):
+    """Return the questions of a file."""
+    return read_other(options, EvaluateVqa(run="", questions=path))
 
 
 def gradient_norms(run, part):

@@ -110,6 +110,8 @@ def test_what_has_no_such_table(comparison, here):
     case = CASES["finetuning"]
     _, words = comparison(case, test=None)
     case.fails("A table of the uncertainty needs test data", *words)
+    _, words = comparison(case, "--other", __file__)
+    case.fails(f"{__file__}:1: expected a header with the column text", *words)
     scores = "text\tscore\n" + "".join(f"the dog {i}\t{i}\n" for i in range(9))
     path = pathlib.Path(words[2]).with_name("scores.txt")
     path.write_text(scores)
