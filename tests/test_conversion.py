@@ -366,5 +366,5 @@ def outcome(model, inputs):
 
 
 def test_twice_is_once_too_often():
-    with pytest.raises(ValueError, match="converted already: `to_deterministic` undoes it"):
+    with pytest.raises(ValueError, match="A model is converted once"):
         to_bayesian(to_bayesian(functional_model()))

@@ -125,7 +125,7 @@ def test_lora_and_quantisation_come_after():
     for change in (lambda model: model.enable_lora(2), lambda model: model.quantize("int8")):
         model = made("LlamaBackbone")
         change(model)
-        with pytest.raises(ValueError, match=r"Convert the model first, and call `(enable_lora|quantize)` on what"):
+        with pytest.raises(ValueError, match=r"Convert the model first, .*call `(enable_lora|quantize)` on the"):
             to_bayesian(model, prior=None)
     bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
@@ -136,7 +136,15 @@ def test_lora_and_quantisation_come_after():
     names = [x.name for x in bayesian.trainable_variables]
     assert "lora_kernel_a" in names and "kernel" not in names
     assert all(x is not None for x in tape.gradient(loss, [x.value for x in bayesian.trainable_variables]))
+    # LoRA becomes part of the weights.
+    for variable in bayesian.trainable_variables:
+        variable.assign_add(np.random.default_rng(0).normal(size=variable.shape))
+    found = outputs_of(bayesian, TOKENS)
+    assert np.abs(found - before).max() > 0.1
+    np.testing.assert_allclose(outputs_of(keras_vattn.to_deterministic(bayesian), TOKENS), found, rtol=1e-5, atol=1e-5)
     bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
     bayesian.quantize("int8")
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)
+    with pytest.raises(ValueError, match=r"Convert the model first, .*`to_deterministic`, and call `quantize`"):
+        keras_vattn.to_deterministic(bayesian)

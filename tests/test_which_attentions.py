@@ -1,5 +1,7 @@
 """Which attentions of a model `to_bayesian` converts, by its argument `layers`."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def three_attentions():
     [
         (1, ["upper"]),
         (2, ["middle", "upper"]),
-        (9, ["lower", "middle", "upper"]),
+        (3, ["lower", "middle", "upper"]),
         ("^l|^u", ["lower", "upper"]),
         (lambda layer: layer.name == "middle", ["middle"]),
     ],
@@ -39,6 +41,54 @@ def test_which_attentions(chosen, names, tmp_path, capsys):
         assert [x.name for x in drawing] == names and [x.seed for x in drawing] == [*range(5, 5 + len(names))]
         np.testing.assert_allclose(each(X), model(X), rtol=1e-5, atol=1e-6)
     assert to_deterministic(bayesian).get_config() == model.get_config()
+
+
+def blocks(num_blocks, depth):
+    """A model of blocks of attention, the functional model of them called as a layer `depth` times over."""
+    x = inputs = keras.Input((5, 8))
+    for number in range(num_blocks):
+        block = keras.Input((5, 8))
+        attended = layers.MultiHeadAttention(2, 4, name=f"attention_{number}")(block, block)
+        x = keras.Model(block, attended, name=f"block_{number}")(x)
+    model = keras.Model(inputs, x, name="backbone_0")
+    for level in range(depth):
+        inputs = keras.Input((5, 8))
+        model = keras.Model(inputs, layers.Dense(2)(model(inputs)), name=f"backbone_{level + 1}")
+    return randomized(model)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
+    """However deep in the model they are, and in the model that is made again."""
+    model = blocks(4, depth)
+    bayesian = to_bayesian(model, prior="fixed", layers=2, seed=5, verbose=True)
+    left = capsys.readouterr().out.partition("left: ")[2].strip().split(", ")
+    assert [path.split("/")[-1] for path in left] == ["attention_0", "attention_1"]
+    bayesian.save(tmp_path / "model.keras")
+    for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras")):
+        drawing = [(x.name, x.seed) for x in keras_vattn.stochastic_layers(each)]
+        assert drawing == [("attention_2", 5), ("attention_3", 6)]
+        np.testing.assert_allclose(each(X), model(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["none", "task", "own"])
+def test_the_last_attentions_of_a_backbone(head):
+    import keras_hub
+
+    sizes = {"num_layers": 4, "hidden_dim": 8, "intermediate_dim": 8}
+    if head == "task":
+        backbone = keras_hub.models.BertBackbone(vocabulary_size=9, num_heads=2, max_sequence_length=6, **sizes)
+        model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
+    else:
+        sizes |= {"num_query_heads": 2, "num_key_value_heads": 1}
+        model = backbone = keras_hub.models.LlamaBackbone(vocabulary_size=9, **sizes)
+    if head == "own":
+        model = keras.Model(backbone.input, layers.Dense(2)(backbone(backbone.input)))
+    by_number, by_path = [], []
+    for chosen, lines in ((2, by_number), (r"layer_(2|3)\b", by_path)):
+        keras_vattn.summary(to_bayesian(model, prior=None, layers=chosen), lines.append)
+    assert by_number == by_path and len(by_number) == 3 and "layer_2" in by_number[1]
 
 
 def test_which_attentions_inside_a_layer(tmp_path):
@@ -58,10 +108,15 @@ def test_attention_that_is_not_chosen_need_not_be_understood():
     x = layers.MultiHeadAttention(2, 4, name="known")(inputs, inputs)
     model = keras.Model(inputs, LinearAttention(name="linear")(x))
     assert len(keras_vattn.stochastic_layers(to_bayesian(model, layers="known"))) == 1
-    for chosen in (1, "lin", "nothing"):
+    for chosen in (1, "lin"):
         with pytest.raises(ValueError, match="LinearAttention"):
             to_bayesian(model, layers=chosen)
-    with pytest.raises(ValueError, match=r"`layers` must be a positive integer.*layers=0"):
-        to_bayesian(model, layers=0)
+    for chosen in (0, 3, ["known"]):
+        with pytest.raises(ValueError, match=re.escape("a number from 1 to 2, the model's attentions, a regular")):
+            to_bayesian(model, layers=chosen)
+    with pytest.raises(ValueError, match=r"`layers` must name an attention of the model.*LinearAttention"):
+        to_bayesian(model, layers="nothing")
+    with pytest.raises(ValueError, match="A model is converted once: name all its attentions in one call"):
+        to_bayesian(to_bayesian(model, layers="known"), layers="known")
     with pytest.raises(ValueError, match=r"`layers` is no regular expression: missing \).*layers='\('"):
         to_bayesian(model, layers="(")

@@ -84,7 +84,8 @@ def to_bayesian(
 
     Raises:
         ValueError: If the model is not built, has no attention, has attention that is not understood (the error lists
-            it), or cannot be made again from its config; and for options as in `keras_vattn.MultiHeadAttention`.
+            it), is converted already, or cannot be made again from its config; and for options as in
+            `keras_vattn.MultiHeadAttention`.
 
     Example:
 
@@ -111,6 +112,11 @@ def to_bayesian(
             f"`to_bayesian` needs a built keras.Model: call it once. Received: {type(model).__name__}, "
             f"built={getattr(model, 'built', None)}"
         )
+    if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):
+        raise ValueError(
+            "A model is converted once: name all its attentions in one call, by `layers`; `to_deterministic` undoes a "
+            f"conversion. Received: model={model.name}, converted already"
+        )
     attentions = all_attentions(model)
     chosen = _chosen(model, attentions, layers, skip_unknown)
     check_options(conversion, seed, chosen)
@@ -133,11 +139,11 @@ def to_deterministic(model):
         model: A model from `to_bayesian`, trained or not, or loaded from a file.
 
     Returns:
-        A model of the class that the original one had, not compiled; what belongs to the priors is gone. It predicts
-        what `model` predicts.
+        A model of the class that the original one had, not compiled; what belongs to the priors is gone, and LoRA is
+        part of the weights, as in a `.keras` file. It predicts what `model` predicts.
 
     Raises:
-        ValueError: If nothing in the model was converted.
+        ValueError: If nothing in the model was converted, or the model is quantised.
 
     Example:
 
@@ -153,6 +159,7 @@ def to_deterministic(model):
         raise ValueError(
             f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
         )
+    refuse_changed_layers(model, lora=False)
     new = made_again(_unconverted(serialized(model)), model)
     copy_weights(original_weights(model), new.weights)
     copy_state(model, new, _added_to(model))
@@ -160,9 +167,10 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors'."""
+    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors' and
+    those of LoRA."""
     added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
-    return [weight for weight in model.weights if id(weight) not in added]
+    return [x for x in model.weights if id(x) not in added and not x.name.startswith("lora_")]
 
 
 class Converted:
@@ -236,13 +244,15 @@ def _chosen(model, attentions, layers, skip_unknown):
             "keras.ops.dot_product_attention. Convert the others yourself, or leave them as they are with `layers` or "
             f"skip_unknown=True. Received: {_listed(unknown)}"
         )
+    if attentions and not chosen:
+        raise ValueError(
+            f"`layers` must name an attention of the model. Received: layers={layers!r}, with the attentions "
+            f"{_listed(attentions)}"
+        )
     if len(unknown) == len(chosen):
-        if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):
-            state = "one that is converted already: `to_deterministic` undoes it"
-        elif attentions:
+        state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
+        if attentions:
             state = f"layers={layers!r}, skip_unknown={skip_unknown}, with the attentions {_listed(attentions)}"
-        else:
-            state = "no layer of it is an attention of Keras or a subclass of one, or is named one"
         raise ValueError(
             "`to_bayesian` needs a model with attention that it understands; `keras_vattn.MultiHeadMixin` is for one "
             f"of your own. Received: model={model}, {state}"

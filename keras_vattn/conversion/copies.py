@@ -52,14 +52,16 @@ def made_again(config, model):
     return new
 
 
-def refuse_changed_layers(model):
-    """Raise ValueError for layers that the config of the model does not describe: of LoRA, or quantised."""
+def refuse_changed_layers(model, lora=True):
+    """Raise ValueError for layers that the config of the model does not describe: quantised, or of LoRA where it has to
+    stay what it is."""
     for x in keras_private.flatten_layers(model):
-        if getattr(x, "lora_enabled", False) or getattr(x, "quantization_mode", None) is not None:
-            call = "enable_lora" if getattr(x, "lora_enabled", False) else "quantize"
+        has_lora = lora and getattr(x, "lora_enabled", False)
+        if has_lora or getattr(x, "quantization_mode", None) is not None:
+            call = "enable_lora" if has_lora else "quantize"
             raise ValueError(
-                f"Convert the model first, and call `{call}` on what `to_bayesian` returns. Received: a layer after "
-                f"`{call}`, path={x.path!r}"
+                f"Convert the model first, `to_bayesian` or `to_deterministic`, and call `{call}` on the result. "
+                f"Received: a layer after `{call}`, path={x.path!r}"
             )
 
 

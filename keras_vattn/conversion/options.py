@@ -13,7 +13,6 @@ from keras_vattn.conversion.asked_softmax import key_projection
 from keras_vattn.conversion.understood import is_understood
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import serialize_sublayer
-from keras_vattn.support.validation import positive_integer
 
 
 def select(attentions, layers):
@@ -27,7 +26,12 @@ def select(attentions, layers):
             return [x for x in attentions if re.search(layers, x.path)]
         except re.error as error:
             raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
-    return attentions[-positive_integer("layers", layers) :]
+    if not isinstance(layers, int) or not 0 < layers <= len(attentions):
+        raise ValueError(
+            f"`layers` must be None, a number from 1 to {len(attentions)}, the model's attentions, a regular "
+            f"expression or a function of a layer. Received: layers={layers!r}"
+        )
+    return attentions[-layers:]
 
 
 def seeds_and_names(attentions, chosen, seed):

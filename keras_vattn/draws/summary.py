@@ -18,7 +18,10 @@ def summary(model, print_fn=print):
     layer      draws    prior       KL weight  KL is a  seed
     attention  Weibull  GammaPrior  0.1        sum      None
     """
-    lines = [_HEAD, *map(_line_of, stochastic_layers(model))]
+    layers = stochastic_layers(model)
+    if not layers:
+        return print_fn("no layer draws")
+    lines = [_HEAD, *map(_line_of, layers)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print_fn("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -61,8 +61,19 @@ def set_mask(x, mask):
 
 
 def flatten_layers(layer):
-    """Return a layer and all layers inside it, however deep, each once, in an order that its making fixes."""
-    return read(layer, "_flatten_layers")()
+    """Return a layer and all layers inside it, however deep, each once, in the order of the model: a layer stands
+    before what is inside it, and that before the next layer."""
+    found = {}
+
+    def visit(layer):
+        if id(layer) not in found:
+            found[id(layer)] = layer
+            # Keras's own order of what is deeper turns with every level.
+            for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
+                visit(inside)
+
+    visit(layer)
+    return list(found.values())
 
 
 def seed_generators(layer):

@@ -86,8 +86,8 @@ FAULTS = [
     Fault(
         "to_bayesian: another attention than the chosen one",
         "conversion/options.py",
-        'return attentions[-positive_integer("layers", layers) :]',
-        'return attentions[: positive_integer("layers", layers)]',
+        "    return attentions[-layers:]\n",
+        "    return attentions[:layers]\n",
         ("tests/test_which_attentions.py",),
         "which_attentions",
     ),
