@@ -7,7 +7,7 @@ from keras import tree, utils
 
 from keras_vattn.draws.model_noise import ModelNoise
 from keras_vattn.metrics.in_graph import predictive_statistics
-from keras_vattn.support.validation import one_of, positive_integer
+from keras_vattn.support.validation import one_of, positive_integer, positive_number
 
 OUTPUTS = ("probabilities", "logits", "values")
 # Names that Keras makes up, with a number that depends on what was made before.
@@ -19,10 +19,12 @@ def export_draws(
     path,
     num_samples=20,
     outputs="probabilities",
+    temperature=1.0,
     dropout=False,
     posterior=True,
     max_rows=256,
     input_signature=None,
+    preprocessor=None,
 ):
     """Write a SavedModel that answers by the mean of draws, with the uncertainty of each answer.
 
@@ -43,6 +45,8 @@ def export_draws(
             `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: it returns
             `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; a request
             fails where the outputs are none.
+        temperature: What the logits of every draw are divided by, of `keras_vattn.metrics.fit_temperature` for
+            instance; of `outputs="logits"` alone. Defaults to 1.0.
         dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
         posterior: Whether stochastic layers draw. Defaults to `True`.
         max_rows: The most rows (examples times draws) that go through the model together, one draw of a batch at
@@ -50,10 +54,12 @@ def export_draws(
         input_signature: `tf.TensorSpec`s with names in the structure that the model, or its preprocessor, is called
             with: for a subclass of `keras.Model`, for pairs of texts (a tuple), for other names. Defaults to the
             model's own inputs, the one input without a name as `inputs`.
+        preprocessor: A layer, or a function, whose result the model is called with; one of KerasHub for a model that
+            is no task of it. Defaults to the task's own.
 
     Raises:
         ValueError: If the model is not built, nothing in it is random, an input has no name or that of another one, or
-            `outputs` is unknown.
+            `outputs` is unknown, or has no temperature.
 
     Example:
 
@@ -71,17 +77,19 @@ def export_draws(
     positive_integer("num_samples", num_samples)
     positive_integer("max_rows", max_rows)
     one_of("outputs", outputs, OUTPUTS)
+    if positive_number("temperature", temperature) != 1.0 and outputs != "logits":
+        raise ValueError(f'A temperature divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
     # Where the outputs are known before the model is called.
     _only(getattr(model, "outputs", None) or [None])
-    preprocessor = getattr(model, "preprocessor", None)
+    preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
     noise = ModelNoise(model, dropout, posterior)
 
     def predict(inputs):
         result = _only(tree.flatten(model(inputs, training=False)))
-        return tf.nn.softmax(tf.cast(result, tf.float32)) if outputs == "logits" else result
+        return tf.nn.softmax(tf.cast(result, tf.float32) / temperature) if outputs == "logits" else result
 
     def serve(seed, **named):
         inputs = tree.pack_sequence_as(structure, [named[name] for name in specs])

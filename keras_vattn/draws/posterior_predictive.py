@@ -159,10 +159,12 @@ def _batches(inputs, batch_size):
     arrays = tree.map_structure(_as_array, inputs)
     shapes = [x.shape for x in tree.flatten(arrays)]
     lengths = {shape[0] if shape else None for shape in shapes}
-    if len(lengths) != 1 or lengths & {None, 0}:
+    if lengths == {0}:
+        raise ValueError(f"`inputs` must hold at least one example. Received: arrays of shapes {shapes}")
+    if len(lengths) != 1 or None in lengths:
         raise ValueError(
-            "`inputs` must be arrays of one length, at least 1, on their first axis. Pass inputs without a common "
-            f"first axis, such as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
+            "`inputs` must be arrays of one length on their first axis. Pass inputs without a common first axis, such "
+            f"as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
         )
     (length,) = lengths
     starts = range(0, length, batch_size)

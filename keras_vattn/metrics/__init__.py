@@ -1,4 +1,4 @@
-from keras_vattn.metrics.conformal import conformal_sets
+from keras_vattn.metrics.conformal import conformal_sets, conformal_threshold
 from keras_vattn.metrics.latents import active_units, latent_mutual_information
 from keras_vattn.metrics.out_of_distribution import energy, out_of_distribution_detection
 from keras_vattn.metrics.pavpu import PavpuResult, pavpu
@@ -20,6 +20,7 @@ __all__ = [
     "active_units",
     "brier_score",
     "conformal_sets",
+    "conformal_threshold",
     "energy",
     "expected_calibration_error",
     "fit_temperature",

@@ -51,19 +51,49 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
     >>> sets.tolist()  # k = 3: a class needs a probability of 0.7
     [[True, False], [False, False]]
     """
-    alpha, score = number("alpha", alpha, above=0, below=1), one_of("score", score, SCORES)
     known, new = (_draws.probabilities(x).mean(axis=0) for x in (calibration_draws, draws))
-    labels = _draws.class_labels(calibration_labels, *known.shape)
     if known.shape[1] != new.shape[1]:
         raise ValueError(
             "`calibration_draws` and `draws` must have the same classes. "
             f"Received: {known.shape[1]} and {new.shape[1]} classes"
         )
+    threshold = conformal_threshold(calibration_draws, calibration_labels, alpha, score)
+    return _scores(new, score) <= threshold
+
+
+def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
+    """Return the largest score of a class in a set of `conformal_sets`, all that a server needs of the examples.
+
+    With `score="lac"` a class is in the set where 1 - its mean probability is at most the threshold.
+
+    Args:
+        draws: Probabilities (num_samples, n, C) of the calibration examples.
+        labels: Integers (n,).
+        alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
+        score: `"lac"` or `"aps"`. Defaults to `"lac"`.
+
+    Returns:
+        A float; infinity where there are too few examples for alpha.
+
+    Raises:
+        ValueError: As `conformal_sets`.
+
+    Reference:
+        As `conformal_sets`.
+
+    Example:
+
+    >>> known = [[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]]
+    >>> round(keras_vattn.metrics.conformal_threshold(known, [0, 0, 0, 1], alpha=0.4), 3)
+    0.3
+    """
+    alpha, score = number("alpha", alpha, above=0, below=1), one_of("score", score, SCORES)
+    known = _draws.probabilities(draws).mean(axis=0)
+    labels = _draws.class_labels(labels, *known.shape)
     scores = np.sort(_scores(known, score)[np.arange(len(labels)), labels])
     # Of a product such as 30 * 0.7, whose rounding would add one.
     rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
-    threshold = scores[rank - 1] if rank <= len(labels) else np.inf
-    return _scores(new, score) <= threshold
+    return float(scores[rank - 1]) if rank <= len(labels) else math.inf
 
 
 def _scores(probabilities, score):

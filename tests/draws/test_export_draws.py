@@ -138,6 +138,20 @@ def test_nodes_of_a_graph_are_drawn_one_by_one(tmp_path):
     assert found["mean"].shape == (3, 3) and (found["mutual_information"] > 0).all()
 
 
+def test_a_temperature(exported, tmp_path):
+    """Divides the logits of every draw."""
+    model, path = exported
+    cooler = keras.Sequential([model, layers.Rescaling(1.0 / 2.5)])
+    export_draws(model, tmp_path / "tempered", outputs="logits", max_rows=16, temperature=2.5)
+    inputs = arrays(3)
+    found = ask(loaded(tmp_path / "tempered"), 7, **inputs)
+    signature = {name: tf.TensorSpec(x.shape, name=name) for name, x in inputs.items()}
+    export_draws(cooler, tmp_path / "cooler", outputs="logits", max_rows=16, input_signature=signature)
+    for name, value in ask(loaded(tmp_path / "cooler"), 7, **inputs).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+    assert np.abs(found["entropy"] - ask(loaded(path), 7, **inputs)["entropy"]).max() > 0.01
+
+
 def test_errors(tmp_path):
     model, two = latent_model(), [keras.Input((2,)), keras.Input((2,))]
     named = lambda name: keras.Input((2,), name=name)  # noqa: E731
@@ -151,6 +165,8 @@ def test_errors(tmp_path):
         (lambda: export_draws(unnamed, tmp_path), r"needs a name of its own.*Received: inputs named \['keras_tensor"),
         (lambda: export_draws(seeded, tmp_path), r"not \"seed\".*Received: inputs named \['seed'\]"),
         (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
+        (lambda: export_draws(model, tmp_path, temperature=2.0), "A temperature divides logits.*temperature=2.0"),
+        (lambda: export_draws(model, tmp_path, outputs="logits", temperature=0.0), "Received: temperature=0.0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

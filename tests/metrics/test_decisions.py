@@ -8,7 +8,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from keras_vattn.metrics import conformal_sets, energy, fit_temperature, out_of_distribution_detection
+from keras_vattn.metrics import (
+    conformal_sets,
+    conformal_threshold,
+    energy,
+    fit_temperature,
+    out_of_distribution_detection,
+)
 
 
 def classified(num_examples, num_classes=4, seed=0, scale=2.0):
@@ -86,6 +92,9 @@ def test_sets_by_hand():
     assert conformal_sets(known, [0, 1, 2], new, 0.25, "aps").tolist() == [[True, True, False], [True, True, False]]
     # k = 4 of 3 examples.
     assert conformal_sets(known, [0, 1, 2], new, 0.1).all()
+    threshold = conformal_threshold(known, [0, 1, 2], 0.25)
+    assert ((1.0 - np.mean(new, axis=0)) <= threshold).tolist() == [[True, False, False], [False, False, False]]
+    assert conformal_threshold(known, [0, 1, 2], 0.1) == np.inf
 
 
 def test_sets_are_those_of_the_mean_of_the_draws():
