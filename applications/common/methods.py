@@ -28,6 +28,7 @@ from keras_vattn import metrics
 NAME = "uncertainty"
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
+    Column("corrupted (%)", "accuracy_corrupted", 2, 100.0),
     Column("NLL (nats)", "nll"),
     Column("ECE", "ece"),
     Column("Brier", "brier"),
@@ -174,8 +175,11 @@ def figures(sets, train_seconds):
     """
     labels, draws, ms = sets["test"]
     known = labels >= 0
-    right = draws.mean(axis=0).argmax(axis=-1) == labels
-    report = {"accuracy": float(right[known].mean()), **calibration(draws[:, known], labels[known])}
+    report = calibration(draws[:, known], labels[known])
+    for end, name in {"": "test", "_corrupted": "corrupted"}.items():
+        if name in sets:
+            right = sets[name][1].mean(axis=0).argmax(axis=-1) == labels
+            report[f"accuracy{end}"] = float(right[known].mean())
     scores = {"": metrics.predictive_entropy}
     if len(draws) > 1:
         scores["_mi"] = metrics.mutual_information

@@ -221,7 +221,7 @@ class OtherNodes:
     other: common.File | None = None
     """Another graph, as `evaluate --npz` reads it, of whose nodes models should be less sure; labels mean nothing."""
     corruption: common.NotNegativeFloat | None = None
-    """Noise on the features of test data, in standard deviations of a feature; 2 where it is left out, 0 for none."""
+    """Noise on the features of test data, in standard deviations of a feature; 5 where it is left out, 0 for none."""
 
 
 @dataclasses.dataclass

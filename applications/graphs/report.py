@@ -241,4 +241,4 @@ def fan(comparison):
     return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
 
 
-LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, corruption=2.0)}
+LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, corruption=5.0)}

@@ -47,6 +47,8 @@ def test_figures_of_a_method():
     assert 0 < known.sum() < len(known)
     mean = draws.mean(axis=0)
     assert found["accuracy"] == np.mean(mean.argmax(axis=1)[known] == labels[known])
+    corrupted = sets["corrupted"][1].mean(axis=0).argmax(axis=1)
+    assert found["accuracy_corrupted"] == np.mean(corrupted[known] == labels[known]) != found["accuracy"]
     assert found["nll"] == pytest.approx(-np.log(mean[known, labels[known]]).mean())
     assert (found["train_seconds"], found["ms"]) == (11.0, 7.0)
     for name in ("other", "corrupted"):
