@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import yaml
 
 from applications.common.errors import InputError
@@ -96,23 +97,26 @@ class Comparison:
             arguments_of: Function of a `Planned` that returns its other arguments, a list of str; `None` leaves it out.
         """
         planned = [run for run in self.planned if arguments_of(run) is not None]
-        self.report(name, lambda run: ["evaluate", "--name", name, *arguments_of(run)], planned)
-        return self.of_models(lambda run: self.read(run, f"{name}.json"), planned)
+        reports = self.report("evaluate", name, arguments_of, planned)
+        of_runs = {run.options.run.out: report for run, report in zip(planned, reports, strict=True)}
+        return self.of_models(lambda run: of_runs[run.options.run.out], planned)
 
-    def report(self, name, words_of, runs):
+    def report(self, command, name, arguments_of, runs, files=()):
         """Run a command that reports on runs, unless it has done so before, and return the reports, a list.
 
         Args:
-            name: The command writes NAME.json into the folder of the run.
-            words_of: Function of a `Planned` that returns the command and its arguments beside `--run`, a list of str.
+            command: "evaluate" or "uncertainty".
+            name: Its `--name`: it writes NAME.json into the folder of the run.
+            arguments_of: Function of a `Planned` that returns its other arguments, a list of str.
             runs: List of `Planned`.
+            files: Paths among these, whose contents count.
         """
+        contents = [np.fromfile(path, np.uint8) for path in files]
 
         def report(run):
-            command, *arguments = words_of(run)
-            arguments = ["--run", run.options.run.out, *arguments]
+            arguments = ["--run", run.options.run.out, "--name", name, *arguments_of(run)]
             known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
-            digest = digest_of([arguments, self.read(run, "metrics.json")])
+            digest = digest_of([arguments, self.read(run, "metrics.json"), *contents])
             path = known.with_name(f"{name}.json")
             if known.exists() and path.exists() and self.read(run, known.name) == digest:
                 return None
@@ -155,9 +159,8 @@ class Comparison:
                 return digest
         watched = _Watched(run_options)
         parts = self.application.read(watched)
-        for layout in getattr(self.options, "layout", ()):
-            if hasattr(self.application.layouts[layout], "require"):
-                self.application.layouts[layout].require(watched, parts, self.options.other)
+        if getattr(self.options, "has_methods", False):
+            self.application.layouts["uncertainty"].require(watched, parts, self.options.other)
         known.append((watched.asked, digest_of(parts)))
         return known[-1][1]
 

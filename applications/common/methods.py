@@ -24,8 +24,8 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# Of the layout, and of the files of a run: the figures of its methods, .json, and its predictions, .npz.
-NAME = "uncertainty"
+# `--name` of the reports of a comparison, which those of a user do not replace.
+_COMPARED = "uncertainty_compared"
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
     Column("corrupted (%)", "accuracy_corrupted", 2, 100.0),
@@ -76,8 +76,10 @@ class Uncertainty:
         words = [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
         runs = [*comparison.planned, *comparison.members]
         # Of a member of an ensemble the mean alone is asked for.
-        no_draws = ["--num-draws", "0"]
-        reports = comparison.report(NAME, lambda run: ["uncertainty", *words, *no_draws * run.is_member], runs)
+        no_draws, files = ["--num-draws", "0"], [] if options.other is None else [options.other]
+        reports = comparison.report(
+            "uncertainty", _COMPARED, lambda run: [*words, *no_draws * run.is_member], runs, files
+        )
         for run, report in zip(comparison.planned, reports):
             for method, of_method in report["methods"].items():
                 rows.setdefault(run.name + method, []).append(of_method)
@@ -85,7 +87,7 @@ class Uncertainty:
         of_baseline = [index for index, run in enumerate(runs) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
             members = of_baseline[first :: options.seeds]
-            found = [_read(pathlib.Path(runs[index].options.run.out)) for index in members]
+            found = [_read(pathlib.Path(runs[index].options.run.out, f"{_COMPARED}.npz")) for index in members]
             seconds = sum(reports[index]["methods"][""]["train_seconds"] for index in members)
             row = rows.setdefault(f"{options.baseline}, ensemble of {len(members)}", [])
             row.append(figures(_ensemble(found), seconds))
@@ -97,9 +99,8 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Write the predictions of a run on all examples, and print the table of its methods."""
-    run = load_run(application, options.run)
-    layout = application.layouts[NAME]
+    """Write what a run predicts at its mean, and the figures of its methods, and print their table."""
+    run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
     run.folder.require_data(digest_of(parts))
     layout.require(run.options, parts, options.other)
@@ -115,20 +116,21 @@ def uncertainty(application, options):
     for name, part in progress(encoded.items(), "predicting"):
         predictor = layout.predictor(run, part, amounts[name])
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
-    flat = {f"{name}/{key}": value for name, of_set in sets.items() for key, value in of_set.items()}
-    np.savez(run.folder.file(f"{NAME}.npz"), **flat)
+    kept = ("labels", "mean", "mean_ms")
+    path = run.folder.file(f"{options.name}.npz")
+    np.savez(path, **{f"{name}/{key}": of_set[key] for name, of_set in sets.items() for key in kept})
     record = json.loads(run.folder.file("metrics.json").read_text(encoding="utf-8"))
     found = {method: figures(x, record["train_seconds"]) for method, x in _methods(sets).items()}
     title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
-    write_json(run.folder.file(f"{NAME}.json"), {"title": title, "options": options, "methods": found})
+    write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": found})
     rows = {f"{run.options.model}{method}": [of_method] for method, of_method in found.items()}
-    print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}\nwritten: {run.folder.file(NAME)}.json, {NAME}.npz")
+    print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}\nwritten: {path.with_suffix('.json')}, {path.name}")
 
 
-def _read(folder):
+def _read(path):
     """Return the predictions of a run, a dictionary from the name of a set of examples to its own."""
     sets = {}
-    with np.load(folder / f"{NAME}.npz") as file:
+    with np.load(path) as file:
         for name in file.files:
             first, second = name.split("/")
             sets.setdefault(first, {})[second] = file[name]
@@ -183,7 +185,7 @@ def figures(sets, train_seconds):
     scores = {"": metrics.predictive_entropy}
     if len(draws) > 1:
         scores["_mi"] = metrics.mutual_information
-    for name in sets.keys() & {"other", "corrupted"}:
+    for name in (x for x in ("other", "corrupted") if x in sets):
         for end, score in scores.items():
             told = metrics.out_of_distribution_detection(score(draws), score(sets[name][1]))
             report[name + end] = told["auroc"]

@@ -234,7 +234,9 @@ class UncertaintyOptions:
     """Compare draws of a run with its mean and a fitted temperature, on test, other and corrupted data."""
 
     run: TrainedRun
-    """Folder of the run; uncertainty.json and uncertainty.npz, the predictions, are written into it."""
+    """Folder of the run."""
+    name: FileName = "uncertainty"
+    """Name of the .json with the figures, and of the .npz with the predictions at the mean, in the run's folder."""
     num_draws: NoneOrSeveral | None = None
     """Draws instead of the run's, 2 at least; 0 for none."""
 
@@ -248,14 +250,19 @@ class CompareClassesOptions(CompareOptions):
     that no other run has. 5 where it is left out; 0 for no ensembles."""
 
     @property
+    def has_methods(self):
+        """Whether the table of methods is asked for."""
+        return "uncertainty" in self.layout
+
+    @property
     def num_members(self):
         """How many runs each ensemble has; 0 where there are none."""
-        return (5 if self.ensemble is None else self.ensemble) if "uncertainty" in self.layout else 0
+        return (5 if self.ensemble is None else self.ensemble) if self.has_methods else 0
 
     def check(self):
         super().check()
         for name in ("ensemble", "other", "corruption"):
-            if getattr(self, name) is not None and "uncertainty" not in self.layout:
+            if getattr(self, name) is not None and not self.has_methods:
                 raise InputError(f"--{name} belongs to --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
             raise InputError(f"--baseline: the ensembles are of one of the models. Received: {self.baseline}")

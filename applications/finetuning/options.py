@@ -192,7 +192,7 @@ class OtherTexts:
 
     other: common.File | None = None
     """Other texts in the layout of --train, which models should be less sure of; labels mean nothing."""
-    corruption: common.NotNegativeFloat | None = None
+    corruption: Annotated[float, common.Bound("must be in [0, 1]", lambda x: 0 <= x <= 1)] | None = None
     """Share of the words of test data that others replace; 0.3 where it is left out, 0 for none."""
 
 

@@ -56,9 +56,9 @@ def evaluate(run, part, evaluation=None):
     if kind == "span":
         answers = predicted_spans(run, part)
         return report | {"task": spans.figures(answers, part.part)}, {"part": part, "answers": answers}
-    outputs, draws, predicting = np.concatenate(logits_of(run, part)), None, predictor(run, part)
-    if num_draws and predicting.drawn is not None:
-        draws = predicting.draws(num_draws, "attention")
+    outputs, draws = np.concatenate(logits_of(run, part)), None
+    if num_draws and keras_vattn.stochastic_layers(run.models.training):
+        draws = predictor(run, part).draws(num_draws, "attention")
     figures = score_report if kind == "score" else class_report
     figures, answers, unknown = figures(run, part.targets, outputs, draws)
     return report | figures, {"part": part, "answers": answers, "unknown": unknown}

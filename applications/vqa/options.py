@@ -213,8 +213,7 @@ class OtherQuestions:
     """Data of which a model should be less sure."""
 
     other: common.File | None = None
-    """Other questions, as `evaluate --questions` reads them, which the models should be less
-    sure of."""
+    """Other questions, a CSV or TSV as of `evaluate --questions`, of which models should be less sure."""
     corruption: common.NotNegativeFloat | None = None
     """Variance of the noise on the regions; 5 where it is left out, 0 for none."""
 

@@ -164,6 +164,11 @@ def predictor(run, part, feature_noise=0.0):
     )
 
 
+def sampled_predictor(run, part, feature_noise):
+    """Return the same of at most `max_uncertain` of the questions."""
+    return predictor(run, part.sample(run.options.reports.max_uncertain)[1], feature_noise)
+
+
 def other_questions(options, path, codec=None):
     """Return the questions of a file."""
     return read_other(options, EvaluateVqa(run="", questions=path))
@@ -275,5 +280,5 @@ def draw_cards(of_models, part, path):
 LAYOUTS = {
     "deng": tables.deng,
     "fan": tables.fan,
-    "uncertainty": Uncertainty(predictor, other_questions, corruption=5.0),
+    "uncertainty": Uncertainty(sampled_predictor, other_questions, corruption=5.0),
 }

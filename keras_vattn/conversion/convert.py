@@ -170,7 +170,10 @@ def original_weights(model):
     """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors' and
     those of LoRA."""
     added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
-    return [x for x in model.weights if id(x) not in added and not x.name.startswith("lora_")]
+    for layer in keras_private.flatten_layers(model):
+        if getattr(layer, "lora_enabled", False):
+            added |= {id(weight) for weight in layer.weights if weight.name.startswith("lora_")}
+    return [weight for weight in model.weights if id(weight) not in added]
 
 
 class Converted:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import numbers
 import re
 
 import keras
@@ -26,7 +27,10 @@ def select(attentions, layers):
             return [x for x in attentions if re.search(layers, x.path)]
         except re.error as error:
             raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
-    if not isinstance(layers, int) or not 0 < layers <= len(attentions):
+    if not attentions:
+        return []
+    is_number = isinstance(layers, numbers.Integral) and not isinstance(layers, bool)
+    if not is_number or not 0 < layers <= len(attentions):
         raise ValueError(
             f"`layers` must be None, a number from 1 to {len(attentions)}, the model's attentions, a regular "
             f"expression or a function of a layer. Received: layers={layers!r}"

@@ -129,13 +129,13 @@ def test_rows_of_methods(comparison, monkeypatch):
     compared = Compared(CASES["graphs"].program.application(), options, {})
     layout, shown = methods.Uncertainty(None, None, 2.0), []
 
-    def report(name, words_of, runs):
+    def report(command, name, arguments_of, runs, files):
         reports = []
         for run in runs:
-            assert words_of(run) == ["uncertainty", *["--num-draws", "0"] * run.is_member]
+            assert arguments_of(run) == ["--num-draws", "0"] * run.is_member and not files
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
-            np.savez(folder / "uncertainty.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
+            np.savez(folder / f"{name}.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
             found = methods._methods(sets).items()
             reports.append({"title": "", "methods": {name: methods.figures(x, 10.0**run.seed) for name, x in found}})
         return reports
@@ -190,7 +190,16 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
     # What was predicted is read again; other data are predicted anew.
     count = len(here)
     assert case.succeeds(*words) == found and len(here) == count
-    assert case.succeeds(*words, "--corruption", 9) != found
+    assert case.succeeds(*words, "--corruption", 1) != found
     assert [command[0] for command in here[count:]] == ["uncertainty"] * 3
-    (of_one,) = (command for command in here[count:] if pathlib.Path(command[2]).name.startswith(drawn))
-    assert f"{drawn}, both drawn" in case.succeeds(*of_one)
+    # A report of the user's own is another one.
+    run = next(command[2] for command in here[count:] if pathlib.Path(command[2]).name.startswith(drawn))
+    again, count = case.succeeds(*words), len(here)
+    assert f"{drawn}, both drawn" in case.succeeds("uncertainty", "--run", run, "--corruption", 0.5)
+    assert case.succeeds(*words) == again and len(here) == count
+    # So are those of another file of the same name.
+    if name != "graphs":
+        path = pathlib.Path(other)
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        case.succeeds(*words)
+        assert len(here) == count + 3
