@@ -72,8 +72,8 @@ class Uncertainty:
     def __call__(self, comparison):
         """Run the command for every run of a `compare.Comparison`, and return its tables."""
         options, rows = comparison.options, {}
-        asked = {name: getattr(options, name) for name in ("other", "corruption")}
-        words = [word for name, value in asked.items() if value is not None for word in (f"--{name}", str(value))]
+        corruption = self.corruption if options.corruption is None else options.corruption
+        words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
         runs = [*comparison.planned, *comparison.members]
         # Of a member of an ensemble the mean alone is asked for.
         no_draws, files = ["--num-draws", "0"], [] if options.other is None else [options.other]

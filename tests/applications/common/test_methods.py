@@ -132,7 +132,7 @@ def test_rows_of_methods(comparison, monkeypatch):
     def report(command, name, arguments_of, runs, files):
         reports = []
         for run in runs:
-            assert arguments_of(run) == ["--num-draws", "0"] * run.is_member and not files
+            assert arguments_of(run) == ["--corruption", "2.0", *["--num-draws", "0"] * run.is_member] and not files
             folder, sets = pathlib.Path(run.options.run.out), sets_of(10 * run.seed)
             folder.mkdir(exist_ok=True)
             np.savez(folder / f"{name}.npz", **{f"{x}/{key}": y for x, of in sets.items() for key, y in of.items()})
