@@ -38,6 +38,7 @@ ENDS = {
         "must be in [0, 1)": ((0.0, 0.999), (-1e-9, 1.0)),
         "must be between 0 and 1": ((1e-9, 0.999), (0.0, 1.0)),
         "must be in (0, 1]": ((1e-9, 1.0), (0.0, 1.001)),
+        "must be in [0, 1]": ((0.0, 1.0), (-1e-9, 1.001)),
     },
     str: {
         "no such file or folder": (("config.yaml", "."), ("missing",)),
