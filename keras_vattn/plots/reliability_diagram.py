@@ -1,13 +1,14 @@
 from keras_vattn.metrics.uncertainty import confidence_bins, expected_calibration_error
-from keras_vattn.plots.figure import MARKERS, by_name, draw_curves, require_matplotlib
+from keras_vattn.plots.figure import MARKERS, by_name, draw_curves, finish, require_matplotlib
 
 
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
     """Draw the accuracy of the predicted class against its confidence, the largest mean probability.
 
     A point is a bin of `keras_vattn.metrics.expected_calibration_error`: the mean confidence and the accuracy of its
-    examples. Below the diagonal the model is too sure. The legend has the error, the mean distance to the diagonal
-    weighted by the number of examples; a bin with few examples may lie anywhere.
+    examples, in a mark whose area is the bin's share of all examples. Below the diagonal the model is too sure. The
+    legend has the error, the mean distance to the diagonal weighted by the number of examples; a bin with few examples
+    may lie anywhere.
 
     Args:
         draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary of such from the names of
@@ -36,10 +37,17 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
     'ECE 0.250'
     """
     require_matplotlib()
-    curves = {}
+    curves, shares = {}, []
     for number, (name, of_model) in enumerate(by_name(draws).items()):
         counts, confidence, accuracy = confidence_bins(of_model, labels, num_bins)
         error = expected_calibration_error(of_model, labels, num_bins)
-        points = confidence[counts > 0], accuracy[counts > 0], {"marker": MARKERS[number % len(MARKERS)]}
+        options = {"marker": MARKERS[number % len(MARKERS)], "markersize": 3.0, "alpha": 0.7}
+        points = confidence[counts > 0], accuracy[counts > 0], options
         curves[f"{name}, ECE {error:.3f}".removeprefix(", ")] = points
-    return draw_curves(curves, True, "confidence", "accuracy", title, path, dpi)
+        shares.append(counts[counts > 0] / counts.sum())
+    figure = draw_curves(curves, True, "confidence", "accuracy", title, None, dpi)
+    axes = figure.axes[0]
+    # The first line is the diagonal.
+    for line, share in zip(axes.lines[1:], shares, strict=True):
+        axes.scatter(*line.get_data(), 400.0 * share, color=line.get_color(), marker=line.get_marker(), alpha=0.3)
+    return finish(figure, path, dpi)

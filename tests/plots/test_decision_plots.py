@@ -28,6 +28,9 @@ def test_a_reliability_diagram_has_the_bins_of_the_error(tmp_path):
     accuracy, confidence = calibration_curve(mean.argmax(1) == LABELS, mean.max(1), n_bins=5)
     (found,) = points(figure.axes[0])
     np.testing.assert_allclose(found, np.stack([confidence, accuracy], axis=1))
+    counts, _ = np.histogram(mean.max(1), bins=5, range=(0.0, 1.0))
+    (marks,) = figure.axes[0].collections
+    np.testing.assert_allclose(marks.get_sizes(), 400.0 * counts[counts > 0] / len(LABELS))
     assert legend(figure) == [f"ECE {expected_calibration_error(DRAWS, LABELS, 5):.3f}"]
     assert figure.axes[0].get_title() == "$5"
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
