@@ -24,7 +24,7 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# `--name` of the reports of a comparison, which those of a user do not replace.
+# `--name` of a comparison's reports: a report that a user asks for has another name, and does not replace them.
 _COMPARED = "uncertainty_compared"
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
@@ -149,8 +149,8 @@ def _methods(sets):
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])
     tempered = {
-        name: (labels, scipy.special.softmax(logits[name] / temperature, axis=-1), ms)
-        for name, (labels, _, ms) in drawn[""].items()
+        name: (own, scipy.special.softmax(logits[name] / temperature, axis=-1), ms)
+        for name, (own, _, ms) in drawn[""].items()
     }
     return {"": drawn[""], ", temperature": tempered} | drawn
 

@@ -188,10 +188,10 @@ class PredictFinetuning(common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherTexts:
-    """Data of which a model should be less sure."""
+    """Other texts and corrupted ones: a model should be less sure of both."""
 
     other: common.File | None = None
-    """Other texts in the layout of --train, which models should be less sure of; labels mean nothing."""
+    """A file of other texts in the layout of --train; their labels mean nothing."""
     corruption: Annotated[float, common.Bound("must be in [0, 1]", lambda x: 0 <= x <= 1)] | None = None
     """Share of the words of test data that others replace; 0.3 where it is left out, 0 for none."""
 

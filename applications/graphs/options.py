@@ -216,10 +216,10 @@ class PredictGraphs(OtherGraph, common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherNodes:
-    """Data of which a model should be less sure."""
+    """Other nodes and corrupted ones: a model should be less sure of both."""
 
     other: common.File | None = None
-    """Another graph, as `evaluate --npz` reads it, of whose nodes models should be less sure; labels mean nothing."""
+    """An .npz of another graph, as `evaluate --npz` reads it; its labels mean nothing."""
     corruption: common.NotNegativeFloat | None = None
     """Noise on the features of test data, in standard deviations of a feature; 5 where it is left out, 0 for none."""
 

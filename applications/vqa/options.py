@@ -210,10 +210,10 @@ class PredictVqa(common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherQuestions:
-    """Data of which a model should be less sure."""
+    """Other questions and corrupted ones: a model should be less sure of both."""
 
     other: common.File | None = None
-    """Other questions, a CSV or TSV as of `evaluate --questions`, of which models should be less sure."""
+    """A CSV or TSV of other questions, as `evaluate --questions` reads it; their answers mean nothing."""
     corruption: common.NotNegativeFloat | None = None
     """Variance of the noise on the regions; 5 where it is left out, 0 for none."""
 

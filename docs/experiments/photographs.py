@@ -2,8 +2,8 @@
 
     python docs/experiments/photographs.py other.npz
 
-The features are 8 x 8 pixels from 0 to 16, as those of the digits, of 1,000 patches; an edge leads to each of the eight
-nearest ones.
+The features of a node are the 8 x 8 pixels of a patch, from 0 to 16 as the pixels of the digits are. There are 1,000
+patches; an edge leads from each to its eight nearest patches.
 """
 
 import sys
