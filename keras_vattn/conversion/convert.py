@@ -1,4 +1,4 @@
-"""A model whose attentions draw their weights, from one whose attentions do not, and back."""
+"""A model whose attentions draw their weights, from one whose attentions do not."""
 
 import contextvars
 import copy
@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_vattn import alignments
 from keras_vattn.conversion.asked_softmax import (
-    PLACE,
     AskingAttention,
     SwappedSoftmax,
     held_softmax,
@@ -22,7 +21,6 @@ from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
-from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -132,50 +130,6 @@ def to_bayesian(
     return new
 
 
-def to_deterministic(model):
-    """Return a new model with the attentions that a model had before `to_bayesian`, and the weights that it has now.
-
-    Args:
-        model: A model from `to_bayesian`, trained or not, or loaded from a file.
-
-    Returns:
-        A model of the class that the original one had, not compiled; what belongs to the priors is gone, and LoRA is
-        part of the weights, as in a `.keras` file. It predicts what `model` predicts.
-
-    Raises:
-        ValueError: If nothing in the model was converted, or the model is quantised.
-
-    Example:
-
-    >>> x = keras.Input((5, 8))
-    >>> model = keras.Model(x, keras.layers.MultiHeadAttention(2, 4)(x, x))
-    >>> restored = keras_vattn.to_deterministic(keras_vattn.to_bayesian(model))
-    >>> [type(layer).__name__ for layer in restored.layers]
-    ['InputLayer', 'MultiHeadAttention']
-    >>> keras_vattn.stochastic_layers(restored)
-    []
-    """
-    if not any(isinstance(layer, Converted) for layer in keras_private.flatten_layers(model)):
-        raise ValueError(
-            f"`to_deterministic` undoes `to_bayesian`, which this model does not come from. Received: model={model}"
-        )
-    refuse_changed_layers(model, lora=False)
-    new = made_again(_unconverted(serialized(model)), model)
-    copy_weights(original_weights(model), new.weights)
-    copy_state(model, new, _added_to(model))
-    return new
-
-
-def original_weights(model):
-    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors' and
-    those of LoRA."""
-    added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
-    for layer in keras_private.flatten_layers(model):
-        if getattr(layer, "lora_enabled", False):
-            added |= {id(weight) for weight in layer.weights if weight.name.startswith("lora_")}
-    return [weight for weight in model.weights if id(weight) not in added]
-
-
 class Converted:
     """Mixin of the layers and models that `to_bayesian` has converted, or that hold what it has converted and make it
     themselves: their config is that of the original and the conversion.
@@ -202,7 +156,7 @@ def _register(converted):
 
 
 _register(Converted)
-_NAME = keras.saving.get_registered_name(Converted)
+NAME = keras.saving.get_registered_name(Converted)
 
 
 class _ConvertedHeads:
@@ -352,24 +306,3 @@ def _class_of(original, mixin=None):
         namespace |= asking_functions(original, softmax_of)
     bases = (Converted, *mixins, base)
     return _register(types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace)))
-
-
-def _unconverted(config):
-    """Return the config of a model with the originals in place of what was converted."""
-    if isinstance(config, dict):
-        if config.get("registered_name") == _NAME:
-            # In the config of a model a layer has the place that it is called at beside it.
-            place = {key: config[key] for key in ("name", "inbound_nodes") if key in config}
-            return _unconverted({**config["config"]["original"], **place})
-        return {key: _unconverted(value) for key, value in config.items()}
-    if isinstance(config, (list, tuple)):
-        return type(config)(_unconverted(value) for value in config)
-    return config
-
-
-def _added_to(model):
-    """Return the layers that the conversion has added: priors, and the softmaxes of attentions that held none."""
-    layers = keras_private.flatten_layers(model)
-    drawing = [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
-    priors = [x.alignment_prior for x in drawing if x.alignment_prior is not None]
-    return [*priors, *(vars(x)[PLACE] for x in layers if PLACE in vars(x))]

@@ -205,7 +205,7 @@ FAULTS = [
     ),
     Fault(
         "conversion: way back with the weights of before",
-        "conversion/convert.py",
+        "conversion/to_deterministic.py",
         "    copy_weights(original_weights(model), new.weights)\n",
         "",
         CONVERSION,
