@@ -35,8 +35,8 @@ COLUMNS = (
     Column("risk-coverage area", "risk_coverage_area", 4),
     Column("AUROC, other data", "other"),
     Column("AUROC, corrupted", "corrupted"),
-    Column("by MI: other", "other_mi", differs=False),
-    Column("corrupted", "corrupted_mi", differs=False),
+    Column("by MI: other", "other_mi", against="other"),
+    Column("corrupted", "corrupted_mi", against="corrupted"),
     Column("training (s)", "train_seconds", 0, differs=False),
     Column("a batch (ms)", "ms", 1, differs=False),
 )
@@ -93,7 +93,8 @@ class Uncertainty:
             row.append(figures(_ensemble(found), seconds))
         tables = [titled(reports[0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
-            title = f"Paired differences over seeds against {options.baseline}, mean [95% interval]"
+            against = f"{options.baseline}, by MI against its entropy"
+            title = f"Paired differences over seeds against {against}, mean [95% interval]"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
 

@@ -22,6 +22,7 @@ class Column:
         scale: Factor on the figure: 100 for a share in per cent.
         logarithm: Whether differences are taken of logarithms, as for perplexities.
         differs: Whether the table of differences has the column.
+        against: Where in the baseline's record what it is compared with stands, if elsewhere.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Column:
     scale: float = 1.0
     logarithm: bool = False
     differs: bool = True
+    against: str | None = None
 
     def value(self, record):
         """Return the figure of a record, a number or a str; `None` where it has none."""
@@ -73,7 +75,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         first: Heads of the columns before them.
         first_of: Function of the name of a model that returns the cells of these columns.
     """
-    columns = [column for column in columns if any(column.value(x) is not None for of in records.values() for x in of)]
+    columns = _had(columns, records)
     lines = [
         (*first_of(name), *(column.cell([column.value(record) for record in of_model]) for column in columns))
         for name, of_model in records.items()
@@ -83,22 +85,23 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
 def difference_table(columns, records, baseline):
     """Return the table of paired differences over seeds against one of the models."""
-    columns = [
-        column for column in columns if column.differs and isinstance(column.value(records[baseline][0]), numbers.Real)
-    ]
+    based = {
+        column: [dataclasses.replace(column, of=column.against or column.of).value(x) for x in records[baseline]]
+        for column in _had(columns, records)
+        if column.differs
+    }
+    based = {column: values for column, values in based.items() if isinstance(values[0], numbers.Real)}
     lines = [
-        (
-            name,
-            *(
-                column.difference(*([column.value(record) for record in of] for of in (of_model, records[baseline])))
-                for column in columns
-            ),
-        )
-        for name, of_model in records.items()
+        (name, *(column.difference([column.value(record) for record in of], base) for column, base in based.items()))
+        for name, of in records.items()
         if name != baseline
     ]
-    heads = [f"{'log ' if column.logarithm else ''}{column.title}" for column in columns]
+    heads = [f"{'log ' if column.logarithm else ''}{column.title}" for column in based]
     return table(("model", *heads), lines)
+
+
+def _had(columns, records):
+    return [column for column in columns if any(column.value(x) is not None for of in records.values() for x in of)]
 
 
 def titled(title, text):

@@ -224,6 +224,14 @@ FAULTS = [
         "fitted_on_validation",
     ),
     Fault(
+        "a figure compared with itself where the baseline has another",
+        "applications/common/tables.py",
+        "of=column.against or column.of",
+        "of=column.of",
+        (COMMON + "test_tables.py",),
+        "another_figure",
+    ),
+    Fault(
         "programs: every ensemble has the first members",
         METHODS,
         "of_baseline[first :: options.seeds]",

@@ -21,6 +21,7 @@ COLUMNS = (
     Column("kind", "report.kind"),
     Column("units", lambda record: record["report"].get("units"), 0, differs=False),
     Column("BLEU", "report.bleu", 2),
+    Column("recall (%)", "report.recall", 1, 100.0, against="report.accuracy"),
 )
 
 
@@ -65,6 +66,12 @@ def test_means_of_seeds_and_paired_differences():
     ]
     one = {name: records[:1] for name, records in found.items()}
     assert "[" not in main_table(COLUMNS, one)
+
+
+def test_a_column_that_is_compared_with_another_figure():
+    found = {"a": [record(0.1, 1.0), record(0.2, 1.0)], "b": [record(0.5, 1.0, recall=x) for x in (0.2, 0.3)]}
+    head, _, line = difference_table(COLUMNS, found, "a").splitlines()
+    assert dict(zip(cells(head), cells(line), strict=True))["recall (%)"] == "10.0 [10.0, 10.0]"
 
 
 def test_a_share_of_numpy_is_scaled():
