@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers
 from predictive_cases import X, latent_model, predict, sequence_model
 from thread_cases import SECONDS, elsewhere, has_nothing_of_ours, seeded, squares
+from tiers import slow_after
 
 from keras_vattn import Attention, AttentionDecoder, GaussianAttention, GaussianLatent, posterior_draws, random
 from keras_vattn import posterior_predictive as draw
@@ -55,7 +56,7 @@ def test_contexts_may_be_left_in_any_order():
     assert has_nothing_of_ours(model)
 
 
-@pytest.mark.parametrize("traced_before", [False, True])
+@pytest.mark.parametrize("traced_before", slow_after([True, False]))
 def test_another_thread_gets_the_mean_and_leaves_the_draws(traced_before):
     model = latent_model()
     model.compile(metrics=["mse"])
@@ -108,7 +109,7 @@ def waits(future):
     return not future.done()
 
 
-@pytest.mark.parametrize("drawing", ["model", "layer", "another", "dropout", "kept"])
+@pytest.mark.parametrize("drawing", slow_after(["model", "dropout", "kept", "layer", "another"], 3))
 def test_one_thread_draws_at_a_time(drawing):
     model, dropping = latent_model(), sequence_model(layers.Dropout(0.5))
     function = {

@@ -22,7 +22,7 @@ def case(request):
 
 
 # A run of theirs takes longest, and their parts have tests of their own: the default tier trains the other programs.
-SLOW_TO_TRAIN = ("captioning", "finetuning")
+SLOW_TO_TRAIN = ("captioning", "finetuning", "graphs", "vrae")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -133,6 +133,7 @@ def test_what_is_held_out(tmp_path):
     assert again["train"].firsts == parts["train"].firsts
 
 
+@pytest.mark.slow
 def test_embedded_sentences():
     parts = data.embedded_parts()
     assert [set(part.labels) for part in parts.values()] == [set(embedded.LABELS)] * 3 and len(parts["train"]) > 1000

@@ -63,6 +63,7 @@ def test_several_inferences(run, eagerly, capsys, monkeypatch):
     assert files["references"] == normalized(run.codec, part.pairs.targets)
 
 
+@pytest.mark.slow
 def test_the_model_s_own_inference(run, eagerly, capsys):
     report, outputs = APPLICATION.evaluate(run, run.data["valid"], EvaluateNmt(""))
     assert list(report["inferences"]) == ["exact"] and "k_curve" not in report

@@ -151,6 +151,7 @@ def test_a_scene_is_the_same_however_many_there_are(scenes):
     assert len({module.render(scene).tobytes() for scene in [*few, *other]}) == 6
 
 
+@pytest.mark.slow
 def test_same_data_whatever_the_hash_seed():
     program = (
         "import hashlib\nfrom applications.vision import scenes as s\nfew = s.scenes(20, 5)\n"
