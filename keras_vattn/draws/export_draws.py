@@ -1,5 +1,6 @@
 """A SavedModel whose answers come from draws."""
 
+import inspect
 import re
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from keras_vattn.metrics.in_graph import predictive_statistics
 from keras_vattn.support.validation import one_of, positive_integer, positive_number
 
 OUTPUTS = ("probabilities", "logits", "values")
+_PROBLEM = "the outputs are no probabilities"
 # Names that Keras makes up, with a number that depends on what was made before.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
@@ -43,8 +45,8 @@ def export_draws(
         outputs: What the model's output is. `"probabilities"` over the last axis, or `"logits"` of these, as of a task
             of KerasHub without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and
             `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: it returns
-            `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; a request
-            fails where the outputs are none.
+            `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; one row of
+            ones is tried, and a request fails where the outputs are none.
         temperature: What the logits of every draw are divided by, of `keras_vattn.metrics.fit_temperature` for
             instance; of `outputs="logits"` alone. Defaults to 1.0.
         dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
@@ -59,7 +61,7 @@ def export_draws(
 
     Raises:
         ValueError: If the model is not built, nothing in it is random, an input has no name or that of another one, or
-            `outputs` is unknown, or has no temperature.
+            `outputs` is unknown, has no temperature, or is not what the model returns.
 
     Example:
 
@@ -99,16 +101,38 @@ def export_draws(
         if outputs == "values":
             return {"mean": tf.reduce_mean(draws, axis=0), "sd": tf.math.reduce_std(draws, axis=0)}
         near = tf.abs(tf.reduce_sum(draws, axis=-1) - 1.0) < 1e-2
-        problem = 'the outputs are no probabilities: export with outputs="logits" or outputs="values"'
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(near & (draws[..., 0] >= 0.0)), [problem])]):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(near & (draws[..., 0] >= 0.0)), [_PROBLEM])]):
             return predictive_statistics(tf.identity(draws))
 
     function = tf.function(serve, autograph=False).get_concrete_function(seed=tf.TensorSpec((), tf.int32), **specs)
+    if outputs == "probabilities":
+        _refuse_others(function, specs)
     module = tf.Module()
     # The vocabulary, and what else the graph reads.
     module.variables_of_model = [variable.value for variable in model.variables]
     module.preprocessor = preprocessor
+    if inspect.isfunction(preprocessor):
+        # A function tracks nothing.
+        read = inspect.getclosurevars(preprocessor)
+        module.read = [
+            x for x in (read.nonlocals | read.globals).values() if isinstance(x, tf.__internal__.tracking.Trackable)
+        ]
     tf.saved_model.save(module, str(path), signatures=function)
+
+
+def _refuse_others(function, specs):
+    """Raise ValueError if one row of ones shows that the outputs are no probabilities."""
+    ones = {}
+    for name, spec in specs.items():
+        shape = [size or 1 for size in spec.shape]
+        ones[name] = tf.fill(shape, "1") if spec.dtype == tf.string else tf.ones(shape, spec.dtype)
+    try:
+        function(seed=tf.constant(0), **ones)
+    except tf.errors.OpError as error:
+        # A model may not take such a row.
+        if _PROBLEM in str(error):
+            message = f'{_PROBLEM}: export with outputs="logits" or outputs="values". Received: outputs="probabilities"'
+            raise ValueError(message) from None
 
 
 def _only(outputs):

@@ -165,12 +165,34 @@ def test_errors(tmp_path):
         (lambda: export_draws(unnamed, tmp_path), r"needs a name of its own.*Received: inputs named \['keras_tensor"),
         (lambda: export_draws(seeded, tmp_path), r"not \"seed\".*Received: inputs named \['seed'\]"),
         (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
+        (lambda: export_draws(model, tmp_path), "no probabilities: export with outputs=.*Received: outputs="),
         (lambda: export_draws(model, tmp_path, temperature=2.0), "A temperature divides logits.*temperature=2.0"),
         (lambda: export_draws(model, tmp_path, outputs="logits", temperature=0.0), "Received: temperature=0.0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_request_whose_outputs_are_no_probabilities(tmp_path):
+    """Which a row of ones does not show."""
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities: export with outputs"):
-        ask(loaded(tmp_path), 1, inputs=X)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities"):
+        ask(loaded(tmp_path), 1, inputs=np.full((2, 1), 2.0, "float32"))
+
+
+def test_a_function_before_the_model(tmp_path):
+    """What it reads, a table of words, is in the SavedModel."""
+    words = layers.TextVectorization(output_sequence_length=3, vocabulary=["a", "good", "film"])
+    inputs = keras.Input((3,), dtype="int32")
+    pooled = layers.GlobalAveragePooling1D()(layers.Embedding(5, 4)(inputs))
+    model = keras.Model(inputs, layers.Dense(2, "softmax")(GaussianLatent(3)(pooled)))
+    texts = tf.constant(["A good film", "a film"])
+    signature = tf.TensorSpec([None], tf.string, "texts")
+    whole = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
+    export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=whole)
+    draws = ModelNoise(model).draws(model, whole(texts), 4, 1)
+    found = ask(loaded(tmp_path), 1, texts=texts)["mean"]
+    np.testing.assert_allclose(found, np.mean(draws, axis=0), rtol=1e-4, atol=1e-6)

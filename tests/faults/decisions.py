@@ -38,6 +38,22 @@ FAULTS = [
         "scikit_learn",
     ),
     Fault(
+        "export: what a function before the model reads is lost",
+        "draws/export_draws.py",
+        "    if inspect.isfunction(preprocessor):",
+        "    if False:",
+        (EXPORT,),
+        "a_function_before",
+    ),
+    Fault(
+        "export: logits pass for probabilities",
+        "draws/export_draws.py",
+        "        _refuse_others(function, specs)\n",
+        "        pass\n",
+        (EXPORT,),
+        "errors",
+    ),
+    Fault(
         "export: a seed that is ignored",
         "draws/export_draws.py",
         "inputs, num_samples, seed, max_rows)",
