@@ -10,7 +10,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from applications.common.batches import array_batches
+from applications.common.batches import array_batches, prefetched
 from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
@@ -222,7 +222,7 @@ class Encoded:
             rows = array_batches(np.arange(len(self.targets)), options.fit.batch_size)
         else:
             rows = self._rows_of_batches(options.fit.batch_size, options.run.seed, first_epoch)
-        return rows.map(batch_of).prefetch(tf.data.AUTOTUNE)
+        return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
         """Return the rows of each batch: of `POOL` batches of a random order the shortest examples are the first one,

@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from applications.common.batches import prefetched
 from applications.finetuning.data import padded
 from applications.finetuning.embedded import pretraining_sentences
 from applications.finetuning.tokens import TextEncoder
@@ -97,4 +98,4 @@ def masked_batches(encoder, seed):
         return inputs, tf.gather(words, places, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)
-    return rows.enumerate().map(masked).prefetch(4)
+    return prefetched(rows.enumerate().map(masked), 4)

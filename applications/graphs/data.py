@@ -9,6 +9,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from applications.common.batches import prefetched
 from applications.common.errors import InputError
 from applications.graphs.files import read_edges, read_nodes, read_npz
 from applications.graphs.sampling import sampled_batches
@@ -84,7 +85,7 @@ class Part:
             counts = {"nodes_mask": len(self.graph.labels), "edges_mask": len(self.graph.edges)}
             inputs |= {name: tf.fill((count,), True) for name, count in counts.items()}
         batch = tf.data.Dataset.from_tensors((inputs, tf.constant(self.labels)))
-        return batch if first_epoch is None else batch.repeat()
+        return prefetched(batch if first_epoch is None else batch.repeat())
 
 
 def read(options):

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common import uncertainty
+from applications.common.batches import prefetched
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
@@ -91,7 +92,7 @@ def predictor(run, part, corruption=0.0):
         inputs = inputs | {"features": inputs["features"] + tf.constant(corruption * noise, tf.float32)}
     return Predictor(
         part.labels,
-        tf.data.Dataset.from_tensors(inputs),
+        prefetched(tf.data.Dataset.from_tensors(inputs)),
         model,
         lambda logits: tf.nn.softmax(tf.cast(logits[..., part.nodes, :], "float32")).numpy(),
         drawn=None if MODELS[run.options.model].distribution is None else model,

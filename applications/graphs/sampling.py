@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from applications.common.batches import prefetched
+
 
 class NeighborSampler:
     """Draws neighbours among edges (E, 2), each a source and a target, of so many nodes."""
@@ -61,7 +63,7 @@ def sampled_batches(part, options, first_epoch):
         "edges_mask": tf.TensorSpec((None,), tf.bool),
     }
     dataset = tf.data.Dataset.from_generator(batches, output_signature=(signature, tf.TensorSpec((None,), tf.int32)))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return prefetched(dataset)
 
 
 def batch_of(graph, sampler, nodes, counts, generator):

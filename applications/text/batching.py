@@ -6,6 +6,7 @@ Shapes: B rows of a batch, S source tokens, T target tokens (one more than the t
 import numpy as np
 import tensorflow as tf
 
+from applications.common.batches import prefetched
 from applications.text.text import END, PAD, START
 
 MAX_BUCKETS = 8
@@ -89,7 +90,7 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
     if num_epochs is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return prefetched(dataset)
 
 
 def teacher_forced(sources, targets):

@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from applications.common.batches import prefetched
 from applications.common.errors import InputError
 from applications.common.runs import write_json
 from applications.vision import scenes
@@ -149,7 +150,7 @@ class RegionCodec:
             seen = self.inputs(features, boxes)
             return inputs | {"regions": tf.zeros_like(seen) if blind else seen, "num_regions": num_regions}, *others
 
-        return dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES).prefetch(_WAITING_BATCHES)
+        return prefetched(dataset.map(seen, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def of_images(self, strings):
         """Return the regions of encoded images (B,) as the model sees them, and their numbers (B,), in graph."""

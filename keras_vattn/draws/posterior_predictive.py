@@ -155,6 +155,10 @@ def _batches(inputs, batch_size):
     """Return an iterable of batches and their `tf.TensorSpec`, of any number of rows."""
     if isinstance(inputs, tf.data.Dataset):
         spec = utils.unpack_x_y_sample_weight(inputs.element_spec)[0]
+        options = tf.data.Options()
+        # With it an iteration ends where TensorFlow tunes next, which is after up to twice its time.
+        options.autotune.enabled = False
+        inputs = inputs.with_options(options)
         return (utils.unpack_x_y_sample_weight(x)[0] for x in inputs), tree.map_structure(_any_rows, spec)
     arrays = tree.map_structure(_as_array, inputs)
     shapes = [x.shape for x in tree.flatten(arrays)]

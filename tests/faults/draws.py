@@ -16,6 +16,14 @@ FAULTS = [
         "share_noise",
     ),
     Fault(
+        "predictive: an iteration over a dataset waits for TensorFlow to tune it",
+        "draws/posterior_predictive.py",
+        "        options.autotune.enabled = False\n",
+        "",
+        ("tests/draws/test_inputs_and_outputs.py",),
+        "not_tuned",
+    ),
+    Fault(
         "posterior_draws: the batches of one predict share their noise",
         "draws/marks.py",
         "        return tf.where(self.batch > 0, random.fold_in(self.seed, self.batch), self.seed)\n",

@@ -224,6 +224,14 @@ FAULTS = [
         "fitted_on_validation",
     ),
     Fault(
+        "programs: an epoch waits for TensorFlow to tune the dataset",
+        "applications/common/batches.py",
+        "    options.autotune.enabled = False\n",
+        "",
+        (COMMON + "test_tables.py",),
+        "batches_of_arrays",
+    ),
+    Fault(
         "a figure compared with itself where the baseline has another",
         "applications/common/tables.py",
         "of=column.against or column.of",
