@@ -168,7 +168,8 @@ def test_batches_of_arrays():
     once = list(array_batches(arrays, 3).as_numpy_iterator())
     assert [batch["y"].tolist() for batch in once] == [[0, 1, 2], [3, 4, 5], [6]]
     assert len(array_batches(arrays, 3)) == 3
-    assert not any(array_batches(arrays, 3, first_epoch=x).options().autotune.enabled for x in (None, 0))
+    tuned = [array_batches(arrays, 3, first_epoch=x).options().autotune.enabled for x in (None, 0)]
+    assert tuned == [False, False]
 
     def epochs(seed, first):
         batches = list(array_batches(arrays, 3, seed, first).take(6).as_numpy_iterator())
