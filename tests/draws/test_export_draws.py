@@ -179,7 +179,7 @@ def test_a_request_whose_outputs_are_no_probabilities(tmp_path):
     inputs = keras.Input((1,))
     model = keras.Model(inputs, layers.Multiply()([layers.Softmax()(GaussianLatent(2)(inputs)), inputs]))
     export_draws(model, tmp_path)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no probabilities: export with outputs"):
         ask(loaded(tmp_path), 1, inputs=np.full((2, 1), 2.0, "float32"))
 
 

@@ -175,10 +175,10 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
         features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
     # What is no program's own is seen in one.
-    is_first, members = name == "finetuning", 2 * (name == "finetuning")
+    members = 2 if name == "finetuning" else 0
     _, words = comparison(case, "--models", baseline, drawn, "--seeds", 1, "--ensemble", members, "--other", other)
     found = case.succeeds(*words)
-    assert len([command for command in here if command[0] == "train"]) == 2 + is_first
+    assert len([command for command in here if command[0] == "train"]) == 2 + members // 2
     rows = [line.split("|")[1].strip() for line in found[found.index("Uncertainty: ") :].splitlines() if "|" in line]
     kinds = ("", ", temperature", ", dropout drawn")
     assert rows[2:] == [
@@ -188,7 +188,7 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
     ]
     columns = [cell.strip() for cell in found[found.index("| method") :].splitlines()[0].split("|")]
     assert {"AUROC, other data", "AUROC, corrupted"} <= set(columns)
-    if not is_first:
+    if not members:
         return
     # What was predicted is read again.
     count = len(here)
