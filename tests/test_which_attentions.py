@@ -25,6 +25,8 @@ def three_attentions():
         (1, ["upper"]),
         (2, ["middle", "upper"]),
         (3, ["lower", "middle", "upper"]),
+        (0.1, ["upper"]),
+        (2 / 3, ["middle", "upper"]),
         ("^l|^u", ["lower", "upper"]),
         (lambda layer: layer.name == "middle", ["middle"]),
     ],
@@ -111,8 +113,8 @@ def test_attention_that_is_not_chosen_need_not_be_understood():
     for chosen in (1, "lin"):
         with pytest.raises(ValueError, match="LinearAttention"):
             to_bayesian(model, layers=chosen)
-    for chosen in (0, 3, ["known"]):
-        with pytest.raises(ValueError, match=re.escape("a number from 1 to 2, the model's attentions, a regular")):
+    for chosen in (0, 3, 1.0, ["known"]):
+        with pytest.raises(ValueError, match=re.escape("a number from 1 to 2, the model's attentions, a share")):
             to_bayesian(model, layers=chosen)
     with pytest.raises(ValueError, match=r"`layers` must name an attention of the model.*LinearAttention"):
         to_bayesian(model, layers="nothing")

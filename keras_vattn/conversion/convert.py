@@ -73,8 +73,9 @@ def to_bayesian(
         seed: Integer or `None`, of the draws; with an integer the attentions get this seed and those after it. Defaults
             to `None`.
         skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
-        layers: Which attentions: `None` for all, a number for so many at the end of the model, a regular expression
-            that is searched for in the path of each, or a function of the layer. Defaults to `None`.
+        layers: Which attentions: `None` for all, a number for so many at the end of the model, a share below 1 for
+            that part of them at the end, one at least, a regular expression that is searched for in the path of each,
+            or a function of the layer. Defaults to `None`.
         verbose: Whether to print how many draw now, and which are left. Defaults to `False`.
 
     Returns:

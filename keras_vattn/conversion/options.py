@@ -29,11 +29,13 @@ def select(attentions, layers):
             raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
     if not attentions:
         return []
+    if isinstance(layers, float) and 0.0 < layers < 1.0:
+        layers = max(1, round(layers * len(attentions)))
     is_number = isinstance(layers, numbers.Integral) and not isinstance(layers, bool)
     if not is_number or not 0 < layers <= len(attentions):
         raise ValueError(
-            f"`layers` must be None, a number from 1 to {len(attentions)}, the model's attentions, a regular "
-            f"expression or a function of a layer. Received: layers={layers!r}"
+            f"`layers` must be None, a number from 1 to {len(attentions)}, the model's attentions, a share of them "
+            f"below 1, a regular expression or a function of a layer. Received: layers={layers!r}"
         )
     return attentions[-layers:]
 

@@ -28,6 +28,14 @@ FAULTS = [
         "line_of",
     ),
     Fault(
+        "to_bayesian: a small share of the attentions is none of them",
+        "conversion/options.py",
+        "max(1, round(layers * len(attentions)))",
+        "round(layers * len(attentions))",
+        ("tests/test_which_attentions.py",),
+        "which_attentions",
+    ),
+    Fault(
         "to_bayesian: the inputs that a model inside shares count as layers",
         "conversion/copies.py",
         "id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)",
