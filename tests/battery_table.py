@@ -1,8 +1,7 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
-A check that costs little has every row in the default tier. A costly one has there the few rows that take every path
-(`paths`), and in the slow one those that have every option (`options`). An expensive one has in both tiers the
-fewer rows that have every trait (`traits`).
+A check that costs little has every row. A costly one has the few rows that take every path (`paths`), an expensive one
+the fewer rows that have every trait (`traits`).
 """
 
 import collections
@@ -40,25 +39,6 @@ def traits(case):
     return {type(layer).__name__, *_classes(layer.get_config()), *((name, getattr(case, name)) for name in names)}
 
 
-def options(case):
-    """The paths of a row, and the value of each option of its layer and of its parts."""
-    layer = _LAYERS[case.name]
-    return paths(case) | set(_choices(type(layer).__name__, layer.get_config()))
-
-
-def _choices(name, config):
-    for key, value in config.items():
-        if isinstance(value, dict) and "class_name" in value:
-            yield (name, key, value["class_name"])
-            yield from _choices(value["class_name"], value.get("config") or {})
-        elif value is None or isinstance(value, (bool, str)):
-            if key not in ("name", "dtype", "trainable"):
-                yield (name, key, value)
-        elif isinstance(value, (int, float)) and key != "seed":
-            # Whether there is one.
-            yield (name, key, value != 0)
-
-
 def _classes(config):
     if not isinstance(config, dict):
         return set()
@@ -79,39 +59,31 @@ def covering(cases, parts=paths):
 
 def rows(condition=lambda case: True, costly=False, expensive=False):
     """Parametrize a check by the rows that it has a meaning for."""
-    chosen = _chosen(condition, costly, expensive)
-    return pytest.mark.parametrize("case", [_of_tier(case, fast) for case, fast in chosen])
+    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name) for x in _chosen(condition, costly, expensive)])
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, fits_float16=lambda case: True):
     """As `rows`, each under one policy: by turns within a class of layers, both where a class has one row."""
     of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
-    for case, fast in _chosen(condition, costly, expensive):
-        of_class[type(_LAYERS[case.name])].append((case, fast))
+    for case in _chosen(condition, costly, expensive):
+        of_class[type(_LAYERS[case.name])].append(case)
     for same in of_class.values():
         # Of an expensive check the default tier has one of the two: float16, whose rounding hides less.
         fast_policies = 1 if expensive else 2
         by_turns = itertools.cycle(HALF_POLICIES[:: 1 if len(same) == 1 else next(turn)])
-        # The default tier has both where it has two rows.
-        for case, fast in sorted(same, key=lambda pair: not pair[1]):
+        for case in same:
             policies = [next(by_turns) for _ in range(2 if len(same) == 1 else 1)]
             policies = policies if fits_float16(case) else ["mixed_bfloat16"]
-            parameters += [_of_tier(case, fast and i < fast_policies, x) for i, x in enumerate(policies)]
+            for number, policy in enumerate(policies):
+                marks = () if number < fast_policies else pytest.mark.slow
+                parameters.append(pytest.param(case, policy, marks=marks, id=f"{policy}-{case.name}"))
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 
 def _chosen(condition, costly, expensive):
-    """Return the rows of a check, each with whether it is in the default tier."""
     cases = [case for case in CASES if condition(case)]
-    if not costly and not expensive:
-        return [(case, True) for case in cases]
-    few = covering(cases, traits if expensive else paths)
-    chosen = few if expensive else few | covering(cases, options)
-    return [(case, case.name in few) for case in cases if case.name in chosen]
-
-
-def _of_tier(case, fast, *more):
-    return pytest.param(case, *more, marks=() if fast else pytest.mark.slow, id="-".join((*more, case.name)))
+    few = covering(cases, traits if expensive else paths) if costly or expensive else {case.name for case in cases}
+    return [case for case in cases if case.name in few]
 
 
 every_row = rows()

@@ -5,8 +5,8 @@ import pytest
 from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, arrays
 
 every_objective = pytest.mark.parametrize("objective", list(OBJECTIVES.values()), ids=list(OBJECTIVES))
-# Of these the default tier has one of each kind: draws, an enumeration, some keys, a state, a relaxation, two bounds.
-_FEW = (
+# One of each kind: draws, an enumeration, some keys, a state, a relaxation, two bounds.
+_KINDS = (
     "elbo-sample",
     "elbo-enumerate",
     "top_k",
@@ -15,10 +15,7 @@ _FEW = (
     "importance-weighted",
     "wake-sleep",
 )
-objectives_by_kind = pytest.mark.parametrize(
-    "objective",
-    [pytest.param(x, marks=() if name in _FEW else pytest.mark.slow, id=name) for name, x in OBJECTIVES.items()],
-)
+objectives_by_kind = pytest.mark.parametrize("objective", [OBJECTIVES[name] for name in _KINDS], ids=_KINDS)
 INPUTS = arrays()
 MASKED = arrays(masked=True)
 

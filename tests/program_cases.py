@@ -300,5 +300,5 @@ CASES = {
 }
 TOY = "spotlight"
 every_case = pytest.mark.parametrize("case", CASES, indirect=True)
-# Of what the platform does alone: a program with a state of its own, one with pictures, one that is pretrained.
-few_cases = pytest.mark.parametrize("case", slow_except([TOY, "nmt", "captioning", "finetuning"], TOY), indirect=True)
+# Of what the platform does alone: the smallest program, and one with pictures and draws.
+few_cases = pytest.mark.parametrize("case", slow_except([TOY, "captioning"], TOY), indirect=True)

@@ -16,7 +16,8 @@ import keras_vattn
 from keras_vattn import to_bayesian
 from keras_vattn.conversion import asking_functions
 
-GROUPS = 6
+# Each loads its files in a process more.
+GROUPS = 3
 # What calling the whole class on TensorFlow, or its config, does not do.
 BROKEN = {"SAM3PromptableConceptBackbone"}
 # Some models of KerasHub warn by themselves.

@@ -105,7 +105,7 @@ def test_fit_in_half_precision(case, policy):
             np.testing.assert_allclose(half, value, rtol=error, err_msg=name)
 
 
-@half_precision_rows()
+@half_precision_rows(costly=True)
 def test_half_precision(case, policy):
     reference = case.built()
     keras.config.set_dtype_policy(policy)

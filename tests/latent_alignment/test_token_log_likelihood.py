@@ -70,17 +70,14 @@ def test_without_a_bias():
     assert_close(value_and_gradients(layer), reference(layer))
 
 
-@jit_compile
-def test_in_graph_with_unknown_axes(jit_compile):
+def test_in_graph_with_unknown_axes():
     layer = built(chunk_size=7, ignore_class=IGNORED)
     signature = [
         tf.TensorSpec((None, None, None, WIDTH)),
         tf.TensorSpec((None, None), tf.int32),
         tf.TensorSpec((None, None, None)),
     ]
-    compiled = tf.function(
-        lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature, jit_compile=jit_compile
-    )
+    compiled = tf.function(lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature)
     expected = reference(layer, IGNORED)
     assert_close(compiled(INPUTS, TARGETS, UPSTREAM), expected)
     one = compiled(INPUTS[:1, :1, :1], TARGETS[:1, :1], UPSTREAM[:1, :1, :1])

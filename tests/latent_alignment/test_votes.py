@@ -71,18 +71,15 @@ def test_votes_of_one_word_are_its_label():
     assert_close(tenfold, [10 * x for x in found], rtol=1e-4, atol=1e-4)
 
 
-@jit_compile
 @pytest.mark.parametrize("chunk_size", [None, 7])
-def test_votes_in_graph_with_unknown_axes(chunk_size, jit_compile):
+def test_votes_in_graph_with_unknown_axes(chunk_size):
     layer = built(chunk_size=chunk_size)
     signature = [
         tf.TensorSpec((None, None, None, WIDTH)),
         tf.TensorSpec((None, None, VOCABULARY)),
         tf.TensorSpec((None, None, None)),
     ]
-    compiled = tf.function(
-        lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature, jit_compile=jit_compile
-    )
+    compiled = tf.function(lambda *arrays: value_and_gradients(layer, *arrays), input_signature=signature)
     assert_close(compiled(INPUTS, VOTES, UPSTREAM), dense())
     one = compiled(INPUTS[:1, 2:3, :1], VOTES[:1, 2:3], UPSTREAM[:1, 2:3, :1])
     np.testing.assert_allclose(one[0], dense()[0][:1, 2:3, :1], rtol=1e-4, atol=1e-4)
@@ -175,8 +172,7 @@ def question_model(objective="marginal"):
     return keras.Model(inputs, bound), keras.Model(inputs, [latent["log_prior"], log_likelihood])
 
 
-@jit_compile
-def test_a_model_of_questions(jit_compile, tmp_path):
+def test_a_model_of_questions(tmp_path):
     """fit takes what NumPy sums up: -log sum_z p(z) prod_v p(v | z)^votes, weighted, over the batch."""
     model, parts = question_model()
     votes = VOTES[:, 0]
@@ -185,7 +181,7 @@ def test_a_model_of_questions(jit_compile, tmp_path):
     log_prior, log_likelihood = (np.asarray(y, "float64") for y in parts(x))
     cost = -logsumexp(log_prior + log_likelihood, axis=-1)
     weight = np.array([1.0, 0.5, 2.0])
-    model.compile("sgd", NegativeBound(), jit_compile=jit_compile)
+    model.compile("sgd", NegativeBound(), jit_compile=False)
     np.testing.assert_allclose(model.evaluate(x, votes, verbose=0), cost.mean(), rtol=1e-5)
     found = model.fit(x, votes, sample_weight=weight, batch_size=BATCH, verbose=0).history["loss"][0]
     np.testing.assert_allclose(found, (cost * weight).mean(), rtol=1e-5)

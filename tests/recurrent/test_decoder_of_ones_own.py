@@ -7,7 +7,6 @@ import tensorflow as tf
 from keras import ops
 from scipy.special import expit, softmax
 from tensorflow_probability.python import distributions as tfd
-from tiers import jit_compile
 
 import keras_vattn
 from keras_vattn import recurrent
@@ -126,8 +125,7 @@ def test_its_outputs_densities_and_divergence_are_those_of_numpy(monkeypatch):
         assert [float(loss) for loss in decoder.losses] == pytest.approx([expected], rel=1e-4)
 
 
-@jit_compile
-def test_unknown_sizes_and_gradients(jit_compile):
+def test_unknown_sizes_and_gradients():
     """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
     decoder = built()
 
@@ -140,7 +138,7 @@ def test_unknown_sizes_and_gradients(jit_compile):
     signature = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 5))] + 2 * [
         tf.TensorSpec((None, None), tf.bool)
     ]
-    graph = tf.function(value_and_gradients, input_signature=signature, jit_compile=jit_compile)
+    graph = tf.function(value_and_gradients, input_signature=signature)
     for rows, steps in ((BATCH, STEPS), (2, 3)):
         arguments = (INPUTS[:rows, :steps], MEMORY[:rows], INPUTS_MASK[:rows, :steps], MEMORY_MASK[:rows])
         expected, gradients = value_and_gradients(*arguments)

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 from tensorflow_probability.python import distributions as tfd
-from tiers import jit_compile
 from twins import twin_divergence
 
 import keras_vattn
@@ -152,8 +151,7 @@ def test_the_auxiliary_term_reaches_the_encoder_through_the_latent_alone():
     assert np.any(np.abs(expected) > 1e-3)
 
 
-@jit_compile
-def test_unknown_sizes_and_gradients(jit_compile, given_noise):
+def test_unknown_sizes_and_gradients(given_noise):
     """Values and gradients in a graph of unknown batch and lengths are those of an eager call, and none is 0."""
     decoder = built()
 
@@ -165,7 +163,7 @@ def test_unknown_sizes_and_gradients(jit_compile, given_noise):
 
     signature = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, CONTEXT))]
     signature += 2 * [tf.TensorSpec((None, None), tf.bool)]
-    graph = tf.function(value_and_gradients, input_signature=signature, jit_compile=jit_compile)
+    graph = tf.function(value_and_gradients, input_signature=signature)
     arguments = [tf.constant(x) for x in (INPUTS, MEMORY, INPUTS_MASK, MEMORY_MASK)]
     expected, gradients = value_and_gradients(*arguments)
     value, of_graph = graph(*arguments)

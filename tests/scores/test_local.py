@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiers import jit_compile
 
 from keras_vattn import (
     Attention,
@@ -190,8 +189,7 @@ def test_the_kl_of_a_decoder_is_that_of_its_attention(options):
 
 
 @pytest.mark.parametrize("position", ["monotonic", "predictive"])
-@jit_compile
-def test_gradients_of_the_loop_in_a_graph_of_unknown_lengths(position, jit_compile):
+def test_gradients_of_the_loop_in_a_graph_of_unknown_lengths(position):
     decoder = decoder_of(position)
     steps_mask = np.arange(T) < np.array([6, 3, 5])[:, None]
 
@@ -204,7 +202,7 @@ def test_gradients_of_the_loop_in_a_graph_of_unknown_lengths(position, jit_compi
     expected = gradients(QUERY, VALUE)
     assert all(np.any(x) for x in expected)
     unknown = [tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 6))]
-    graph = tf.function(gradients, input_signature=unknown, jit_compile=jit_compile)
+    graph = tf.function(gradients, input_signature=unknown)
     for one, two in zip(graph(QUERY, VALUE), expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 

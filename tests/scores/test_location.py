@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiers import jit_compile
 
 from keras_vattn import Attention, AttentionDecoder, CategoricalAttention, Location, scores
 
@@ -68,17 +67,14 @@ def test_weights_under_a_mask(policy):
     assert context.dtype == layer.compute_dtype
 
 
-@jit_compile
 @pytest.mark.parametrize("query", ["current", "previous"])
-def test_in_a_decoder_of_unknown_lengths(query, jit_compile):
+def test_in_a_decoder_of_unknown_lengths(query):
     decoder = AttentionDecoder(6, Attention(Location(max_length=7)), query=query)
     expected = decoder(QUERY, KEY, return_attention_scores=True, return_logits=True)
     logits = expected["query"].numpy() @ decoder.attention.score.kernel.numpy()
     np.testing.assert_allclose(expected["weights"], softmax(logits[..., :5]), rtol=1e-5, atol=1e-6)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 6))], jit_compile=jit_compile
-    )
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, None, 6))])
     def gradients(inputs, memory):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(decoder(inputs, memory, training=True)["context"] ** 2)

@@ -7,7 +7,7 @@ from captioning_cases import APPLICATION, EVERY_MODEL
 from captioning_cases import run_of as untrained
 from image_cases import colored_images
 from program_cases import CAPTIONING_CASE
-from tiers import slow_after, slow_except
+from tiers import slow_after
 
 from applications.captioning.options import GenerateCaptioning
 from applications.captioning.serve import Captioner
@@ -40,8 +40,9 @@ def pngs(rows):
     return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
 
 
-@every_model
-@pytest.mark.parametrize("num_beams", slow_after([3, 1]))
+@pytest.mark.parametrize(
+    ("model", "num_beams"), slow_after([*((model, 3) for model in EVERY_MODEL), ("hard", 1)], len(EVERY_MODEL))
+)
 def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model, num_beams):
     """And its weights; greedy decoding takes the most probable word at each step."""
     run = made(model)
@@ -91,7 +92,7 @@ def test_images_and_their_features(made, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
-@pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "wc"))
+@pytest.mark.parametrize("model", slow_after(["wc", "hard"]))
 def test_samples(made, model):
     """The same seed draws the same captions; no word is one that is none."""
     captioner = Captioner(made(model))
@@ -105,7 +106,7 @@ def test_samples(made, model):
         captioner.sample(images, 0, 1)
 
 
-@pytest.mark.parametrize("model", slow_after(["hard", "soft", "categorical"]))
+@pytest.mark.parametrize("model", slow_after(["hard", "categorical"]))
 def test_the_first_word_is_drawn_from_its_probability(made, model):
     """Four standard errors of 4000 draws; that of drawn regions is summed over them, of which a region is drawn for
     each sample."""

@@ -98,7 +98,7 @@ def test_the_exported_endpoint(made, tmp_path):
     """Its arguments have names; it writes what `generate` writes, and its draws are those of the seed."""
     module, names = APPLICATION.endpoints(made("wc"))
     assert names[:4] == ("generate", "sample", "uncertain", "generate_features")
-    save_module(module, names, tmp_path / "served")
+    save_module(module, ("generate", "uncertain"), tmp_path / "served")
     loaded = tf.saved_model.load(str(tmp_path / "served"))
     _, arguments = loaded.signatures["uncertain"].structured_input_signature
     assert set(arguments) == {"images", "num_samples", "seed"}

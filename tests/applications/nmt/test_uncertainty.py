@@ -125,7 +125,7 @@ def test_the_exported_endpoint(made, tmp_path):
     run = made("wc")
     module, names = APPLICATION.endpoints(run)
     assert names[-1] == "uncertain" and "uncertain" not in APPLICATION.endpoints(made("soft"))[1]
-    save_module(module, names, tmp_path / "served")
+    save_module(module, ("uncertain",), tmp_path / "served")
     loaded = tf.saved_model.load(str(tmp_path / "served"))
     _, arguments = loaded.signatures["uncertain"].structured_input_signature
     assert set(arguments) == {"texts", "num_samples", "seed"}
