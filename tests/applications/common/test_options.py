@@ -19,7 +19,12 @@ from applications.common.option_values import check, fields_of, read_values, typ
 from applications.common.options import Bound, group
 from applications.common.program import Program
 
-COMMANDS = [(case, command) for case in CASES.values() for command in case.program.commands]
+_COMMANDS = [
+    pytest.param(case, command, id=f"{case.name}-{command}")
+    for case in CASES.values()
+    for command in case.program.commands
+]
+every_command = pytest.mark.parametrize(("case", "command"), _COMMANDS)
 # By the first of its words, what a bound lets pass and what it refuses: both sides of its ends. The files are those of
 # a folder with nothing but config.yaml.
 ENDS = {
@@ -53,13 +58,6 @@ ENDS = {
 }
 
 
-def each_option():
-    """Yield every option of every command, its annotation, and a value in its place."""
-    for case, command in COMMANDS:
-        for name, annotation in fields_of(case.program.commands[command]).items():
-            yield pytest.param(case.program, command, name, annotation, id=f"{case.name}-{command}-{name}")
-
-
 def parts(annotation):
     """Return the annotation of one value, the bounds on it, whether it may be None, and whether it is a tuple."""
     bounds, optional, several = [], False, False
@@ -91,12 +89,17 @@ def default_of(program, command, folder):
     return options_class(**{field.name: str(folder) for field in required})
 
 
-@pytest.mark.parametrize("program, command, name, annotation", list(each_option()))
-def test_a_value_that_an_option_cannot_have(program, command, name, annotation, tmp_path, monkeypatch):
+@every_command
+def test_a_value_that_an_option_cannot_have(case, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kind, bounds, optional, several = parts(annotation)
-    default = default_of(program, command, tmp_path)
+    default = default_of(case.program, command, tmp_path)
     check(default)
+    for name, annotation in fields_of(type(default)).items():
+        refuses_wrong_values(default, name, annotation)
+
+
+def refuses_wrong_values(default, name, annotation):
+    kind, bounds, optional, several = parts(annotation)
     wrong = []
     if typing.get_origin(kind) is Literal:
         wrong.append("no-such-choice")
@@ -146,7 +149,7 @@ def test_when_a_step_is_compiled(case, tmp_path, word, value):
         assert (options.fit.jit, options.fit.jit_compile) == (word, value)
 
 
-@pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
+@every_command
 def test_help_has_a_sentence_for_every_option(case, command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as stop:
@@ -177,7 +180,7 @@ def test_help_of_train_has_what_a_newcomer_needs_first(case, capsys):
     assert "train --help-all\n" in text and str(len(values_of(case.program.default))) in text
 
 
-@pytest.mark.parametrize("case, command", COMMANDS, ids=[f"{case.name}-{command}" for case, command in COMMANDS])
+@every_command
 def test_a_file_has_the_options_of_the_command_line(case, command, tmp_path):
     """All of them: what is written is read, as `compare` does for its runs."""
     default = default_of(case.program, command, tmp_path)
