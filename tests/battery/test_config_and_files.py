@@ -59,7 +59,7 @@ def test_build_creates_all_weights(case):
     assert [tuple(w.shape) for w in called.weights] == [tuple(w.shape) for w in layer.weights]
 
 
-@rows(costly=True)
+@every_row
 def test_save_and_load(case, tmp_path):
     model = build_model(case, case.make())
     arrays = {**case.arrays(), **case.masks()}
