@@ -268,7 +268,7 @@ def language_model_of(backbone):
 
 
 def written(model):
-    """Return the words that a language model writes behind those of each row, with a cache, the most probable ones."""
+    """Return two prompts with the most probable words that a language model writes behind them, with a cache."""
     prompt = {"token_ids": np.array([[3, 7, 9, 4, 0, 0], [5, 2, 8, 6, 1, 0]], "int32")}
     prompt["padding_mask"] = (prompt["token_ids"] > 0).astype("int32")
     model.compile(sampler="greedy", run_eagerly=True)

@@ -16,7 +16,7 @@ import keras_vattn
 from keras_vattn import to_bayesian
 from keras_vattn.conversion import asking_functions
 
-# Each loads its files in a process more.
+# Parts of the table; the files of each are loaded in one more process.
 GROUPS = 3
 # What calling the whole class on TensorFlow, or its config, does not do.
 BROKEN = {"SAM3PromptableConceptBackbone"}

@@ -32,7 +32,7 @@ ONE_OF_EACH_PATH = (
     "latent-log-likelihood-moving-average",
     "words",
 )
-# Every estimator: draws with a baseline of its own, a relaxation, candidates that are chosen, two bounds.
+# Draws with a baseline that is a state, a relaxation, candidates that are chosen, two bounds of several draws.
 OBJECTIVES = ("elbo-moving-average", "elbo-gumbel", "top_k", "importance-weighted", "wake-sleep")
 
 

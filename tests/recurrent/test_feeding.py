@@ -12,8 +12,7 @@ INPUTS = tf.constant(GENERATOR.normal(size=(3, 4, 4)), tf.float32)
 MEMORY = tf.constant(GENERATOR.normal(size=(3, 5, 6)), tf.float32)
 POSTERIOR = tf.constant(GENERATOR.normal(size=(3, 4, 5)), tf.float32)
 MASK = np.arange(5) < np.array([5, 3, 1])[:, None]
-ALIGNMENTS = list(keras_vattn.alignments.ALIGNMENTS)
-TAKING_LOGITS = [name for name in ALIGNMENTS if name not in ("softmax", "hard")]
+TAKING_LOGITS = [name for name in keras_vattn.alignments.ALIGNMENTS if name not in ("softmax", "hard")]
 
 
 def calls(decoder, **options):

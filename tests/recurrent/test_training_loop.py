@@ -115,8 +115,6 @@ def test_a_model_that_nobody_has_any_more_is_gone(make):
 
 LAYERS = {
     "softmax": lambda: AttentionDecoder(UNITS, Attention("additive")),
-    "gaussian": lambda: AttentionDecoder(UNITS, keras_vattn.GaussianAttention("additive", context_prior="mean")),
-    "weibull": lambda: AttentionDecoder(UNITS, keras_vattn.BayesianAttention(distribution="weibull", score="additive")),
     "stochastic": lambda: keras_vattn.StochasticDecoder(
         UNITS, keras_vattn.GaussianLatent(2), Attention("additive"), keras_vattn.PredictedContext(7, kl_weight=0.1)
     ),
@@ -133,8 +131,7 @@ class AddingCell(RecurrentCell):
 
 
 FREED = {
-    "lstm": LAYERS["lstm"],
-    "stochastic": LAYERS["stochastic"],
+    **LAYERS,
     "residual": lambda: AttentionDecoder(UNITS, Attention("additive"), num_layers=2, residual=True),
     "sum": lambda: AttentionDecoder(UNITS, Attention("additive"), cell=AddingCell),
     "products": lambda: AttentionDecoder(UNITS, Attention("additive"), cell=ScaledCell),

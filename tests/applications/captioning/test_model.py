@@ -117,7 +117,7 @@ def test_no_word_is_predicted_from_a_later_one_or_from_what_is_no_region(made, e
 @pytest.mark.parametrize(
     "model, baseline", slow_after([("hard", "moving_average"), ("wc", "soft"), ("categorical", "soft")], 2)
 )
-def test_every_model_learns(tmp_path, model, baseline):
+def test_models_learn(tmp_path, model, baseline):
     run = run_of(tmp_path, model=model, baseline=baseline, kl_weight=0.0, dropout=0.1, entropy_weight=0.01)
     training = run.models.training
     training.compile(keras.optimizers.Adam(0.05), keras_vattn.NegativeBound(ignore_class=PAD), run_eagerly=True)

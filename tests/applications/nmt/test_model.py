@@ -17,7 +17,7 @@ DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
 
 
 @pytest.mark.parametrize("model", slow_after(["marginal", "variational_sample", "wc", "variational_wake_sleep"], 2))
-def test_every_model_learns(model):
+def test_models_learn(model):
     """A few steps on one batch lower the loss of that batch."""
     training = made(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
     training.compile(keras.optimizers.Adam(0.1), keras_vattn.NegativeBound(ignore_class=0), run_eagerly=True)
