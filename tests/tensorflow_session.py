@@ -3,6 +3,7 @@ collector. A plugin of pytest, which conftest.py registers."""
 
 import gc
 import os
+import pathlib
 
 import hypothesis
 import keras
@@ -15,6 +16,8 @@ tf.config.set_logical_device_configuration(
 )
 # A core each, and the same sums in whatever way the tests are started.
 tf.config.threading.set_intra_op_parallelism_threads(1)
+
+os.environ["PYTHONSTARTUP"] = str(pathlib.Path(__file__).with_name("notebook_start.py"))
 
 # Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
 gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])

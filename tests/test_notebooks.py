@@ -1,4 +1,4 @@
-"""What a run of the notebooks does not show; pytest runs them whole."""
+"""What a run of the notebooks does not show; pytest runs all of their cells, see notebook_start.py."""
 
 import json
 import pathlib
