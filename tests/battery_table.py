@@ -63,20 +63,17 @@ def rows(condition=lambda case: True, costly=False, expensive=False):
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, fits_float16=lambda case: True):
-    """As `rows`, each under one policy: by turns within a class of layers, both where a class has one row."""
+    """As `rows`, each under one policy: by turns within a class of layers; where a class has one row, under both, or of
+    an expensive check under float16, whose rounding hides less."""
     of_class, parameters, turn = collections.defaultdict(list), [], itertools.cycle((1, -1))
     for case in _chosen(condition, costly, expensive):
         of_class[type(_LAYERS[case.name])].append(case)
     for same in of_class.values():
-        # Of an expensive check the default tier has one of the two: float16, whose rounding hides less.
-        fast_policies = 1 if expensive else 2
         by_turns = itertools.cycle(HALF_POLICIES[:: 1 if len(same) == 1 else next(turn)])
         for case in same:
-            policies = [next(by_turns) for _ in range(2 if len(same) == 1 else 1)]
+            policies = [next(by_turns) for _ in range(2 if len(same) == 1 and not expensive else 1)]
             policies = policies if fits_float16(case) else ["mixed_bfloat16"]
-            for number, policy in enumerate(policies):
-                marks = () if number < fast_policies else pytest.mark.slow
-                parameters.append(pytest.param(case, policy, marks=marks, id=f"{policy}-{case.name}"))
+            parameters += [pytest.param(case, policy, id=f"{policy}-{case.name}") for policy in policies]
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 

@@ -74,19 +74,12 @@ def test_the_last_attentions_are_the_last_that_run(depth, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["none", "task", "own"])
-def test_the_last_attentions_of_a_backbone(head):
+def test_the_last_attentions_of_a_backbone():
     import keras_hub
 
-    sizes = {"num_layers": 4, "hidden_dim": 8, "intermediate_dim": 8}
-    if head == "task":
-        backbone = keras_hub.models.BertBackbone(vocabulary_size=9, num_heads=2, max_sequence_length=6, **sizes)
-        model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
-    else:
-        sizes |= {"num_query_heads": 2, "num_key_value_heads": 1}
-        model = backbone = keras_hub.models.LlamaBackbone(vocabulary_size=9, **sizes)
-    if head == "own":
-        model = keras.Model(backbone.input, layers.Dense(2)(backbone(backbone.input)))
+    sizes = {"num_layers": 4, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 6}
+    backbone = keras_hub.models.BertBackbone(vocabulary_size=9, num_heads=2, **sizes)
+    model = keras_hub.models.BertTextClassifier(backbone, num_classes=2)
     by_number, by_path = [], []
     for chosen, lines in ((2, by_number), (r"layer_(2|3)\b", by_path)):
         keras_vattn.summary(to_bayesian(model, prior=None, layers=chosen), lines.append)

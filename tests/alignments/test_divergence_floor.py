@@ -162,12 +162,12 @@ def history_of(layer, calls=1, mask=None, **compiled):
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-@pytest.mark.parametrize("options", slow_after([{"run_eagerly": True}, {}, {"jit_compile": True}]), ids=repr)
+@pytest.mark.parametrize("options", slow_after([{"run_eagerly": True}, {}]), ids=repr)
 def test_the_log_shows_the_divergence_and_how_far_it_is_above(make, options):
-    """Three queries of four count, each with four keys; what is compiled is one call."""
+    """Three queries of four count, each with four keys."""
     mask = np.ones((8, 4), bool)
     mask[:, 0] = False
-    for calls in (1,) if "jit_compile" in options else (1, 2):
+    for calls in (1, 2):
         layer = make(alignment="weibull", prior="contextual")
         log = history_of(layer, calls, mask, **options)
         rows = calls * 3 * getattr(layer, "num_heads", 1)

@@ -91,7 +91,7 @@ FAULTS = [
         "predict = with_names(lambda *texts: self._answers(self._outputs(self._inputs(texts))), *names)",
         "predict = lambda *texts: self._answers(self._outputs(self._inputs(texts)))  # noqa: E731",
         ("tests/applications/finetuning/test_model.py",),
-        "what_is_exported and classes",
+        "what_is_exported and score",
         slow_because="the functions of an export are traced",
     ),
 ]

@@ -8,7 +8,6 @@ from categorical_cases import INPUTS, call, every_objective
 from keras import ops
 from latent_cases import BATCH, OBJECTIVES, SOURCE, STEPS, WIDTH, emit, layers, model, run, tensors
 from scipy.special import softmax
-from tiers import slow_after
 
 import keras_vattn
 from keras_vattn import CategoricalAttention, LatentObjective
@@ -117,32 +116,25 @@ def test_posterior_draws():
         keras_vattn.posterior_draws(model(OBJECTIVES["marginal"])).__enter__()
 
 
-@pytest.mark.parametrize("name", slow_after(["elbo-sample", "hard-sample", "wake-sleep"]))
-def test_a_prediction_model_draws_from_p(name):
+def test_a_prediction_model_draws_from_p():
     """Under `posterior_draws` without posterior logits q is p: the words of each draw are a distribution, draws differ,
     and their average is the marginal."""
-    objective = OBJECTIVES[name]
-    parts = layers(objective)
+    parts = layers(OBJECTIVES["elbo-sample-3"])
     inputs = {"query": keras.Input((None, WIDTH), name="query"), "memory": keras.Input((None, WIDTH), name="memory")}
     latent = parts["attention"](inputs["query"], parts["value"](inputs["memory"]))
     words = ops.exp(parts["words"](emit(parts, inputs, latent), log_weights=latent["log_weights"]))
     prediction = keras.Model(inputs, words)
     arrays = {name: INPUTS[name] for name in inputs}
-    count = 2000 // objective.num_samples
-    draws = keras_vattn.posterior_predictive(prediction, arrays, num_samples=count, seed=1)
+    draws = keras_vattn.posterior_predictive(prediction, arrays, num_samples=700, seed=1)
     np.testing.assert_allclose(draws.sum(-1), 1.0, rtol=1e-4)
     assert (draws[0] != draws[1]).any()
-    if name != "elbo-gumbel":
-        exact = keras.Model(inputs, words).predict(arrays, verbose=0)
-        error = draws.std(axis=0) / np.sqrt(count)
-        assert (np.abs(draws.mean(axis=0) - exact) < 5 * error + 1e-6).all()
+    exact = keras.Model(inputs, words).predict(arrays, verbose=0)
+    error = draws.std(axis=0) / np.sqrt(700)
+    assert (np.abs(draws.mean(axis=0) - exact) < 5 * error + 1e-6).all()
     with keras_vattn.posterior_draws(prediction, seed=2):
         latent = parts["attention"](INPUTS["query"], parts["value"](INPUTS["memory"]))
         log_likelihood = parts["words"](emit(parts, INPUTS, latent), INPUTS["targets"])
         assert parts["attention"].losses == []
         with keras_vattn.posterior_draws(parts["bound"]):
             value = parts["bound"](log_likelihood, latent["log_prior"])
-    likelihoods = log_likelihood.numpy()
-    takes_log_mean = name in ("importance-weighted", "wake-sleep")
-    expected = np.log(np.exp(likelihoods).mean(-1)) if takes_log_mean else likelihoods.mean(-1)
-    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    np.testing.assert_allclose(value, log_likelihood.numpy().mean(-1), rtol=1e-4)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tiers import slow_after
 
 from keras_vattn import (
     Attention,
@@ -258,11 +257,10 @@ def test_without_it_keras_says_that_the_score_does_not_learn():
         model.train_on_batch([INPUTS, REGIONS], np.zeros((1, STEPS, 4)))
 
 
-@pytest.mark.parametrize("alignment", slow_after(["softmax", "weibull"]))
-def test_weights_that_are_no_draw_of_a_position_are_refused(alignment):
+def test_weights_that_are_no_draw_of_a_position_are_refused():
     """Their gradient would be wrong, and nothing would say so."""
     inputs, regions, target = keras.Input((STEPS, 2)), keras.Input((SOURCE, 4)), keras.Input((STEPS,), dtype="int32")
-    decoder = AttentionDecoder(5, Attention("additive", alignment, seed=1), query="previous")
+    decoder = AttentionDecoder(5, Attention("additive"), query="previous")
     decoded = decoder(inputs, regions, return_attention_scores=True, return_logits=True)
     log_likelihood = TokenLogLikelihood(VOCABULARY)(decoded["hidden"][:, :, None], target)
     model = keras.Model([inputs, regions, target], RewardToGo()(log_likelihood, decoded["weights"], decoded["logits"]))

@@ -16,7 +16,6 @@ from multi_head_cases import (
     model_of,
     pair,
 )
-from tiers import jit_compile
 
 import keras_vattn
 from keras_vattn import LogNormal, MultiHeadAttention, Weibull
@@ -75,9 +74,8 @@ def test_dropout_falls_on_the_drawn_weights():
     np.testing.assert_allclose(kept, weights[:, 0], rtol=1e-5)
 
 
-@jit_compile
 @pytest.mark.parametrize("alignment", ["weibull", "gumbel_softmax"])
-def test_graph_and_jit_draw_what_eager_draws(alignment, jit_compile):
+def test_a_graph_draws_what_eager_draws(alignment):
     layers = [
         MultiHeadAttention(HEADS, WIDTH, alignment=alignment, prior="contextual", dropout=0.25, seed=7)
         for _ in range(2)
@@ -92,12 +90,10 @@ def test_graph_and_jit_draw_what_eager_draws(alignment, jit_compile):
         return output, weights, layer.losses[0]
 
     specs = [tf.TensorSpec((None, None, 6)), tf.TensorSpec((None, None, 7)), tf.TensorSpec((None, None), tf.bool)]
-    compiled = tf.function(
-        lambda *arguments: call(layers[1], *arguments), jit_compile=jit_compile, input_signature=specs
-    )
+    graph = tf.function(lambda *arguments: call(layers[1], *arguments), input_signature=specs)
     for size in (3, 2):
         arguments = [tf.constant(x[:size]) for x in (QUERY, VALUE, VALUE_MASK)]
-        assert_close(compiled(*arguments), call(layers[0], *arguments), rtol=1e-4, atol=1e-5)
+        assert_close(graph(*arguments), call(layers[0], *arguments), rtol=1e-4, atol=1e-5)
 
 
 def test_replicas_draw_for_themselves(two_replicas):

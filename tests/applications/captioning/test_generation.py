@@ -1,4 +1,4 @@
-"""Captions of a model: greedy, of a beam and drawn, from images, features and files; and what is exported."""
+"""Captions of a model: of a beam and drawn, from images, features and files; and what is exported."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,12 @@ from captioning_cases import APPLICATION, EVERY_MODEL
 from captioning_cases import run_of as untrained
 from image_cases import colored_images
 from program_cases import CAPTIONING_CASE
-from tiers import slow_after
 
 from applications.captioning.options import GenerateCaptioning
 from applications.captioning.serve import Captioner
 from applications.common.errors import InputError
 from applications.common.training import load_run
 from applications.text.text import END, PAD, START, UNKNOWN
-
-every_model = pytest.mark.parametrize("model", EVERY_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +37,11 @@ def pngs(rows):
     return tf.stack([tf.io.encode_png(image) for image in colored_images(20)[rows]])
 
 
-@pytest.mark.parametrize(
-    ("model", "num_beams"), slow_after([*((model, 3) for model in EVERY_MODEL), ("hard", 1)], len(EVERY_MODEL))
-)
-def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model, num_beams):
-    """And its weights; greedy decoding takes the most probable word at each step."""
+@pytest.mark.parametrize("model", EVERY_MODEL)
+def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model):
+    """And its weights."""
     run = made(model)
-    captioner, regions = Captioner(run, num_beams), seen(run)
+    captioner, regions = Captioner(run, 3), seen(run)
     found = {name: x.numpy() for name, x in captioner.search(*regions).items()}
     for index, length in enumerate(found["lengths"]):
         ids = found["ids"][index : index + 1, :length]
@@ -58,12 +53,6 @@ def test_a_caption_has_the_probability_of_teacher_forcing(made, eagerly, model, 
             float(found["log_probabilities"][index]), rel=1e-4
         )
         np.testing.assert_allclose(found["weights"][index, :length], read["weights"][0], rtol=1e-4, atol=1e-6)
-        if num_beams == 1:
-            words = np.arange(4, len(run.codec.vocabulary))
-            given = [np.repeat(x, len(words), axis=0) for x in (*one, target_input, ids)]
-            given[-1][:, 0] = words
-            others = captioner.read(*given)["log_likelihood"].numpy()[:, 0]
-            assert others.max() == pytest.approx(float(read["log_likelihood"][0, 0]), rel=1e-5)
 
 
 def test_captions_are_no_longer_than_asked_for(made):
@@ -92,47 +81,38 @@ def test_images_and_their_features(made, eagerly):
     assert (fewer["weights"].numpy()[:, :, 2:] == 0.0).all()
 
 
-@pytest.mark.parametrize("model", slow_after(["wc", "hard"]))
-def test_samples(made, model):
+def test_samples(made):
     """The same seed draws the same captions; no word is one that is none."""
-    captioner = Captioner(made(model))
+    captioner = Captioner(made("wc"))
     images = pngs([0, 1, 2])
     first, again, other = (captioner.sample(images, 5, seed)["captions"].numpy().astype(str) for seed in (1, 1, 2))
     assert first.shape == (3, 5) and (first == again).all() and (first != other).any()
     assert len(set(first.ravel())) > 5
-    known = set(made(model).codec.vocabulary.tokens[4:])
+    known = set(made("wc").codec.vocabulary.tokens[4:])
     assert {word for text in first.ravel() for word in text.split()} <= known
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_samples must be positive"):
         captioner.sample(images, 0, 1)
 
 
-@pytest.mark.parametrize("model", slow_after(["hard", "categorical"]))
-def test_the_first_word_is_drawn_from_its_probability(made, model):
-    """Four standard errors of 4000 draws; that of drawn regions is summed over them, of which a region is drawn for
-    each sample."""
-    run, count = made(model), 4000
+def test_the_first_word_is_drawn_from_its_probability(made):
+    """Four standard errors of 4000 draws; the probability is summed over the regions, of which one is drawn for each
+    sample."""
+    run, count = made("hard"), 4000
     captioner, (regions, num_regions) = Captioner(run), seen(run, 1)
     words = np.arange(4, len(run.codec.vocabulary), dtype=np.int32)
-    repeat = lambda x: np.repeat(x, len(words), axis=0)  # noqa: E731
-    forced = np.full((len(words), 1), START, np.int32), words[:, None]
-    if model == "hard":
-        memory = run.models.encoder(regions)
-        p = captioner.read(regions, num_regions, *(x[:1] for x in forced))["weights"][0, 0].numpy()
-        prepared = run.models.decoder.prepare_memory(memory)
-        embedded = run.models.embedding(tf.constant([[START]]))[:, 0]
-        probabilities = 0.0
-        for region in range(4):
-            noise = {"attention": {"alignment": {"gumbel": 1e6 * tf.one_hot([region], 4)}}}
-            outputs, _ = run.models.decoder.step(embedded, run.models.decoder.start(1, prepared), prepared, noise)
-            decoded = {name: x[:, None] for name, x in outputs.items()}
-            log_words = run.models.emission.log_words(decoded, memory, None)[0, 0].numpy()
-            probabilities += p[region] * np.exp(log_words - np.logaddexp.reduce(log_words[3:]))
-        # The end of a caption may come first.
-        expected = probabilities[4:]
-    else:
-        read = captioner.read(repeat(regions), repeat(num_regions), *forced)["log_likelihood"][:, 0].numpy()
-        end = captioner.read(regions, num_regions, forced[0][:1], np.array([[END]], np.int32))["log_likelihood"]
-        expected = np.exp(read - np.logaddexp(np.logaddexp.reduce(read), float(end[0, 0])))
+    memory = run.models.encoder(regions)
+    p = captioner.read(regions, num_regions, [[START]], words[:1, None])["weights"][0, 0].numpy()
+    prepared = run.models.decoder.prepare_memory(memory)
+    embedded = run.models.embedding(tf.constant([[START]]))[:, 0]
+    probabilities = 0.0
+    for region in range(4):
+        noise = {"attention": {"alignment": {"gumbel": 1e6 * tf.one_hot([region], 4)}}}
+        outputs, _ = run.models.decoder.step(embedded, run.models.decoder.start(1, prepared), prepared, noise)
+        decoded = {name: x[:, None] for name, x in outputs.items()}
+        log_words = run.models.emission.log_words(decoded, memory, None)[0, 0].numpy()
+        probabilities += p[region] * np.exp(log_words - np.logaddexp.reduce(log_words[3:]))
+    # The end of a caption may come first.
+    expected = probabilities[4:]
     features = run.codec.regions.regions_of(run.data["train"].sources).read(run.data["train"].rows[:1], 4)
     drawn = captioner.sample_features(*features, count, 3)["captions"].numpy()[0].astype(str)
     first = np.array([text.split()[0] if text else "" for text in drawn])

@@ -180,10 +180,10 @@ def test_export(toy, copied_toy, tmp_path):
     np.testing.assert_allclose(served.predict(steps), expected, rtol=1e-5)
 
 
-def test_export_spares_what_is_no_export(case, trained, tmp_path):
+def test_export_spares_what_is_no_export(toy, trained_toy, tmp_path):
     (tmp_path / "thesis.tex").write_text("my thesis")
     for out in (tmp_path, tmp_path / "thesis.tex"):
-        case.fails("is not empty and holds no SavedModel", "export", "--run", trained, "--out", out)
+        toy.fails("is not empty and holds no SavedModel", "export", "--run", trained_toy, "--out", out)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

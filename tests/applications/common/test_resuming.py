@@ -113,7 +113,6 @@ def test_states_between_epochs(toy, tmp_path, interrupted, steps):
         [
             {"schedule": "plateau", "mixed_precision": "float16", "optimizer": "rmsprop"},
             {"schedule": "cosine", "warmup_steps": 3, "optimizer": "adamw"},
-            {"schedule": "exponential", "max_steps": 8, "optimizer": "adagrad"},
         ]
     ),
     ids=lambda options: options["schedule"],

@@ -11,7 +11,6 @@ import tensorflow as tf
 from application_cases import prepared
 from finetuning_cases import APPLICATION, options_of, run_of, write_albert, write_hugging_face
 from program_cases import FINETUNING_CASE
-from tiers import slow_after
 
 import keras_vattn
 from applications.common.errors import InputError
@@ -90,16 +89,14 @@ def test_presets_are_table_9():
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
-@pytest.mark.parametrize("name", slow_after(reversed(MODELS)))
-def test_a_report_of_classes(tmp_path, name):
-    run = run_of(tmp_path, model=name, num_draws=4)
+def test_a_report_of_classes(tmp_path):
+    run = run_of(tmp_path, model="wc", num_draws=4)
     part = run.data["test"]
     report, outputs = evaluate(run, part)
     assert report["task"]["accuracy"] == np.mean(
         [a == b for a, b in zip(outputs["answers"], part.part.labels, strict=True)]
     )
-    assert ("draws" in report) == (name != "deterministic")
-    assert (report["gradients"]["kl"] > 0) == (name == "wc")
+    assert "draws" in report and report["gradients"]["kl"] > 0
     # Predicted by their lengths, and returned in their order.
     texts = data.Texts(["the dog has", "a", "the dog", "a cat"], None, part.part.labels[:4])
     part = data.encode(run.options, run.codec, texts)
@@ -185,11 +182,10 @@ def test_a_run_on_spans_exports_nothing(tmp_path):
 # KerasHub leaves the file of a sentencepiece model to the garbage collector.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
-@pytest.mark.parametrize("kind", ["classes", "score", "albert"])
+@pytest.mark.parametrize("kind", ["score", "albert"])
 def test_what_is_exported(tmp_path, kind):
     pairs = kind == "score"
-    weights = {"weights": write_albert(tmp_path / "albert")} if kind == "albert" else {}
-    run = run_of(tmp_path, **(pairs_with_scores(tmp_path) if pairs else {}), **weights)
+    run = run_of(tmp_path, **pairs_with_scores(tmp_path) if pairs else {"weights": write_albert(tmp_path / "albert")})
     predictor = Predictor(run)
     assert predictor.names == ("predict", "sample")
     names = ["texts", "pairs"][: 1 + pairs]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from program_cases import VRAE_CASE
 from scipy.special import logsumexp
-from tiers import slow_after, slow_except
+from tiers import slow_after
 from vrae_cases import EVERY_MODEL, run_of, sentences_of
 
 from applications.text.text import END, PAD, START, UNKNOWN
@@ -38,7 +38,7 @@ def log_words(run, z, ids):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("model", slow_except(EVERY_MODEL, "vrae", "vrae_sa_aux"))
+@pytest.mark.parametrize("model", slow_after(["vrae", "vrae_sa_aux", "vrae_sa"], 2))
 def test_new_sentences(made, model):
     """Those of a seed, of words alone, as long as they may be."""
     writer = writer_of(made(model))
@@ -48,10 +48,9 @@ def test_new_sentences(made, model):
     words = {word for text in one for word in text.decode().split()}
     assert not words & {"<pad>", "<unk>", "<start>", "<end>"}
     assert max(len(text.split()) for text in one) <= VRAE_CASE.options["max_length"] + 1
-    # The most probable word alone: what differs is latent, which an LSTM has none of.
+    # The most probable word alone: what differs is latent.
     likely = writer_of(made(model), SamplingOptions(top_k=1))
-    count = len(set(likely.generate(40, 1).numpy()))
-    assert count == 1 if model == "lstm" else count > 3
+    assert len(set(likely.generate(40, 1).numpy())) > 3
     cold = writer_of(made(model), SamplingOptions(temperature=1e-6))
     assert cold.generate(40, 1).numpy().tolist() == likely.generate(40, 1).numpy().tolist()
 
