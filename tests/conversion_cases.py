@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import layers
 
+import keras_vattn
+
 with warnings.catch_warnings():
     # Of packages that it imports.
     warnings.simplefilter("ignore")
@@ -19,6 +21,11 @@ TOKENS = {
     "segment_ids": np.zeros((3, 6), "int32"),
     "padding_mask": (np.arange(6) < np.array([6, 4, 2])[:, None]).astype("int32"),
 }
+
+
+def bayesian_of(model, alignment="weibull", prior="contextual", layers=None, **options):
+    """Convert every attention, with a KL: more than `to_bayesian` does by itself."""
+    return keras_vattn.to_bayesian(model, alignment, prior, layers=layers, **options)
 
 
 def functional_model():

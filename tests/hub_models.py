@@ -6,6 +6,7 @@ import warnings
 import keras
 import numpy as np
 import tensorflow as tf
+from conversion_cases import bayesian_of
 
 import keras_vattn
 from keras_vattn.conversion.understood import all_attentions
@@ -291,7 +292,7 @@ def row_of(name, folder, prior="fixed"):
         return None
     inputs = inputs_of(model)
     expected = outputs_of(model, inputs, training=False)
-    bayesian = keras_vattn.to_bayesian(model, prior=prior, seed=1)
+    bayesian = bayesian_of(model, prior=prior, seed=1)
     row = {"attentions": len(every), "converted": len(keras_vattn.stochastic_layers(bayesian))}
     outputs = outputs_of(bayesian, inputs, training=False)
     row["difference"] = largest_difference(outputs, expected)

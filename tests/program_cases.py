@@ -269,6 +269,8 @@ GRAPHS_CASE = Case(
 FINETUNING_CASE = Case(
     program=FINETUNING,
     options={
+        "model": "wc",
+        "drawn_share": 1,
         "valid_fraction": 0.25,
         "max_length": 16,
         "pretraining_steps": 2,

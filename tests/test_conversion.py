@@ -12,6 +12,7 @@ from conversion_cases import (
     Subclassed,
     X,
     backbone,
+    bayesian_of,
     causal_language_model,
     functional_model,
     nested_model,
@@ -21,7 +22,7 @@ from keras import layers, ops
 from tiers import slow_after
 
 import keras_vattn
-from keras_vattn import to_bayesian, to_deterministic
+from keras_vattn import to_deterministic
 
 VANISHING = keras_vattn.Weibull(1e7)
 every_model = pytest.mark.parametrize("name", slow_after(MODELS, 4))
@@ -32,7 +33,7 @@ def test_predictions_are_those_of_the_original(name, tmp_path):
     make, inputs, count = MODELS[name]
     model = make()
     expected, weights = outputs_of(model, inputs), model.get_weights()
-    bayesian = to_bayesian(model, keras_vattn.Weibull(3.0), seed=1)
+    bayesian = bayesian_of(model, keras_vattn.Weibull(3.0), seed=1)
     assert isinstance(bayesian, type(model)) and bayesian is not model
     assert len(keras_vattn.stochastic_layers(bayesian)) == count
     np.testing.assert_allclose(outputs_of(bayesian, inputs), expected, rtol=1e-5, atol=1e-5)
@@ -49,7 +50,7 @@ def test_predictions_are_those_of_the_original(name, tmp_path):
 def test_without_noise_training_is_the_original(name):
     make, inputs, _ = MODELS[name]
     model = make()
-    bayesian = to_bayesian(model, VANISHING)
+    bayesian = bayesian_of(model, VANISHING)
     for layer in keras_private_layers(bayesian):
         # Of Keras's dropout on the weights nothing is left to compare.
         if hasattr(layer, "_dropout"):
@@ -67,7 +68,7 @@ def keras_private_layers(model):
 def test_back_to_deterministic(name):
     make, inputs, _ = MODELS[name]
     model = make()
-    bayesian = to_bayesian(model, prior="contextual")
+    bayesian = bayesian_of(model, prior="contextual")
     bayesian.trainable_weights[0].assign_add(0.1 * ops.ones_like(bayesian.trainable_weights[0]))
     restored = to_deterministic(bayesian)
     assert type(restored) is type(model)
@@ -81,14 +82,14 @@ def test_a_model_that_is_called_on_its_own_input():
     """The two share it, until they are made again."""
     inside = functional_model()
     model = keras.Model(inside.input, layers.Dense(3)(inside(inside.input)))
-    bayesian = to_bayesian(model, prior="fixed")
+    bayesian = bayesian_of(model, prior="fixed")
     np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
     assert len(keras_vattn.stochastic_layers(bayesian)) == 3
     np.testing.assert_allclose(to_deterministic(bayesian)(X), model(X), rtol=1e-5, atol=1e-5)
 
 
 def test_export(tmp_path):
-    bayesian = to_bayesian(functional_model())
+    bayesian = bayesian_of(functional_model())
     bayesian.export(tmp_path / "model", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "model")
     np.testing.assert_allclose(loaded.serve(tf.constant(X)), bayesian(X), rtol=1e-5, atol=1e-5)
@@ -96,7 +97,7 @@ def test_export(tmp_path):
 
 def test_fit():
     """Each attention has a KL in the log, of a name of its own; the one that is called twice has the sum."""
-    bayesian = to_bayesian(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
+    bayesian = bayesian_of(functional_model(), kl_reduction="query_mean", kl_weight=0.1)
     before = [w.numpy() for w in bayesian.trainable_weights]
     bayesian.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
     history = bayesian.fit(X, np.ones(bayesian(X).shape), verbose=0).history
@@ -110,7 +111,7 @@ def test_fit():
 
 def test_options_reach_every_attention():
     annealing = keras_vattn.LinearAnnealing(10)
-    bayesian = to_bayesian(
+    bayesian = bayesian_of(
         functional_model(),
         keras_vattn.LogNormal(0.3),
         keras_vattn.LogNormalPrior(sigma=2.0, hidden_units=3),
@@ -133,14 +134,14 @@ def test_options_reach_every_attention():
 
 def test_one_network_for_each_head():
     model = nested_model()
-    bayesian = to_bayesian(model, per_head_prior=True)
+    bayesian = bayesian_of(model, per_head_prior=True)
     shapes = [layer.prior.hidden_kernel.shape for layer in keras_vattn.stochastic_layers(bayesian)]
     assert sorted({shape[0] for shape in shapes}) == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
 def test_padding_adds_no_divergence(name):
-    bayesian = to_bayesian(backbone(name))
+    bayesian = bayesian_of(backbone(name))
     short = {key: x[:1, :4] for key, x in TOKENS.items()}
     short["padding_mask"] = np.ones_like(short["padding_mask"])
     padded = {key: x[:1].copy() for key, x in TOKENS.items()}
@@ -156,7 +157,7 @@ def test_the_divergence_of_scores_is_that_of_the_named_attention():
     query, value = keras.Input((4, 8)), keras.Input((5, 8))
     model = keras.Model([query, value], layers.Attention(name="scores")([query, value]))
     ours = keras_vattn.Attention("dot_product", "weibull", prior=keras_vattn.GammaPrior(0.3))
-    bayesian = to_bayesian(model, prior=keras_vattn.GammaPrior(0.3))
+    bayesian = bayesian_of(model, prior=keras_vattn.GammaPrior(0.3))
     inputs = [X[:, :4], X]
     bayesian(inputs)
     ours.score.scaled = False
@@ -169,7 +170,7 @@ def test_the_divergence_of_scores_is_that_of_the_named_attention():
 
 
 def test_a_masked_query_and_key_of_scores():
-    layer = next(x for x in keras_vattn.stochastic_layers(to_bayesian(functional_model())) if x.name == "scores")
+    layer = next(x for x in keras_vattn.stochastic_layers(bayesian_of(functional_model())) if x.name == "scores")
     query_mask = np.array([[True, True, False, False, False]] * 3)
     value_mask = np.array([[True, True, True, False, False]] * 3)
     output, weights = layer([X, X], mask=[query_mask, value_mask], return_attention_scores=True, training=True)
@@ -182,7 +183,7 @@ def test_a_masked_query_and_key_of_scores():
 def test_a_cache_of_keys():
     """Generation with a cache predicts what the original predicts."""
     model = causal_language_model()
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     prompt = {"token_ids": np.array([[1, 2, 3, 0, 0, 0]]), "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
     generated = []
     for each in (model, bayesian):
@@ -196,7 +197,7 @@ def test_a_cache_of_keys():
 def test_draws_together_differ_as_much_as_draws_alone(name):
     """The standard deviation over 200 draws, on average over the outputs, within a tenth."""
     make, inputs, _ = MODELS[name]
-    bayesian = to_bayesian(make())
+    bayesian = bayesian_of(make())
     if name == "bert":
         bayesian = keras.Model(bayesian.input, bayesian.output["sequence_output"])
     together, alone = (
@@ -211,7 +212,7 @@ def test_half_precision(policy):
     keras.config.set_dtype_policy(policy)
     model = functional_model()
     keras.config.set_dtype_policy("float32")
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     output = bayesian(X, training=True)
     assert output.dtype == model.compute_dtype and np.isfinite(ops.cast(output, "float32")).all()
     assert all(loss.dtype == tf.float32 for loss in bayesian.losses)
@@ -222,7 +223,7 @@ def test_layers_that_draw_already_are_left_alone():
     inputs = keras.Input((5, 8))
     x = keras_vattn.MultiHeadAttention(2, 4, alignment="lognormal", name="ours")(inputs, inputs)
     model = keras.Model(inputs, layers.MultiHeadAttention(2, 4, name="of_keras")(x, x))
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     assert isinstance(bayesian.get_layer("ours").alignment, keras_vattn.LogNormal)
     assert isinstance(bayesian.get_layer("of_keras").alignment, keras_vattn.Weibull)
     restored = to_deterministic(bayesian)
@@ -254,15 +255,15 @@ def test_attention_that_is_not_understood():
     x = LinearAttention(name="linear")(x)
     model = keras.Model(inputs, x)
     with pytest.raises(ValueError, match=r"OwnAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
-        to_bayesian(model)
-    bayesian = to_bayesian(model, skip_unknown=True)
+        bayesian_of(model)
+    bayesian = bayesian_of(model, skip_unknown=True)
     assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
     np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)
     alone = keras.Model(inputs, LinearAttention(name="alone")(inputs))
     with pytest.raises(
         ValueError, match=r"MultiHeadMixin.*skip_unknown=True, with the attentions LinearAttention\(path='alone'\)"
     ):
-        to_bayesian(alone, skip_unknown=True)
+        bayesian_of(alone, skip_unknown=True)
 
 
 class NoConfig(Subclassed):
@@ -319,7 +320,7 @@ def without_config():
 )
 def test_errors(make, options, message):
     with pytest.raises(ValueError, match=message):
-        to_bayesian(make(), **options)
+        bayesian_of(make(), **options)
 
 
 def test_nothing_to_undo():
@@ -332,13 +333,13 @@ def test_padding_adds_no_divergence_whatever_is_cast(policy):
     """A position that no query sees, where Keras casts queries and values each for itself."""
     inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")
     attended = layers.MultiHeadAttention(2, 4, dtype=policy)(inputs, inputs, attention_mask=mask)
-    bayesian = to_bayesian(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))
+    bayesian = bayesian_of(keras.Model([inputs, mask], attended), keras_vattn.Weibull(3.0))
     x, seen = np.tile(X[:1, :1], (1, 6, 1)), np.arange(6) < 2
     whole = float(sum(outcome(bayesian, [x, np.ones((1, 6, 6), bool)])))
     part = float(sum(outcome(bayesian, [x, (seen & seen[:, None])[None]])))
     # The same of two queries and two keys, where all that is seen is alike.
     two = keras.Input((2, 8))
-    alone = to_bayesian(
+    alone = bayesian_of(
         keras.Model(two, layers.MultiHeadAttention(2, 4, dtype=policy)(two, two)), keras_vattn.Weibull(3.0)
     )
     alone.set_weights(bayesian.get_weights())
@@ -353,4 +354,4 @@ def outcome(model, inputs):
 
 def test_twice_is_once_too_often():
     with pytest.raises(ValueError, match="A model is converted once"):
-        to_bayesian(to_bayesian(functional_model()))
+        bayesian_of(bayesian_of(functional_model()))

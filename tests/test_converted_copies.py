@@ -14,6 +14,7 @@ from conversion_cases import (
     Subclassed,
     X,
     backbone,
+    bayesian_of,
     functional_model,
     model_without_build,
     nested_model,
@@ -24,7 +25,7 @@ from conversion_cases import (
 from keras import layers
 
 import keras_vattn
-from keras_vattn import to_bayesian, to_deterministic
+from keras_vattn import to_deterministic
 
 LOADING = """
 import json, sys
@@ -48,7 +49,7 @@ def test_files_load_in_another_process(tmp_path):
     for name, (make, inputs, _) in MODELS.items():
         if name in ("subclassed", "nested"):
             continue  # their classes are those of this file
-        bayesian = to_bayesian(make())
+        bayesian = bayesian_of(make())
         paths[name] = str(tmp_path / name)
         bayesian.save(f"{paths[name]}.keras")
         names = [x.name for x in bayesian.inputs]
@@ -61,7 +62,7 @@ def test_files_load_in_another_process(tmp_path):
 
 
 def test_files_of_classes_of_ones_own(tmp_path):
-    bayesian = to_bayesian(subclassed_model(), prior=keras_vattn.GammaPrior(0.5), kl_weight=0.25)
+    bayesian = bayesian_of(subclassed_model(), prior=keras_vattn.GammaPrior(0.5), kl_weight=0.25)
     bayesian.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Subclassed": Subclassed})
     np.testing.assert_array_equal(loaded(X), bayesian(X))
@@ -77,7 +78,7 @@ def test_files_of_classes_of_ones_own(tmp_path):
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer 'without_build:UserWarning")
 def test_attentions_that_the_first_call_builds(tmp_path):
     model = model_without_build()
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     np.testing.assert_array_equal(outputs_of(bayesian, X), outputs_of(model, X))
     bayesian.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -89,7 +90,7 @@ def test_attentions_that_the_first_call_builds(tmp_path):
 def test_frozen_layers_stay_frozen():
     model = nested_model()
     model.get_layer("encoder").trainable = False
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     restored = to_deterministic(bayesian)
     for each in (bayesian, restored):
         assert not ids(each.get_layer("encoder").weights) & ids(each.trainable_weights)
@@ -101,7 +102,7 @@ def test_a_frozen_part_stays_frozen():
     """Of which the config of the layer that makes it says nothing; its prior is frozen with it."""
     model = nested_model()
     part_of(model).trainable = False
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     assert part_of(model).weights and bayesian.trainable_weights
     for each in (bayesian, to_deterministic(bayesian)):
         assert not part_of(each).trainable
@@ -120,7 +121,7 @@ def part_of(model):
 def test_a_frozen_weight_stays_frozen():
     model = functional_model()
     model.get_layer("heads").query_dense.kernel.trainable = False
-    bayesian = to_bayesian(model, prior=None)
+    bayesian = bayesian_of(model, prior=None)
     assert not bayesian.get_layer("heads").query_dense.kernel.trainable
     assert len(bayesian.trainable_weights) == len(model.trainable_weights) < len(model.weights)
 
@@ -136,7 +137,7 @@ def blocks():
 
 def test_a_copy_draws_and_logs_as_the_model_does(tmp_path):
     """Each attention has its own seed and its name in the log, whether a file or a config makes it again."""
-    bayesian = to_bayesian(blocks(), keras_vattn.Weibull(3.0), seed=3)
+    bayesian = bayesian_of(blocks(), keras_vattn.Weibull(3.0), seed=3)
     bayesian.save(tmp_path / "model.keras")
     inputs = X[..., :8]
     drawn = [np.asarray(x) for x in bayesian(inputs, training=True)]
@@ -163,7 +164,7 @@ def test_words_and_statistics_come_along():
     x = layers.MultiHeadAttention(2, 4)(x, x)
     model = keras.Model([inputs, numbers], layers.Dense(2)(x) + statistics(numbers)[:, None])
     given = [tf.constant(["a c e", "g"]), tf.constant([[0.0, 1.0], [2.0, 3.0]])]
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     for other in (bayesian, to_deterministic(bayesian)):
         np.testing.assert_allclose(other(given), model(given), rtol=1e-5, atol=1e-6)
 
@@ -177,7 +178,7 @@ def test_a_task_of_keras_hub_with_its_preprocessor():
     model = keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, preprocessor=preprocessor)
     texts = ["the dog barks", "the zebra"]
     expected = model.predict(texts, verbose=0)
-    bayesian = to_bayesian(model)
+    bayesian = bayesian_of(model)
     np.testing.assert_allclose(bayesian.predict(texts, verbose=0), expected, rtol=1e-5, atol=1e-6)
     draws = keras_vattn.posterior_predictive(bayesian, preprocessor(texts), 2, seed=1)
     assert draws.shape == (2, 2, 2)

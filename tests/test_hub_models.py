@@ -8,12 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conversion_cases import TOKENS, outputs_of, randomized
+from conversion_cases import TOKENS, bayesian_of, outputs_of, randomized
 from hub_models import LOAD, attending, inputs_of, largest_difference, made, row_of
 from keras import ops
 
 import keras_vattn
-from keras_vattn import to_bayesian
 from keras_vattn.conversion import asking_functions
 
 # Parts of the table; the files of each are loaded in one more process.
@@ -57,7 +56,7 @@ def test_the_table(group, tmp_path):
 def test_a_contextual_prior_reads_the_key_of_its_group(name):
     """Before the rotation; heads beside each other share a group, with an axis of groups or without."""
     model = randomized(made(name))
-    bayesian = to_bayesian(model, seed=1)
+    bayesian = bayesian_of(model, seed=1)
     softmax = keras_vattn.stochastic_layers(bayesian)[0]
     read, projected = [], []
     (attention,) = (x for x in bayesian._flatten_layers() if softmax in x._layers)
@@ -93,7 +92,7 @@ def test_a_fused_path_draws(monkeypatch):
     for made_before in (asking_functions.asking_functions, asking_functions._made_again):
         made_before.cache_clear()
     model = randomized(made("LlamaBackbone"))
-    bayesian = to_bayesian(model, prior="fixed", seed=1)
+    bayesian = bayesian_of(model, prior="fixed", seed=1)
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
     drawn = bayesian({x.name: TOKENS[x.name] for x in model.inputs}, training=True)
     assert np.abs(drawn - outputs_of(model, TOKENS)).max() > 1e-3 and len(bayesian.losses) == 2
@@ -104,7 +103,7 @@ def test_a_query_that_sees_no_key_averages_as_before():
     model = randomized(made("T5Gemma2Backbone"))
     inputs = inputs_of(model)
     found, expected = (
-        hub_models.outputs_of(x, inputs, training=False) for x in (to_bayesian(model, prior=None), model)
+        hub_models.outputs_of(x, inputs, training=False) for x in (bayesian_of(model, prior=None), model)
     )
     assert largest_difference(found, expected) <= 1e-5
 
@@ -114,7 +113,7 @@ def test_half_precision():
     found = []
     for policy in ("float32", "mixed_bfloat16"):
         keras.config.set_dtype_policy(policy)
-        bayesian = to_bayesian(made("GptOssBackbone"), prior="fixed", seed=1)
+        bayesian = bayesian_of(made("GptOssBackbone"), prior="fixed", seed=1)
         inputs = inputs_of(bayesian)
         assert np.isfinite(ops.cast(bayesian(inputs, training=True), "float32")).all()
         assert all(loss.dtype == "float32" for loss in bayesian.losses)
@@ -127,8 +126,8 @@ def test_lora_and_quantisation_come_after():
         model = made("LlamaBackbone")
         change(model)
         with pytest.raises(ValueError, match=r"Convert the model first, .*call `(enable_lora|quantize)` on the"):
-            to_bayesian(model, prior=None)
-    bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
+            bayesian_of(model, prior=None)
+    bayesian = bayesian_of(made("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
     bayesian.enable_lora(2)
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, rtol=1e-5, atol=1e-5)
@@ -143,7 +142,7 @@ def test_lora_and_quantisation_come_after():
     found = outputs_of(bayesian, TOKENS)
     assert np.abs(found - before).max() > 0.1
     np.testing.assert_allclose(outputs_of(keras_vattn.to_deterministic(bayesian), TOKENS), found, rtol=1e-5, atol=1e-5)
-    bayesian = to_bayesian(made("LlamaBackbone"), prior=None, seed=1)
+    bayesian = bayesian_of(made("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
     bayesian.quantize("int8")
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conversion_cases import TOKENS, randomized
+from conversion_cases import TOKENS, bayesian_of, randomized
 from hub_models import made
 
 import keras_vattn
-from keras_vattn import to_bayesian, to_deterministic
+from keras_vattn import to_deterministic
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def tokens_of(model):
 
 
 def test_export(llama, tmp_path):
-    inside = to_bayesian(llama, prior="fixed")
+    inside = bayesian_of(llama, prior="fixed")
     model = keras.Model(inside.input, keras.layers.Dense(2)(inside(inside.input)))
     tokens = tokens_of(model)
     model.export(tmp_path / "exported", verbose=False)
@@ -33,7 +33,7 @@ def test_export(llama, tmp_path):
 def test_what_projects_the_keys_must_be_known():
     for name in ("GPTNeoXBackbone", "GptOssBackbone"):
         with pytest.raises(ValueError, match=r"which layer makes those.* is not known: take None, .*self_attention'"):
-            to_bayesian(made(name))
+            bayesian_of(made(name))
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -55,17 +55,17 @@ class AttentionClassifier(keras.layers.Layer):
 
 def test_a_softmax_that_is_no_attention_stays():
     inputs = keras.Input((5, 8))
-    bayesian = to_bayesian(keras.Model(inputs, AttentionClassifier()(inputs)))
+    bayesian = bayesian_of(keras.Model(inputs, AttentionClassifier()(inputs)))
     assert [type(layer).__name__ for layer in keras_vattn.stochastic_layers(bayesian)] == ["MultiHeadAttention"]
 
 
 def test_a_prior_for_each_head_is_refused(llama):
     with pytest.raises(ValueError, match=r"no prior for each head. Received: per_head_prior=True, .*softmax"):
-        to_bayesian(llama, prior="fixed", per_head_prior=True)
+        bayesian_of(llama, prior="fixed", per_head_prior=True)
 
 
 def test_names_in_the_log_are_those_of_the_blocks(llama):
-    names = [layer._logged_name for layer in keras_vattn.stochastic_layers(to_bayesian(llama, prior=None))]
+    names = [layer._logged_name for layer in keras_vattn.stochastic_layers(bayesian_of(llama, prior=None))]
     assert len(set(names)) == 2 and all(name.endswith("_softmax_kl") for name in names)
 
 
@@ -120,7 +120,7 @@ def test_an_attention_of_ones_own(tmp_path):
     inputs = keras.Input((5, 8))
     model = keras.Model(inputs, OneHeadAttention(name="own")(inputs))
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
-    bayesian = to_bayesian(model, prior=None)
+    bayesian = bayesian_of(model, prior=None)
     np.testing.assert_allclose(bayesian(x), model(x), rtol=1e-5, atol=1e-6)
     assert (np.abs(bayesian(x, training=True) - model(x)) > 1e-3).any()
     bayesian.save(tmp_path / "model.keras")

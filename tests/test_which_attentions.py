@@ -45,6 +45,14 @@ def test_which_attentions(chosen, names, tmp_path, capsys):
     assert to_deterministic(bayesian).get_config() == model.get_config()
 
 
+def test_without_options_the_last_third_draws_and_has_no_divergence():
+    bayesian = to_bayesian(three_attentions())
+    (drawing,) = keras_vattn.stochastic_layers(bayesian)
+    assert drawing.name == "upper" and drawing.alignment.k == 1.0 and drawing.alignment_prior is None
+    bayesian(X, training=True)
+    assert not bayesian.losses
+
+
 def blocks(num_blocks, depth):
     """A model of blocks of attention, the functional model of them called as a layer `depth` times over."""
     x = inputs = keras.Input((5, 8))

@@ -60,8 +60,9 @@ def bayesian(options, backbone):
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)
     alignment = keras_vattn.Weibull(values.weibull_k)
+    layers = None if values.drawn_share == 1 else values.drawn_share
     if options.model == "no_kl":
-        return keras_vattn.to_bayesian(backbone, alignment, None, seed=seed)
+        return keras_vattn.to_bayesian(backbone, alignment, seed=seed, layers=layers)
     initializer = keras.initializers.VarianceScaling(distribution="untruncated_normal")
     if values.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=values.prior_stddev)
@@ -69,7 +70,7 @@ def bayesian(options, backbone):
         beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
-    num_layers = backbone.num_layers if values.kl_reduction == "mean" else 1
+    num_layers = max(1, round(values.drawn_share * backbone.num_layers)) if values.kl_reduction == "mean" else 1
     return keras_vattn.to_bayesian(
         backbone,
         alignment,
@@ -78,4 +79,5 @@ def bayesian(options, backbone):
         kl_weight=values.kl_weight / num_layers,
         kl_reduction=values.kl_reduction,
         seed=seed,
+        layers=layers,
     )

@@ -109,10 +109,12 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions:
-    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2)"""
+    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); the defaults are those of to_bayesian"""
 
-    weibull_k: common.PositiveFloat = 20.0
+    weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; the larger, the less they vary."""
+    drawn_share: common.Share = 1 / 3
+    """Share of the attentions that draw, the last ones; 1 for all, as published."""
     prior_beta: common.PositiveFloat = 1e-2
     """Rate of the Gamma prior."""
     prior_hidden_units: common.Positive = 5
@@ -151,8 +153,8 @@ class ReportOptions:
 class Options:
     """Fine-tune a pretrained transformer; without files, a tiny one on sentences of Python's library."""
 
-    model: Literal[tuple(MODELS)] = "wc"
-    """deterministic, or with drawn attention: wc of Fan et al. 2020, Table 5; no_kl without its prior."""
+    model: Literal[tuple(MODELS)] = "no_kl"
+    """deterministic, or with drawn attention: no_kl, without a prior; wc with the one of Fan et al. 2020, Table 5."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/finetuning")
     texts: TextOptions = common.group(TextOptions)
     backbone: BackboneOptions = common.group(BackboneOptions)
@@ -207,7 +209,7 @@ class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     of `train` are options of every run."""
 
     out: str = "runs/finetuning_compare"
-    models: tuple[str, ...] = ("deterministic", "wc")
+    models: tuple[str, ...] = ("deterministic", "no_kl")
     baseline: str = "deterministic"
     layout: tuple[Literal["uncertainty"], ...] = ()
     """Also what the uncertainty of the models is worth."""

@@ -33,18 +33,23 @@ _ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)
 
 def to_bayesian(
     model,
-    alignment="weibull",
-    prior="contextual",
+    alignment=None,
+    prior=None,
     per_head_prior=False,
     kl_weight=1.0,
     kl_annealing=None,
     kl_reduction="sum",
     seed=None,
     skip_unknown=False,
-    layers=None,
+    layers=1 / 3,
     verbose=False,
 ):
     """Return a new model, with the same weights, whose attentions draw theirs.
+
+    Without options the last third of the attentions draws, Weibull weights of k = 1 that have no KL, chosen on
+    three tasks. Fan et al. 2020, section 4.5, draw in every attention and hold the draws to a prior,
+    `to_bayesian(model, Weibull(k), GammaPrior(beta=1e-2, hidden_units=5), kl_reduction="mean", layers=None)`;
+    docs/pretrained_models.md compares both.
 
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
@@ -52,8 +57,7 @@ def to_bayesian(
     unless they compute the weights in a way of their own. In another layer whose class is named an attention, such as
     those of Llama and T5, a `StochasticSoftmax` takes the place of the softmax over the last axis that it holds or its
     functions call. The model is the same class as before, and predicts the same as before (weights at their mean) until
-    it is trained; `fit` draws, and adds the KLs to the loss. It is not compiled. (Fan et al. 2020, section 4.5,
-    fine-tune ALBERT so.)
+    it is trained; `fit` draws, and adds the KLs to the loss. It is not compiled.
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
     In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub the
@@ -62,10 +66,10 @@ def to_bayesian(
     Args:
         model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
         alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
-            `"weibull"`.
+            `None`, which is `Weibull(k=1.0)`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
             contextual prior reads the projected keys of a head or its group, before any rotation; where it is not known
-            which layer projects them: `None` or `"fixed"`. Defaults to `"contextual"`.
+            which layer projects them: `None` or `"fixed"`. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
@@ -75,7 +79,7 @@ def to_bayesian(
         skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
         layers: Which attentions: `None` for all, a number for so many at the end of the model, a share below 1 for
             that part of them at the end, one at least, a regular expression that is searched for in the path of each,
-            or a function of the layer. Defaults to `None`.
+            or a function of the layer. Defaults to 1/3.
         verbose: Whether to print how many draw now, and which are left. Defaults to `False`.
 
     Returns:
@@ -91,13 +95,14 @@ def to_bayesian(
     >>> x = keras.Input((5, 8))
     >>> attended = keras.layers.MultiHeadAttention(2, 4)(x, x)
     >>> model = keras.Model(x, keras.layers.Dense(3)(attended))
-    >>> bayesian = keras_vattn.to_bayesian(model, keras_vattn.Weibull(k=20.0))
+    >>> bayesian = keras_vattn.to_bayesian(model, seed=1)
     >>> inputs = keras.random.normal((2, 5, 8))
     >>> bool(keras.ops.all(keras.ops.isclose(model(inputs), bayesian(inputs), atol=1e-5)))
     True
     >>> keras_vattn.posterior_predictive(bayesian, inputs, num_samples=7).shape
     (7, 2, 5, 3)
     """
+    alignment = alignments.Weibull(k=1.0) if alignment is None else alignment
     conversion = {
         "alignment": keras.saving.serialize_keras_object(alignments.get(alignment)),
         "prior": serialized_prior(prior, alignment),

@@ -7,10 +7,10 @@ import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
+from conversion_cases import bayesian_of
 from elsewhere import result_elsewhere
 from finetuning_cases import PIECES
 
-import keras_vattn
 from keras_vattn import export_draws
 from keras_vattn.draws.model_noise import ModelNoise
 
@@ -49,7 +49,7 @@ def task():
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 16}
     backbone = keras_hub.models.BertBackbone(15, **sizes)
     model = keras_hub.models.BertTextClassifier(backbone, 3, preprocessor)
-    model = keras_vattn.to_bayesian(model, "lognormal", None)
+    model = bayesian_of(model, "lognormal", None)
     for variable in model.trainable_variables:
         # At the scale they begin with the texts hardly differ.
         variable.assign(variable * (10.0 if len(variable.shape) > 1 else 1.0))

@@ -182,9 +182,9 @@ def test_examples_that_a_layer_moves_are_seen_in_the_batch():
 @pytest.mark.slow
 def test_a_task_of_keras_hub(monkeypatch):
     """The embeddings of its backbone are shared; the attentions see the padding."""
-    from conversion_cases import TOKENS, backbone, keras_hub
+    from conversion_cases import TOKENS, backbone, bayesian_of, keras_hub
 
-    task = keras_vattn.to_bayesian(keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, dropout=0.1))
+    task = bayesian_of(keras_hub.models.BertTextClassifier(backbone("bert"), num_classes=2, dropout=0.1))
     for options in ({}, {"dropout": True}):
         options = {"num_samples": 5, "seed": 1, **options}
         expected = whole(task, TOKENS, monkeypatch, **options)

@@ -28,6 +28,14 @@ FAULTS = [
         "line_of",
     ),
     Fault(
+        "finetuning: every attention draws where the last third is to",
+        "applications/finetuning/model.py",
+        "alignment, seed=seed, layers=layers)",
+        "alignment, seed=seed, layers=None)",
+        MODEL,
+        "defaults",
+    ),
+    Fault(
         "to_bayesian: a small share of the attentions is none of them",
         "conversion/options.py",
         "max(1, round(layers * len(attentions)))",
@@ -230,7 +238,7 @@ FAULTS = [
     Fault(
         "finetuning: the KL is a sum over the layers",
         "applications/finetuning/model.py",
-        'backbone.num_layers if values.kl_reduction == "mean" else 1',
+        'max(1, round(values.drawn_share * backbone.num_layers)) if values.kl_reduction == "mean" else 1',
         "1",
         MODEL,
         "mean_over_the_layers",

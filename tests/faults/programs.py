@@ -187,7 +187,7 @@ FAULTS = [
         "lambda x: 0 < x <= 1)",
         "lambda x: 0 <= x <= 1)",
         (COMMON + "test_options.py",),
-        "cannot_have and spotlight and decay",
+        "cannot_have and spotlight",
     ),
     Fault(
         "programs: a layer of the second stage alone begins its annealing anew",

@@ -15,7 +15,7 @@ from program_cases import FINETUNING_CASE
 import keras_vattn
 from applications.common.errors import InputError
 from applications.finetuning import data, model, train
-from applications.finetuning.options import MODELS, PROGRAM, PredictFinetuning
+from applications.finetuning.options import MODELS, PROGRAM, Options, PredictFinetuning
 from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
 from applications.finetuning.serve import Predictor, logits_of
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
@@ -67,6 +67,17 @@ def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture):
     np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * 3), rtol=1e-5)
 
 
+def test_the_defaults_are_those_of_to_bayesian():
+    sizes = {"num_layers": 6, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
+    made = [keras_hub.models.BertBackbone(15, **sizes, name="backbone") for _ in range(2)]
+    found, expected = (
+        keras_vattn.stochastic_layers(x) for x in (model.bayesian(Options(), made[0]), keras_vattn.to_bayesian(made[1]))
+    )
+    assert [x.path for x in found] == [x.path for x in expected] and len(found) == 2
+    assert [x.alignment.get_config() for x in found] == [x.alignment.get_config() for x in expected]
+    assert [x.alignment_prior for x in found] == [x.alignment_prior for x in expected] == [None, None]
+
+
 def test_presets_are_table_9():
     rows = {
         "cola": (1e-5, 16, 0, 5336, 320, 512, 10),
@@ -85,7 +96,7 @@ def test_presets_are_table_9():
         values = PROGRAM.preset_values(preset)
         assert tuple(values[name] for name in names) == row, preset
         assert (values["task"], values["prior_beta"], values["prior_hidden_units"]) == (preset, 1e-2, 5)
-        assert (values["classifier_dropout"], values["model"]) == (0.1, "wc")
+        assert (values["classifier_dropout"], values["model"], values["drawn_share"]) == (0.1, "wc", 1)
     assert set(PROGRAM.presets) == {"small", *rows}
 
 
