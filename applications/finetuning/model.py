@@ -70,7 +70,9 @@ def bayesian(options, backbone):
         beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
-    num_layers = max(1, round(values.drawn_share * backbone.num_layers)) if values.kl_reduction == "mean" else 1
+    count = getattr(backbone, "num_groups", backbone.num_layers)
+    drawn = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
+    num_layers = drawn if values.kl_reduction == "mean" else 1
     return keras_vattn.to_bayesian(
         backbone,
         alignment,

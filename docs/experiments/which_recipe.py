@@ -40,7 +40,7 @@ from keras_vattn.alignments import VariationalAlignment
 
 DETERMINISTIC = "deterministic"
 FOLDER = pathlib.Path(__file__).parent
-SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3), 10, 32, 5e-5
+SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3, 4, 5), 10, 32, 5e-5
 # Folder, files of training, validation (or a part of the training examples) and test, and epochs.
 TASKS = {
     "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
@@ -222,7 +222,7 @@ def score_of(draws, labels, variance):
 
 def spread_of_weights(model, inputs):
     """Return the mean standard deviation of a weight over the draws of a batch, over the keys that a query sees."""
-    taken, weights_of, drawn = [], VariationalAlignment.weights, []
+    taken, weights_of = [], VariationalAlignment.weights
 
     def keep(*arguments):
         taken[-1].append(weights_of(*arguments))

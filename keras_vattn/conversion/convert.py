@@ -46,10 +46,8 @@ def to_bayesian(
 ):
     """Return a new model, with the same weights, whose attentions draw theirs.
 
-    Without options the last third of the attentions draws, Weibull weights of k = 1 that have no KL, chosen on
-    three tasks. Fan et al. 2020, section 4.5, draw in every attention and hold the draws to a prior,
-    `to_bayesian(model, Weibull(k), GammaPrior(beta=1e-2, hidden_units=5), kl_reduction="mean", layers=None)`;
-    docs/pretrained_models.md compares both.
+    Without options the last third of the attentions draws, Weibull weights of k = 1 that have no KL. Fan et al. 2020,
+    section 4.5, draw in every attention and hold the draws to a prior; docs/pretrained_models.md compares both.
 
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
@@ -66,7 +64,7 @@ def to_bayesian(
     Args:
         model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
         alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
-            `None`, which is `Weibull(k=1.0)`.
+            `None`, which is `Weibull(k=1.0)`; `"weibull"` has a k of 10.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
             contextual prior reads the projected keys of a head or its group, before any rotation; where it is not known
             which layer projects them: `None` or `"fixed"`. Defaults to `None`.
@@ -78,8 +76,8 @@ def to_bayesian(
             to `None`.
         skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
         layers: Which attentions: `None` for all, a number for so many at the end of the model, a share below 1 for
-            that part of them at the end, one at least, a regular expression that is searched for in the path of each,
-            or a function of the layer. Defaults to 1/3.
+            that part of them at the end, one at least (ALBERT's layers share one), a regular expression that is
+            searched for in the path of each, or a function of the layer. Defaults to 1/3.
         verbose: Whether to print how many draw now, and which are left. Defaults to `False`.
 
     Returns:
@@ -198,7 +196,10 @@ class _ConvertedHeads:
 def _chosen(model, attentions, layers, skip_unknown):
     """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none or,
     unless they are skipped, others among them."""
-    known, chosen = attentions_in(model), select(attentions, layers)
+    known = attentions_in(model)
+    # A share is one of what can be converted.
+    counted = [x for x in attentions if x in known] if skip_unknown and isinstance(layers, float) else attentions
+    chosen = select(counted, layers)
     unknown = [x for x in chosen if x not in known]
     if unknown and not skip_unknown:
         raise ValueError(
@@ -207,7 +208,7 @@ def _chosen(model, attentions, layers, skip_unknown):
             "keras.ops.dot_product_attention. Convert the others yourself, or leave them as they are with `layers` or "
             f"skip_unknown=True. Received: {_listed(unknown)}"
         )
-    if attentions and not chosen:
+    if counted and not chosen:
         raise ValueError(
             f"`layers` must name an attention of the model. Received: layers={layers!r}, with the attentions "
             f"{_listed(attentions)}"

@@ -28,6 +28,22 @@ FAULTS = [
         "line_of",
     ),
     Fault(
+        "conversion: a share counts what is not understood",
+        "conversion/convert.py",
+        "if skip_unknown and isinstance(layers, float) else attentions",
+        "if False else attentions",
+        ("tests/test_conversion.py",),
+        "not_understood",
+    ),
+    Fault(
+        "finetuning: of ALBERT's layers, which draw all, a third counts",
+        "applications/finetuning/model.py",
+        'count = getattr(backbone, "num_groups", backbone.num_layers)',
+        "count = backbone.num_layers",
+        MODEL,
+        "mean_over_the_layers",
+    ),
+    Fault(
         "finetuning: every attention draws where the last third is to",
         "applications/finetuning/model.py",
         "alignment, seed=seed, layers=layers)",
@@ -238,7 +254,7 @@ FAULTS = [
     Fault(
         "finetuning: the KL is a sum over the layers",
         "applications/finetuning/model.py",
-        'max(1, round(values.drawn_share * backbone.num_layers)) if values.kl_reduction == "mean" else 1',
+        'drawn if values.kl_reduction == "mean" else 1',
         "1",
         MODEL,
         "mean_over_the_layers",

@@ -45,26 +45,27 @@ def test_models_of_one_seed_start_alike(tmp_path):
             np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "albert"])
-def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture):
+@pytest.mark.parametrize("architecture, share, drawn", [("bert", 1, 3), ("bert", 2 / 3, 2), ("albert", 1 / 3, 3)])
+def test_the_divergence_is_a_mean_over_the_layers(tmp_path, architecture, share, drawn):
     """Of all queries, keys and heads without padding, and not annealed; of ALBERT's one layer, over its calls."""
     sizes = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12, "max_sequence_length": 16}
     made = {
         "bert": lambda: keras_hub.models.BertBackbone(15, dropout=0.0, **sizes),
         "albert": lambda: keras_hub.models.AlbertBackbone(15, dropout=0.0, embedding_dim=4, **sizes),
     }
-    options = options_of(tmp_path, model="wc", weibull_k=7.0, prior_beta=0.5, prior_hidden_units=4)
+    values = {"weibull_k": 7.0, "drawn_share": share, "prior_beta": 0.5, "prior_hidden_units": 4}
+    options = options_of(tmp_path, model="wc", **values)
     backbone = model.bayesian(options, made[architecture]())
     layers = keras_vattn.stochastic_layers(backbone)
-    assert len(layers) == (3 if architecture == "bert" else 1)
+    assert len(layers) == (drawn if architecture == "bert" else 1)
     for layer in layers:
         assert (layer.alignment.k, layer.prior.beta, layer.prior.hidden_units) == (7.0, 0.5, 4)
         assert layer.kl_annealing is None and layer.prior.num_heads is None
     backbone(TOKENS)
     total = float(sum(backbone.losses))
-    # The same sums, divided by the entries that are no padding: 16 + 36 of two heads in three layers.
+    # The same sums, divided by the entries that are no padding: 16 + 36 of two heads in the layers that draw.
     plain = sum(float(x) for x in keras_vattn.divergences(backbone).values()) * 2
-    np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * 3), rtol=1e-5)
+    np.testing.assert_allclose(total, plain / ((16 + 36) * 2 * drawn), rtol=1e-5)
 
 
 def test_the_defaults_are_those_of_to_bayesian():
