@@ -16,7 +16,7 @@ from keras_vattn.fast import FusedAdam
 
 # More than there are axes, widths or keys: what has so many entries grows with the batch.
 BATCH, STEPS = 101, 11
-# The tests have these, and `gpu_kernels.py` prints every one.
+# `test_gpu_kernels.py` has these, and `gpu_kernels.py` prints every one.
 ONE_OF_EACH_PATH = (
     "attention-bilinear-gaussian-mean-dropout",
     "dirichlet-fixed",

