@@ -4,11 +4,14 @@ collector. A plugin of pytest, which conftest.py registers."""
 import gc
 import os
 import pathlib
+import random
+import unittest.mock
 
 import hypothesis
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager.context import Context
 from tensorflow.python.framework.ops import gradient_registry
 
 tf.config.set_logical_device_configuration(
@@ -33,10 +36,18 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("keras_vattn")
 
 
+def _seed_and_keep_kernels(context, seed):
+    context._seed, context._rng = seed, random.Random(seed)
+
+
 @pytest.fixture(autouse=True)
 def fixed_seed():
-    """Every test starts from the same Python, NumPy and TensorFlow seeds."""
-    keras.utils.set_random_seed(20180)
+    """Every test starts from the same Python, NumPy and TensorFlow seeds.
+
+    TensorFlow forgets all kernels with a new seed, and making them again is a third of a test. Here they stay, since
+    only an operation that keeps a random state, which nothing here has, would go on with it."""
+    with unittest.mock.patch.object(Context, "_set_global_seed", _seed_and_keep_kernels):
+        keras.utils.set_random_seed(20180)
 
 
 @pytest.fixture(autouse=True)
