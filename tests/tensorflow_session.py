@@ -1,6 +1,7 @@
 """What every process that runs tests begins with: TensorFlow on two logical CPU devices, fixed seeds, a frugal garbage
 collector. A plugin of pytest, which conftest.py registers."""
 
+import functools
 import gc
 import os
 import pathlib
@@ -36,18 +37,28 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("keras_vattn")
 
 
+# TensorFlow forgets all kernels with a new seed, and making them again was a third of the suite. Here they stay until
+# the end of a file, since only operations that keep a random state, which nothing here has, would go on with it.
+_set_random_seed = keras.utils.set_random_seed
+
+
 def _seed_and_keep_kernels(context, seed):
     context._seed, context._rng = seed, random.Random(seed)
 
 
+@functools.wraps(_set_random_seed)
+def set_random_seed(seed):
+    with unittest.mock.patch.object(Context, "_set_global_seed", _seed_and_keep_kernels):
+        _set_random_seed(seed)
+
+
+keras.utils.set_random_seed = set_random_seed
+
+
 @pytest.fixture(autouse=True)
 def fixed_seed():
-    """Every test starts from the same Python, NumPy and TensorFlow seeds.
-
-    TensorFlow forgets all kernels with a new seed, and making them again is a third of a test. Here they stay, since
-    only an operation that keeps a random state, which nothing here has, would go on with it."""
-    with unittest.mock.patch.object(Context, "_set_global_seed", _seed_and_keep_kernels):
-        keras.utils.set_random_seed(20180)
+    """Every test starts from the same Python, NumPy and TensorFlow seeds."""
+    set_random_seed(20180)
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +72,13 @@ def restored_dtype_policy():
 @pytest.fixture(autouse=True, scope="module")
 def traces_forgotten():
     """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
-    end of a file. What else a file leaves behind no later collection looks at."""
+    end of a file, as kernels. What else a file leaves behind no later collection looks at."""
     registered = gradient_registry._registry
     before = set(registered)
     yield
     for name in registered.keys() - before:
         del registered[name]
+    tf.random.set_seed(20180)
     gc.collect()
     gc.freeze()
 
