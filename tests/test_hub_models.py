@@ -5,6 +5,7 @@ import sys
 
 import hub_models
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from hub_models import LOAD, attending, inputs_of, largest_difference, made, row
 from keras import ops
 
 import keras_vattn
+from keras_vattn import to_deterministic
 from keras_vattn.conversion import asking_functions
 
 # Parts of the table; the files of each are loaded in one more process.
@@ -96,6 +98,17 @@ def test_a_fused_path_draws(monkeypatch):
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
     drawn = bayesian({x.name: TOKENS[x.name] for x in model.inputs}, training=True)
     assert np.abs(drawn - outputs_of(model, TOKENS)).max() > 1e-3 and len(bayesian.losses) == 2
+
+
+def test_a_llama_whose_embeddings_are_tied(tmp_path):
+    """Of which KerasHub's own config says nothing; in a model of one's own too."""
+    backbone = randomized(made("LlamaBackbone", tie_word_embeddings=True))
+    for model in (backbone, keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)):
+        bayesian = bayesian_of(model, prior=None)
+        bayesian.save(tmp_path / "model.keras")
+        for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras"), to_deterministic(bayesian)):
+            assert len(each.weights) == len(model.weights)
+            np.testing.assert_allclose(outputs_of(each, TOKENS), outputs_of(model, TOKENS), rtol=1e-5, atol=1e-5)
 
 
 def test_a_query_that_sees_no_key_averages_as_before():

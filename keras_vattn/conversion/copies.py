@@ -1,5 +1,6 @@
 """A copy of a model: made again from its config, with the same weights."""
 
+import inspect
 import tempfile
 
 import keras
@@ -14,7 +15,7 @@ def serialized(layer, optional=False):
     """Return the config of a layer or model, its class and what it was built for; not how it was compiled. A ValueError
     where a class has no `get_config` that works, or `None` where that is optional."""
     try:
-        return without_compilation(keras.saving.serialize_keras_object(layer))
+        config = without_compilation(keras.saving.serialize_keras_object(layer))
     except (NotImplementedError, AttributeError, TypeError) as error:
         if optional:
             return None
@@ -23,6 +24,21 @@ def serialized(layer, optional=False):
             "no `get_config` that returns them. If it is not yours, call the whole backbone as a layer of your model. "
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
+    for each in keras_private.flatten_layers(layer):
+        embedding = getattr(each, "token_embedding", None)
+        if "tie_word_embeddings" in inspect.signature(type(each).__init__).parameters and embedding is not None:
+            _say_how_tied(config, each.name, embedding.tie_weights)
+    return config
+
+
+def _say_how_tied(config, name, tied):
+    """Put into the config of a backbone, wherever it stands in one, what those of KerasHub's Llamas leave out."""
+    if isinstance(config, dict):
+        if config.get("name") == name and "vocabulary_size" in config:
+            config.setdefault("tie_word_embeddings", tied)
+        config = [*config.values()]
+    for value in config if isinstance(config, (list, tuple)) else ():
+        _say_how_tied(value, name, tied)
 
 
 def without_compilation(config):
