@@ -138,8 +138,8 @@ class Converted:
     """Mixin of the layers and models that `to_bayesian` has converted, or that hold what it has converted and make it
     themselves: their config is that of the original and the conversion.
 
-    Its subclasses are made for each class that is converted. All of them are registered under the name of this one, so
-    that a process that has none of them finds it.
+    Its subclasses are made for each class that is converted. All of them are saved under the name of this one, so that
+    a process that has none of them finds it; who asks Keras for that name gets this one.
     """
 
     def get_config(self):
@@ -156,7 +156,18 @@ class Converted:
 
 
 def _register(converted):
-    return keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")(converted)
+    named = keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
+    named(converted)
+    # KerasHub makes what it loads of the first class that it finds among the registered ones.
+    named(Converted)
+    return converted
+
+
+def _save_to_preset(self, preset_dir, *arguments, **options):
+    raise ValueError(
+        "A preset is for KerasHub's own classes: save what `to_bayesian` has converted with `save`, or a preset of "
+        f"`to_deterministic` of it, which is converted again when it is loaded. Received: preset_dir={preset_dir!r}"
+    )
 
 
 _register(Converted)
@@ -309,6 +320,8 @@ def _class_of(original, mixin=None):
     if original is keras.layers.MultiHeadAttention:
         mixins, base = (_ConvertedHeads,), MultiHeadAttention
     namespace = {"__module__": __name__, "__doc__": original.__doc__, "converted_from": original}
+    if hasattr(original, "save_to_preset"):
+        namespace["save_to_preset"] = _save_to_preset
     if mixin is AskingAttention:
         namespace |= asking_functions(original, softmax_of)
     bases = (Converted, *mixins, base)

@@ -7,6 +7,22 @@ COPIES = ("tests/test_converted_copies.py",)
 
 FAULTS = [
     Fault(
+        "to_bayesian: the tied embeddings of a Llama are made apart",
+        "conversion/copies.py",
+        'config.setdefault("tie_word_embeddings", tied)',
+        "pass",
+        ("tests/test_hub_models.py",),
+        "tied",
+    ),
+    Fault(
+        "to_bayesian: KerasHub finds the classes that it makes",
+        "conversion/convert.py",
+        "    named(Converted)\n",
+        "",
+        COPIES,
+        "presets",
+    ),
+    Fault(
         "to_bayesian: the softmax in an attention stays",
         "conversion/understood.py",
         "        elif asks_softmax(x):",
