@@ -140,8 +140,9 @@ def _preprocessed(model, inputs):
     has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
     if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         raise ValueError(
-            "`inputs` must be what the model itself is called with: `np.array(texts)` where that is strings. A task of "
-            f"KerasHub with a preprocessor takes a list of strings. Received: strings, model={model}"
+            "A task of KerasHub with a preprocessor takes a list of strings, any other model what it is called with: "
+            "the preprocessor's result, or `np.array(texts)` where the model itself reads strings. Received: strings, "
+            f"model={model}, with the inputs {getattr(model, 'input_names', None)}"
         )
     has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
     if not (has_preprocessor and has_text):

@@ -34,5 +34,5 @@ def _line_of(layer):
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
-    figures = layer.kl_weight, layer.kl_reduction, layer.seed
-    return path, ", ".join(drawn), str(prior), *map(str, figures)
+    of_divergence = (layer.kl_weight, layer.kl_reduction) if layer._shows_divergence else ("-", "-")
+    return path, ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)
