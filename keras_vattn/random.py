@@ -101,7 +101,7 @@ def fold_in(seed, number):
     """Return a new int32 seed of shape (2,) from a seed and an integer; different integers give unrelated seeds.
 
     Args:
-        seed: An integer, or an integer tensor of shape () or (2,).
+        seed: An integer, or an int32 tensor of shape (2,).
         number: Integer or integer scalar tensor.
 
     Example:
@@ -110,7 +110,7 @@ def fold_in(seed, number):
     >>> bool(keras.ops.all(keras_vattn.random.fold_in(seed, 0) == keras_vattn.random.fold_in(seed, 1)))
     False
     """
-    seed = as_seed(seed)
+    seed = as_seed(seed) if isinstance(seed, numbers.Integral) else tf.cast(seed, tf.int32)
     number = int(number) % 2**64 if isinstance(number, numbers.Integral) else tf.cast(number, tf.uint64)
     return _philox((2,), seed, (number, _FOLDED), tf.int32)
 

@@ -38,7 +38,8 @@ hypothesis.settings.load_profile("keras_vattn")
 
 
 # TensorFlow forgets all kernels with a new seed, and making them again was a third of the suite. Here they stay until
-# the end of a file, since only operations that keep a random state, which nothing here has, would go on with it.
+# the end of a file. What keeps its random state in a kernel would go on with it: `tf.random.normal` and its like, and
+# draws of TensorFlow Probability whose seed is an integer, so that tests seed these with pairs.
 _set_random_seed = keras.utils.set_random_seed
 
 
@@ -72,7 +73,7 @@ def restored_dtype_policy():
 @pytest.fixture(autouse=True, scope="module")
 def traces_forgotten():
     """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
-    end of a file, as kernels. What else a file leaves behind no later collection looks at."""
+    end of a file. Then its kernels go too. What else a file leaves behind no later collection looks at."""
     registered = gradient_registry._registry
     before = set(registered)
     yield

@@ -101,9 +101,10 @@ def test_a_fused_path_draws(monkeypatch):
 
 
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
-    """Of which KerasHub's own config says nothing; in a model of one's own too."""
+    """Of which KerasHub's own config says nothing; in a task and in a model of one's own too."""
     backbone = randomized(made("LlamaBackbone", tie_word_embeddings=True))
-    for model in (backbone, keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)):
+    task = keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
+    for model in (backbone, task, keras.Model(backbone.input, keras.layers.Dense(2)(backbone(backbone.input)))):
         bayesian = bayesian_of(model, prior=None)
         bayesian.save(tmp_path / "model.keras")
         for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras"), to_deterministic(bayesian)):

@@ -92,6 +92,7 @@ def test_the_last_attentions_of_a_backbone():
     for chosen, lines in ((2, by_number), (r"layer_(2|3)\b", by_path)):
         keras_vattn.summary(to_bayesian(model, prior=None, layers=chosen), lines.append)
     assert by_number == by_path and len(by_number) == 3 and "layer_2" in by_number[1]
+    assert by_number[1].split()[1:] == ["Weibull", "None", "-", "-", "None"]
 
 
 def test_which_attentions_inside_a_layer(tmp_path):

@@ -134,12 +134,14 @@ def to_bayesian(
     return new
 
 
+@keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
     """Mixin of the layers and models that `to_bayesian` has converted, or that hold what it has converted and make it
     themselves: their config is that of the original and the conversion.
 
     Its subclasses are made for each class that is converted. All of them are saved under the name of this one, so that
-    a process that has none of them finds it; who asks Keras for that name gets this one.
+    a process that has none of them finds it. None is registered: KerasHub makes what it loads of the first registered
+    class that fits.
     """
 
     def get_config(self):
@@ -155,22 +157,14 @@ class Converted:
         return layer
 
 
-def _register(converted):
-    named = keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
-    named(converted)
-    # KerasHub makes what it loads of the first class that it finds among the registered ones.
-    named(Converted)
-    return converted
-
-
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset is for KerasHub's own classes: save what `to_bayesian` has converted with `save`, or a preset of "
-        f"`to_deterministic` of it, which is converted again when it is loaded. Received: preset_dir={preset_dir!r}"
+        "A preset holds classes of KerasHub alone: use `save`, or save a preset of `to_deterministic` of the model, "
+        "without its priors, and call `to_bayesian` on what `from_preset` returns. Received: "
+        f"preset_dir={preset_dir!r}"
     )
 
 
-_register(Converted)
 NAME = keras.saving.get_registered_name(Converted)
 
 
@@ -325,4 +319,6 @@ def _class_of(original, mixin=None):
     if mixin is AskingAttention:
         namespace |= asking_functions(original, softmax_of)
     bases = (Converted, *mixins, base)
-    return _register(types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace)))
+    made = types.new_class(base.__name__, bases, exec_body=lambda ns: ns.update(namespace))
+    keras_private.save_as(made, Converted)
+    return made

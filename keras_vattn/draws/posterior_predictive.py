@@ -139,10 +139,11 @@ def _preprocessed(model, inputs):
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)
     has_preprocessor = getattr(model, "preprocessor", None) is not None and hasattr(model, "preprocess_samples")
     if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
+        names = [x.name for x in getattr(model, "inputs", None) or ()]
         raise ValueError(
             "A task of KerasHub with a preprocessor takes a list of strings, any other model what it is called with: "
             "the preprocessor's result, or `np.array(texts)` where the model itself reads strings. Received: strings, "
-            f"model={model}, with the inputs {getattr(model, 'input_names', None)}"
+            f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
         )
     has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}
     if not (has_preprocessor and has_text):

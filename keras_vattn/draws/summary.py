@@ -34,5 +34,6 @@ def _line_of(layer):
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
-    of_divergence = (layer.kl_weight, layer.kl_reduction) if layer._shows_divergence else ("-", "-")
+    has_none = not layer._shows_divergence and getattr(layer, "alignment_prior", layer) is None
+    of_divergence = ("-", "-") if has_none or layer.kl_tracker is None else (layer.kl_weight, layer.kl_reduction)
     return path, ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)

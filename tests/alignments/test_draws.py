@@ -160,7 +160,7 @@ def test_gumbel_distributions_have_the_temperature_of_the_next_draw(calls, tau):
     _, weights = layer(query, value, return_attention_scores=True, training=True)
     # The median is log(3) / tau, where the density is 3 tau / 8.
     median, standard_error = np.log(3.0) / tau, 0.5 / np.sqrt(4000) / (3.0 * tau / 8.0)
-    for draws in (weights, q.sample(seed=2), p.sample(seed=3)):
+    for draws in (weights, q.sample(seed=(0, 2)), p.sample(seed=(0, 3))):
         logs = np.log(np.maximum(draws[:, 0], 1e-37))  # a weight may be 0 in float32
         assert np.median(np.abs(logs[:, 0] - logs[:, 1])) == pytest.approx(median, abs=4.5 * standard_error)
 

@@ -155,4 +155,4 @@ def test_errors():
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
     for alignment in (Softmax(), Hard()):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
-            alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=1)
+            alignment.posterior(tf.zeros(len(ROW_IDS)), segments()).sample(seed=(0, 1))

@@ -57,7 +57,7 @@ def test_the_density_on_the_simplex_is_that_of_the_valid_keys(name, plain):
 
 def test_a_draw_that_is_no_float32_has_a_density():
     p = distributions.Gamma(tf.fill((2, 3), -7.0), 0.0, DenseKeys())
-    draws = p.sample(200, seed=1)
+    draws = p.sample(200, seed=(0, 1))
     assert (draws.numpy() == 0.0).any() and np.isfinite(p.log_prob(draws)).all()
 
 
@@ -66,7 +66,7 @@ def test_shapes_and_masked_entries(name):
     q = MAKE[name](X)
     assert (q.batch_shape, q.event_shape) == ((B, T), (S,))
     assert q.batch_shape_tensor().numpy().tolist() == [B, T]
-    draws = q.sample(4, seed=1)
+    draws = q.sample(4, seed=(0, 1))
     assert draws.shape == (4, B, T, S) and draws.dtype == tf.float32
     assert (draws.numpy()[:, ~MASK] == 0.0).all()
     if name == "relaxed":
@@ -82,7 +82,7 @@ def test_parameters_that_rows_share(name):
     """As a prior has them; its draws are of the shape of what the mask tells apart."""
     q, p = MAKE[name](X), MAKE[name](Y[:, :1])
     expected = rows(twin_divergence(q, p)) if name in ENTRIES and name != "gamma" else None
-    assert (p.batch_shape, p.sample(seed=1).shape) == ((B, T), (B, T, S))
+    assert (p.batch_shape, p.sample(seed=(0, 1)).shape) == ((B, T), (B, T, S))
     if expected is not None:
         np.testing.assert_allclose(q.kl_divergence(p), expected, rtol=1e-5)
 
@@ -91,8 +91,8 @@ def test_parameters_that_rows_share(name):
 def test_draws(name):
     """Means and standard deviations of log S within 5 standard errors of 20,000 draws."""
     q, count = MAKE[name](X[:1], DenseKeys()), 20_000
-    draws = np.log(q.sample(count, seed=3).numpy())
-    expected = np.log(twin(q).sample(count, seed=4).numpy())
+    draws = np.log(q.sample(count, seed=(0, 3)).numpy())
+    expected = np.log(twin(q).sample(count, seed=(0, 4)).numpy())
     error = np.sqrt((draws.var(0) + expected.var(0)) / count)
     assert (np.abs(draws.mean(0) - expected.mean(0)) < 5 * error).all()
     np.testing.assert_allclose(draws.std(0), expected.std(0), rtol=0.05)
@@ -105,7 +105,7 @@ def test_a_draw_has_a_gradient():
         x = tf.constant(X)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            total = tf.reduce_sum(MAKE[name](x).sample(seed=1) ** 2)
+            total = tf.reduce_sum(MAKE[name](x).sample(seed=(0, 1)) ** 2)
         gradient = tape.gradient(total, x).numpy()
         assert np.isfinite(gradient).all() and (gradient[~MASK] == 0.0).all()
         # Of the one key of a row a Dirichlet is a point.
@@ -142,7 +142,7 @@ def test_of_edges_there_is_one_value_for_each_row():
         np.testing.assert_allclose(
             listed.log_prob(value[rows_of, columns]), dense.log_prob(value), rtol=1e-4, atol=1e-5
         )
-        assert listed.sample(7, seed=1).shape == (7, len(rows_of))
+        assert listed.sample(7, seed=(0, 1)).shape == (7, len(rows_of))
 
 
 def test_estimates_of_any_pair():

@@ -48,7 +48,7 @@ def test_strings_and_integers():
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
     model = keras.Model(inputs, GaussianLatent(2)(layers.Embedding(3, 4)(ids)))
     assert draw(model, np.array(["a", "b", "c"]), 4, seed=1).shape == (4, 3, 2)
-    with pytest.raises(ValueError, match=r"`np.array\(texts\)` where .*Received: strings"):
+    with pytest.raises(ValueError, match=r"`np.array\(texts\)` where .*Received: strings, .* with the inputs "):
         draw(model, ["a", "b", "c"], 4)
 
 
