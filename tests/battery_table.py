@@ -1,7 +1,7 @@
 """The table of the battery: every public layer, in the configurations that take their own path through the code.
 
 A check that costs little has every row. A costly one has the few rows that take every path (`paths`), an expensive one
-the fewer rows that have every trait (`traits`).
+the fewer rows that have every trait (`traits`), and one of what stands around a layer a row of each class.
 """
 
 import collections
@@ -57,9 +57,10 @@ def covering(cases, parts=paths):
     return chosen
 
 
-def rows(condition=lambda case: True, costly=False, expensive=False):
+def rows(condition=lambda case: True, costly=False, expensive=False, by_class=False):
     """Parametrize a check by the rows that it has a meaning for."""
-    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name) for x in _chosen(condition, costly, expensive)])
+    chosen = _chosen(condition, costly, expensive, by_class)
+    return pytest.mark.parametrize("case", [pytest.param(x, id=x.name) for x in chosen])
 
 
 def half_precision_rows(condition=lambda case: True, costly=False, expensive=False, fits_float16=lambda case: True):
@@ -77,8 +78,10 @@ def half_precision_rows(condition=lambda case: True, costly=False, expensive=Fal
     return pytest.mark.parametrize(("case", "policy"), parameters)
 
 
-def _chosen(condition, costly, expensive):
+def _chosen(condition, costly, expensive, by_class=False):
     cases = [case for case in CASES if condition(case)]
+    if by_class:
+        return [*{type(_LAYERS[case.name]): case for case in reversed(cases)}.values()][::-1]
     few = covering(cases, traits if expensive else paths) if costly or expensive else {case.name for case in cases}
     return [case for case in cases if case.name in few]
 
