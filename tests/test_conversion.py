@@ -256,7 +256,7 @@ def test_attention_that_is_not_understood():
     model = keras.Model(inputs, x)
     with pytest.raises(ValueError, match=r"OwnAttention\(path='own'\), Relat.*='relative'\), Lin.*='linear'\)"):
         bayesian_of(model)
-    # A share is one of what is understood.
+    # A share is a share of the attentions that are understood.
     for bayesian in (bayesian_of(model, skip_unknown=True), keras_vattn.to_bayesian(model, skip_unknown=True)):
         assert [layer.name for layer in keras_vattn.stochastic_layers(bayesian)] == ["known"]
         np.testing.assert_allclose(bayesian(X), model(X), rtol=1e-5, atol=1e-5)

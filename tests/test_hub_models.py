@@ -103,6 +103,7 @@ def test_a_fused_path_draws(monkeypatch):
 def test_a_llama_whose_embeddings_are_tied(tmp_path):
     """Of which KerasHub's own config says nothing; in a task and in a model of one's own too."""
     backbone = randomized(made("LlamaBackbone", tie_word_embeddings=True))
+    assert "tie_word_embeddings" not in backbone.get_config()  # once it is there, `copies.serialized` need not add it
     task = keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
     for model in (backbone, task, keras.Model(backbone.input, keras.layers.Dense(2)(backbone(backbone.input)))):
         bayesian = bayesian_of(model, prior=None)

@@ -266,7 +266,7 @@ def read(task):
 
 
 def pairs(runs, recipe):
-    """Return the line of a recipe and that of the deterministic model for each seed that has both on one device."""
+    """Return, of each seed that both ran with on one device, the recipe's line and the deterministic model's line."""
     found = {}
     for wanted in ("gpu", "cpu"):
         for (seed, device), line in runs.get(recipe, {}).items():

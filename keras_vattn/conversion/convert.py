@@ -202,7 +202,7 @@ def _chosen(model, attentions, layers, skip_unknown):
     """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none or,
     unless they are skipped, others among them."""
     known = attentions_in(model)
-    # A share is one of what can be converted.
+    # A share is a share of the attentions that can be converted.
     counted = [x for x in attentions if x in known] if skip_unknown and isinstance(layers, float) else attentions
     chosen = select(counted, layers)
     unknown = [x for x in chosen if x not in known]

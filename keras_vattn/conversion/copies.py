@@ -24,14 +24,14 @@ def serialized(layer, optional=False):
             f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
     for each in keras_private.flatten_layers(layer):
-        # The Llamas of KerasHub 0.32 leave this one option out.
+        # The config of a Llama of KerasHub 0.32 lacks this one option.
         if "LlamaBackbone" in [x.__name__ for x in type(each).__mro__] and each.token_embedding.tie_weights:
             _tie(config, each.name)
     return config
 
 
 def _tie(config, name):
-    """Put the option into the config of a backbone, wherever it stands in another."""
+    """Put the option into the config of the backbone of this name, wherever it stands in another config."""
     if isinstance(config, dict):
         if config.get("name") == name and "vocabulary_size" in config:
             config.setdefault("tie_word_embeddings", True)

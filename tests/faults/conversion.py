@@ -39,7 +39,7 @@ FAULTS = [
         "line_of",
     ),
     Fault(
-        "conversion: a share counts what is not understood",
+        "conversion: a share counts attentions that are not understood",
         "conversion/convert.py",
         "if skip_unknown and isinstance(layers, float) else attentions",
         "if False else attentions",
@@ -159,7 +159,7 @@ FAULTS = [
         "frozen_part",
     ),
     Fault(
-        "conversion: priors of what is frozen train",
+        "conversion: priors of frozen attentions train",
         "conversion/convert.py",
         "    layer.alignment_prior.trainable = layer.trainable\n",
         "",
