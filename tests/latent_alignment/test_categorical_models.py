@@ -65,8 +65,8 @@ def test_no_word_is_predicted_from_a_later_one():
     np.testing.assert_allclose(bound, np.take_along_axis(first, words[:, 1:, None], axis=-1)[..., 0], rtol=1e-4)
 
 
-# What a graph could do otherwise: top-k, draws with a state, draws of a relaxation.
-IN_A_GRAPH = ("top_k", "elbo-moving-average", "elbo-gumbel")
+# What a graph could do otherwise: draws with a state, draws of a relaxation.
+IN_A_GRAPH = ("elbo-moving-average", "elbo-gumbel")
 
 
 @objectives_by_kind
