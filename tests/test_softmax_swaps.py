@@ -64,6 +64,14 @@ def test_a_prior_for_each_head_is_refused(llama):
         bayesian_of(llama, prior="fixed", per_head_prior=True)
 
 
+def test_a_summary_names_what_layers_finds(llama):
+    paths, lines = ["transformer_layer_0/self_attention", "transformer_layer_1/self_attention"], []
+    for chosen in (None, *paths):
+        keras_vattn.summary(bayesian_of(llama, prior=None, layers=chosen), lines.append)
+    found = [line.split()[0] for line in lines]
+    assert found == ["layer", *paths, "layer", paths[0], "layer", paths[1]]
+
+
 def test_names_in_the_log_are_those_of_the_blocks(llama):
     names = [layer._logged_name for layer in keras_vattn.stochastic_layers(bayesian_of(llama, prior=None))]
     assert len(set(names)) == 2 and all(name.endswith("_softmax_kl") for name in names)

@@ -54,8 +54,8 @@ def export_draws(
         max_rows: The most rows (examples times draws) that go through the model together, one draw of a batch at
             least. Defaults to 256.
         input_signature: `tf.TensorSpec`s with names in the structure that the model, or its preprocessor, is called
-            with: for a subclass of `keras.Model`, for pairs of texts (a tuple), for other names. Defaults to the
-            model's own inputs, the one input without a name as `inputs`.
+            with: for a subclass of `keras.Model`, a function as the preprocessor, pairs of texts (a tuple), other
+            names. Defaults to the model's own inputs, the one input without a name as `inputs`.
         preprocessor: A layer, or a function, whose result the model is called with; one of KerasHub for a model that
             is no task of it. Defaults to the task's own.
 
@@ -148,14 +148,15 @@ def _signature(model, preprocessor, structure):
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")
-        else:
+        elif not inspect.isfunction(preprocessor):
             # A `Sequential` has a list of its one input.
             structure = getattr(model, "input", None)
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
     if structure is None:
         raise ValueError(
-            "A subclass of keras.Model does not say what it is called with: give `input_signature`, such as "
-            f'tf.TensorSpec((None, 3), name="inputs"). Received: model={model}, input_signature=None'
+            "A subclass of keras.Model, and a function as the preprocessor, do not say what they are called with: give "
+            '`input_signature`, such as tf.TensorSpec((None, 3), name="inputs"). '
+            f"Received: model={model}, preprocessor={preprocessor}, input_signature=None"
         )
     leaves = tree.flatten_with_path(structure)
     names = [path[-1] if path and isinstance(path[-1], str) else leaf.name for path, leaf in leaves]

@@ -1,4 +1,5 @@
 from keras_vattn.draws.stochastic_layers import stochastic_layers
+from keras_vattn.support import keras_private
 
 _HEAD = ("layer", "draws", "prior", "KL weight", "KL is a", "seed")
 
@@ -21,15 +22,17 @@ def summary(model, print_fn=print):
     layers = stochastic_layers(model)
     if not layers:
         return print_fn("no layer draws")
-    lines = [_HEAD, *map(_line_of, layers)]
+    lines = [_HEAD, *(_line_of(layer, model) for layer in layers)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print_fn("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _line_of(layer):
-    # A softmax inside an attention has the name that the log gives it.
-    path = layer.path or layer._logged_name.removesuffix(f"_{layer.logged_as}")
+def _line_of(layer, model):
+    # A softmax that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
+    inside = keras_private.flatten_layers
+    holders = [x.path for x in inside(model) if x.path and layer in inside(x)]
+    path = layer.path or max(holders, key=len, default=layer.name)
     drawn = [getattr(layer, name, None) for name in ("alignment", "context")]
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)

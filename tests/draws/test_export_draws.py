@@ -186,6 +186,8 @@ def test_a_function_before_the_model(tmp_path):
     texts = tf.constant(["A good film", "a film"])
     signature = tf.TensorSpec([None], tf.string, "texts")
     whole = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
+    with pytest.raises(ValueError, match="a function as the preprocessor, do not say what they are called with"):
+        export_draws(model, tmp_path, preprocessor=whole)
     export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=whole)
     draws = ModelNoise(model).draws(model, whole(texts), 4, 1)
     found = ask(loaded(tmp_path), 1, texts=texts)["mean"]

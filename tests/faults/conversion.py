@@ -246,4 +246,12 @@ FAULTS = [
         CONVERSION,
         "not_understood",
     ),
+    Fault(
+        "summary: a softmax is named otherwise than layers= finds it",
+        "draws/summary.py",
+        "if x.path and layer in",
+        "if x.path and layer not in",
+        ("tests/test_softmax_swaps.py",),
+        "a_summary_names",
+    ),
 ]

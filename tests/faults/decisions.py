@@ -46,6 +46,14 @@ FAULTS = [
         "a_function_before",
     ),
     Fault(
+        "export: a function is called with the model's inputs",
+        "draws/export_draws.py",
+        "        elif not inspect.isfunction(preprocessor):\n",
+        "        else:\n",
+        (EXPORT,),
+        "a_function_before",
+    ),
+    Fault(
         "export: logits pass for probabilities",
         "draws/export_draws.py",
         "        _refuse_others(function, specs)\n",
