@@ -260,11 +260,14 @@ def largest_difference(outputs, others):
 
 
 def language_model_of(backbone):
-    """Return the causal language model around a backbone that reads words alone, `None` where there is none."""
+    """Return the language model around a backbone that reads words alone, `None` where there is none."""
     name = type(backbone).__name__
-    kind = getattr(keras_hub.models, name.replace("Backbone", "CausalLM"), None)
+    tasks = [getattr(keras_hub.models, name.replace("Backbone", task), None) for task in ("CausalLM", "Seq2SeqLM")]
+    kind = tasks[0] or tasks[1]
     if kind is None or not name.endswith("Backbone") or name in ASK_FOR_IMAGES:
         return None
+    # EdRec's output layer is the task's own.
+    keras.utils.set_random_seed(1)
     return kind(backbone=backbone, preprocessor=None)
 
 
@@ -273,6 +276,11 @@ def written(model):
     prompt = {"token_ids": np.array([[3, 7, 9, 4, 0, 0], [5, 2, 8, 6, 1, 0]], "int32")}
     prompt["padding_mask"] = (prompt["token_ids"] > 0).astype("int32")
     model.compile(sampler="greedy", run_eagerly=True)
+    if isinstance(model, keras_hub.models.Seq2SeqLM):
+        begun = {"decoder_token_ids": np.array([[2, 8, 0, 0, 0, 0]] * 2, "int32")}
+        begun["decoder_padding_mask"] = (begun["decoder_token_ids"] > 0).astype("int32")
+        read = {f"encoder_{name}": x for name, x in prompt.items()}
+        return model.generate({**read, **begun}, stop_token_ids=None)["decoder_token_ids"]
     return model.generate(prompt, stop_token_ids=None)["token_ids"]
 
 
