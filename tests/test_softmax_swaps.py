@@ -137,3 +137,40 @@ def test_an_attention_of_ones_own(tmp_path):
     restored = to_deterministic(loaded)
     assert type(restored.layers[1]) is OneHeadAttention and not keras_vattn.stochastic_layers(restored)
     assert to_deterministic(bayesian).get_config() == model.get_config()
+
+
+SCALE = 1.0
+
+
+class PooledAttention(keras.layers.Layer):
+    """One's own, whose softmax is that of an axis, with a constant of its module."""
+
+    def __init__(self, axis, **kwargs):
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def call(self, x):
+        scores = SCALE * keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))
+        return keras.ops.matmul(keras.ops.softmax(scores, axis=self.axis), x)
+
+    def get_config(self):
+        return super().get_config() | {"axis": self.axis}
+
+
+def test_an_attention_that_asks_no_softmax_over_keys_is_an_error_when_it_is_called():
+    x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+    inputs = keras.Input((5, 8))
+    bayesian = bayesian_of(keras.Model(inputs, PooledAttention(axis=1, name="pooled")(inputs)), prior=None)
+    with pytest.raises(ValueError, match=r"its call asks none: leave it out with `layers`.*'pooled'"):
+        bayesian(x)
+
+
+def test_a_constant_of_the_module_is_that_of_the_call(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+    inputs = keras.Input((5, 8))
+    model = keras.Model(inputs, PooledAttention(axis=-1)(inputs))
+    bayesian = bayesian_of(model, prior=None)
+    before = np.asarray(bayesian(x))
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    np.testing.assert_allclose(bayesian(x), model(x), rtol=1e-5, atol=1e-6)
+    assert np.abs(bayesian(x) - before).max() > 1e-2

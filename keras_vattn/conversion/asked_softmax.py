@@ -19,8 +19,9 @@ PLACE = "drawn_softmax"
 HIDDEN = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# What the key projection of the attention at hand has returned, in this thread.
+# What the key projection of the attention at hand has returned, and the softmaxes that it has asked, in this thread.
 _KEPT = contextvars.ContextVar("kept_keys", default=None)
+_ASKED = contextvars.ContextVar("asked_softmaxes", default=None)
 
 
 class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
@@ -33,6 +34,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
     key_shape = None
 
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
+        if _ASKED.get() is not None:
+            _ASKED.get().append(self)
         if self.reads_keys:
             key = self._key_of(inputs)
         if self.reads_keys and key is None:
@@ -67,11 +70,20 @@ class AskingAttention:
 
     def __call__(self, *arguments, **options):
         # The keys of a cache are rotated, and nothing is trained with one.
-        token = _KEPT.set([] if options.get("cache") is None else None)
+        kept = _KEPT.set([] if options.get("cache") is None else None)
+        asked = _ASKED.set([])
         try:
-            return super().__call__(*arguments, **options)
+            result = super().__call__(*arguments, **options)
+            # Of symbolic inputs Keras may ask for the shape of the result alone.
+            if not _ASKED.get() and not any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten(arguments)):
+                raise ValueError(
+                    "`to_bayesian` made this attention ask a softmax that draws, over the last axis, and its call asks "
+                    f"none: leave it out with `layers`. Received: {type(self).__name__}, path={self.path!r}"
+                )
+            return result
         finally:
-            _KEPT.reset(token)
+            _KEPT.reset(kept)
+            _ASKED.reset(asked)
 
 
 def held_softmax(layer):

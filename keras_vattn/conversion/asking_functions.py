@@ -33,7 +33,8 @@ def own_functions(layer_class):
 
 
 def _softmax(x, axis=-1):
-    if axis not in (-1, len(x.shape) - 1):
+    # Weights have queries or examples, and keys.
+    if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
         return ops.softmax(x, axis)
     return ops.cast(_ASKED.get()(x), x.dtype)
 
@@ -109,6 +110,7 @@ def _is_of_keras(function):
     return function.__module__.partition(".")[0] == "keras"
 
 
+@functools.cache
 def _asks(function, asking=()):
     """Return whether a function asks for weights, or one of its module that it calls; `asking` are those on the way."""
     if _is_of_keras(function):
@@ -121,13 +123,21 @@ def _asks(function, asking=()):
     return any(_asks(x, (*asking, function)) for x in called if x not in asking and x is not function)
 
 
+class _Globals(dict):
+    """The globals of a function as they are when it runs, with the answers in place of the functions asked."""
+
+    def __init__(self, known):
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, name):
+        return _answer(self._known[name])
+
+
 @functools.cache
 def _made_again(function):
-    known = function.__globals__
-    others = {name: _answer(known[name]) for name in names_in(function.__code__) if name in known}
-    made = types.FunctionType(
-        function.__code__, {**known, **others}, function.__name__, function.__defaults__, function.__closure__
-    )
+    others = _Globals(function.__globals__)
+    made = types.FunctionType(function.__code__, others, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     return functools.update_wrapper(made, function)
 

@@ -4,6 +4,7 @@ import contextvars
 import copy
 import functools
 import inspect
+import numbers
 import types
 
 import keras
@@ -20,7 +21,7 @@ from keras_vattn.conversion.asked_softmax import (
 from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
-from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
+from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of, path_of
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -129,7 +130,7 @@ def to_bayesian(
     flags = [x in chosen for x in attentions_in(model)]
     _convert(new, conversion | {"attentions": seeds_and_names(attentions_in(new), flags, seed)})
     if verbose:
-        left = [x.path for x in attentions if x not in chosen]
+        left = [path_of(x) for x in attentions if x not in chosen]
         print(f"{len(chosen)} attentions of {len(attentions)} draw now{'; left: ' if left else ''}{', '.join(left)}")
     return new
 
@@ -203,7 +204,8 @@ def _chosen(model, attentions, layers, skip_unknown):
     unless they are skipped, others among them."""
     known = attentions_in(model)
     # A share is a share of the attentions that can be converted.
-    counted = [x for x in attentions if x in known] if skip_unknown and isinstance(layers, float) else attentions
+    is_share = isinstance(layers, numbers.Real) and layers < 1
+    counted = [x for x in attentions if x in known] if skip_unknown and is_share else attentions
     chosen = select(counted, layers)
     unknown = [x for x in chosen if x not in known]
     if unknown and not skip_unknown:
@@ -230,7 +232,7 @@ def _chosen(model, attentions, layers, skip_unknown):
 
 
 def _listed(layers):
-    return ", ".join(f"{type(layer).__name__}(path={layer.path!r})" for layer in layers)
+    return ", ".join(f"{type(layer).__name__}(path={path_of(layer)!r})" for layer in layers)
 
 
 def _convert(layer, conversion):

@@ -11,7 +11,7 @@ from keras_vattn import alignments
 from keras_vattn.alignments import Prior, VariationalAlignment
 from keras_vattn.alignments.names import get_prior
 from keras_vattn.conversion.asked_softmax import key_projection
-from keras_vattn.conversion.understood import is_understood
+from keras_vattn.conversion.understood import is_understood, path_of
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support.sublayers import serialize_sublayer
 
@@ -24,12 +24,12 @@ def select(attentions, layers):
         return [x for x in attentions if layers(x)]
     if isinstance(layers, str):
         try:
-            return [x for x in attentions if re.search(layers, x.path)]
+            return [x for x in attentions if re.search(layers, path_of(x))]
         except re.error as error:
             raise ValueError(f"`layers` is no regular expression: {error}. Received: layers={layers!r}") from error
     if not attentions:
         return []
-    if isinstance(layers, float) and 0.0 < layers < 1.0:
+    if isinstance(layers, numbers.Real) and 0.0 < layers < 1.0:
         layers = max(1, round(layers * len(attentions)))
     is_number = isinstance(layers, numbers.Integral) and not isinstance(layers, bool)
     if not is_number or not 0 < layers <= len(attentions):
@@ -49,7 +49,7 @@ def seeds_and_names(attentions, chosen, seed):
         {
             "seed": None if seed is None else next(seeds),
             # Layers of one name, in the blocks of a transformer, are told apart by what they are in.
-            "name": x.name if names.count(x.name) == 1 and path == x.path else path.replace("/", "_"),
+            "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
         if is_chosen
         else None

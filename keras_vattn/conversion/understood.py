@@ -25,11 +25,16 @@ def attentions_in(layer):
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
-            found[x] = x.path
+            found[x] = path_of(x)
         elif asks_softmax(x):
             # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
-            found[x] = f"{x.path}/softmax"
+            found[x] = f"{path_of(x)}/softmax"
     return found
+
+
+def path_of(layer):
+    """Return where in the model a layer is; its name where the model holds it and has not called it."""
+    return layer.path or layer.name
 
 
 def all_attentions(model):

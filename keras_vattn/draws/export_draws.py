@@ -163,9 +163,9 @@ def _signature(model, preprocessor, structure):
     automatic = [name is None or _AUTOMATIC.fullmatch(name) is not None for name in names]
     if len(names) == 1 and automatic[0]:
         names, automatic = ["inputs"], []
-    if any(automatic) or len({*names, "seed"}) <= len(names):
+    if any(automatic) or len({*names, "seed"}) <= len(names) or not all(map(str.isidentifier, names)):
         raise ValueError(
-            'Every input needs a name of its own, which is not "seed": keras.Input(..., name=...), or '
+            'Every input needs a name of its own, a word that is not "seed": keras.Input(..., name=...), or '
             f"`input_signature`. Received: inputs named {names}"
         )
     specs = [tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]

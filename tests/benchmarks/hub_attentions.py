@@ -34,7 +34,8 @@ def main(names):
         file = "as saved" if file[0] == str(row["converted"]) and float(file[1]) < 1e-5 else " ".join(file)
         same = {None: "-", True: "same", False: "other"}[row["same"]]
         figures = f"{row['difference']:.0e} | {file} | {same} | {row['back']:.0e} | {row['kl']:.0f}"
-        print(f"| {name} | {row['attentions']} | {row['converted']} | {figures} |")
+        called = "" if row["called"] == row["converted"] else f", {row['called']} called"
+        print(f"| {name} | {row['attentions']} | {row['converted']}{called} | {figures} |")
 
 
 if __name__ == "__main__":

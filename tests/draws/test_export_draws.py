@@ -151,6 +151,7 @@ def test_errors(tmp_path):
     named = lambda name: keras.Input((2,), name=name)  # noqa: E731
     unnamed = keras.Model(two, GaussianLatent(2)(layers.Add()(two)))
     seeded = keras.Model(seed := named("seed"), GaussianLatent(2)(seed))
+    spaced = keras.Model(words := named("two words"), GaussianLatent(2)(words))
     several = keras.Model(one := named("one"), [GaussianLatent(2)(one), one])
     for call, message in (
         (lambda: export_draws(model, tmp_path, num_samples=0), "Received: num_samples=0"),
@@ -158,6 +159,7 @@ def test_errors(tmp_path):
         (lambda: export_draws(model, tmp_path, posterior=False), "Draws need a model with a stochastic layer"),
         (lambda: export_draws(unnamed, tmp_path), r"needs a name of its own.*Received: inputs named \['keras_tensor"),
         (lambda: export_draws(seeded, tmp_path), r"not \"seed\".*Received: inputs named \['seed'\]"),
+        (lambda: export_draws(spaced, tmp_path), r"a word.*Received: inputs named \['two words'\]"),
         (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
         (lambda: export_draws(model, tmp_path), "no probabilities: export with outputs=.*Received: outputs="),
         (lambda: export_draws(model, tmp_path, temperature=2.0), "A temperature divides logits.*temperature=2.0"),

@@ -41,7 +41,7 @@ FAULTS = [
     Fault(
         "conversion: a share counts attentions that are not understood",
         "conversion/convert.py",
-        "if skip_unknown and isinstance(layers, float) else attentions",
+        "if skip_unknown and is_share else attentions",
         "if False else attentions",
         ("tests/test_conversion.py",),
         "not_understood",
@@ -253,5 +253,29 @@ FAULTS = [
         "if x.path and layer not in",
         ("tests/test_softmax_swaps.py",),
         "a_summary_names",
+    ),
+    Fault(
+        "conversion: an attention whose softmax is over queries is said to draw",
+        "conversion/asked_softmax.py",
+        "            if not _ASKED.get() and",
+        "            if False and",
+        ("tests/test_softmax_swaps.py",),
+        "asks_no_softmax",
+    ),
+    Fault(
+        "conversion: constants of a module are those of the conversion",
+        "conversion/asking_functions.py",
+        "        super().__init__()\n        self._known = known\n",
+        "        super().__init__(known)\n        self._known = dict(known)\n",
+        ("tests/test_softmax_swaps.py",),
+        "constant_of_the_module",
+    ),
+    Fault(
+        "conversion: an attention without a path is none",
+        "conversion/understood.py",
+        "    return layer.path or layer.name\n",
+        "    return layer.path\n",
+        ("tests/test_which_attentions.py",),
+        "not_called",
     ),
 ]

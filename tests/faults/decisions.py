@@ -54,6 +54,14 @@ FAULTS = [
         "a_function_before",
     ),
     Fault(
+        "export: TensorFlow finds that a name is no word",
+        "draws/export_draws.py",
+        " or not all(map(str.isidentifier, names))",
+        "",
+        (EXPORT,),
+        "errors",
+    ),
+    Fault(
         "export: logits pass for probabilities",
         "draws/export_draws.py",
         "        _refuse_others(function, specs)\n",
