@@ -87,6 +87,14 @@ FAULTS = [
         "of_its_group and Llama",
     ),
     Fault(
+        "to_bayesian: a prior reads rotated keys",
+        "conversion/asked_softmax.py",
+        "            _KEPT.get().append(key)\n",
+        '            _KEPT.get().append(__import__("keras_hub").layers.RotaryEmbedding()(key))\n',
+        ("tests/test_hub_models.py",),
+        "of_its_group and Llama",
+    ),
+    Fault(
         "to_bayesian: a prior reads the query",
         "conversion/asked_softmax.py",
         '"_?(key|key_dense|',
