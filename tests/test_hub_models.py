@@ -18,7 +18,7 @@ from keras_vattn import to_deterministic
 
 # Parts of the table; the files of each are loaded in one more process.
 GROUPS = 3
-# Attentions that the rest of the class, or a class around it, calls.
+# Fewer than are converted: a class around it calls the rest, or none does.
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Some models of KerasHub warn by themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

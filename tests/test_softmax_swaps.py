@@ -142,35 +142,72 @@ def test_an_attention_of_ones_own(tmp_path):
 SCALE = 1.0
 
 
+@keras.saving.register_keras_serializable(package="tests")
 class PooledAttention(keras.layers.Layer):
-    """One's own, whose softmax is that of an axis, with a constant of its module."""
+    """One's own, whose softmax is that of an axis, with a constant of its module and gates that are no weights."""
 
-    def __init__(self, axis, **kwargs):
+    def __init__(self, axis=-1, **kwargs):
         super().__init__(**kwargs)
         self.axis = axis
+        self.gates = self.add_weight(shape=(8,))
 
-    def call(self, x):
-        scores = SCALE * keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))
-        return keras.ops.matmul(keras.ops.softmax(scores, axis=self.axis), x)
+    def call(self, query, value):
+        scores = SCALE * keras.ops.matmul(query, keras.ops.transpose(value, (0, 2, 1)))
+        return keras.ops.matmul(keras.ops.softmax(scores, axis=self.axis), value) * keras.ops.softmax(self.gates)
+
+    def compute_output_shape(self, query_shape, value_shape):
+        return query_shape
 
     def get_config(self):
         return super().get_config() | {"axis": self.axis}
 
 
-def test_an_attention_that_asks_no_softmax_over_keys_is_an_error_when_it_is_called():
-    x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+def model_around(attention, name="one_with_a_name_that_is_longer_than_paths_are"):
     inputs = keras.Input((5, 8))
-    bayesian = bayesian_of(keras.Model(inputs, PooledAttention(axis=1, name="pooled")(inputs)), prior=None)
-    with pytest.raises(ValueError, match=r"its call asks none: leave it out with `layers`.*'pooled'"):
-        bayesian(x)
+    return keras.Model(inputs, attention(query=inputs, value=inputs), name=name)
+
+
+ROWS = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+
+
+def test_an_attention_that_asks_no_softmax_over_keys_says_so():
+    """Its gates are no weights."""
+    bayesian = bayesian_of(model_around(PooledAttention(axis=1, name="pooled")), prior=None)
+    with pytest.warns(UserWarning, match=r"path='pooled', draws nothing.*Leave it out with `layers`"):
+        bayesian(ROWS)
+
+
+def test_an_attention_called_by_keywords(tmp_path):
+    """Keras asks it for a shape alone."""
+    model = model_around(PooledAttention(name="own"))
+    bayesian, lines = bayesian_of(model, prior=None), []
+    bayesian.save(tmp_path / "model.keras")
+    for each in (bayesian, keras.saving.load_model(tmp_path / "model.keras"), keras.models.clone_model(bayesian)):
+        assert each(ROWS).shape == (3, 5, 8)
+    np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
+    keras_vattn.summary(bayesian, lines.append)
+    assert lines[1].split()[:2] == ["own", "Weibull"]
 
 
 def test_a_constant_of_the_module_is_that_of_the_call(monkeypatch):
-    x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
-    inputs = keras.Input((5, 8))
-    model = keras.Model(inputs, PooledAttention(axis=-1)(inputs))
+    model = model_around(PooledAttention())
     bayesian = bayesian_of(model, prior=None)
-    before = np.asarray(bayesian(x))
+    before = np.asarray(bayesian(ROWS))
     monkeypatch.setitem(globals(), "SCALE", 3.0)
-    np.testing.assert_allclose(bayesian(x), model(x), rtol=1e-5, atol=1e-6)
-    assert np.abs(bayesian(x) - before).max() > 1e-2
+    np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
+    assert np.abs(bayesian(ROWS) - before).max() > 1e-2
+
+
+class Heads(keras.layers.MultiHeadAttention):
+    """Keras's, with weights of its own making; neither its name nor the softmax that it holds says so."""
+
+    def _compute_attention(self, query, key, value, attention_mask=None, training=None, return_attention_scores=False):
+        weights = keras.ops.softmax(keras.ops.einsum(self._dot_product_equation, key, query))
+        return keras.ops.einsum(self._combine_equation, weights, value), weights
+
+
+def test_heads_of_ones_own():
+    model = model_around(Heads(2, 4, name="heads"))
+    bayesian = bayesian_of(model, prior=None)
+    np.testing.assert_allclose(bayesian(ROWS), model(ROWS), rtol=1e-5, atol=1e-6)
+    assert np.abs(bayesian(ROWS, training=True) - model(ROWS)).max() > 1e-3

@@ -3,6 +3,7 @@
 import contextvars
 import functools
 import re
+import warnings
 
 import keras
 import tensorflow as tf
@@ -19,9 +20,8 @@ PLACE = "drawn_softmax"
 HIDDEN = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _GROUPS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# What the key projection of the attention at hand has returned, and the softmaxes that it has asked, in this thread.
+# What the key projection of the attention at hand has returned, in this thread.
 _KEPT = contextvars.ContextVar("kept_keys", default=None)
-_ASKED = contextvars.ContextVar("asked_softmaxes", default=None)
 
 
 class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
@@ -29,13 +29,14 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
     Attributes:
         key_shape: Shape of the keys that a contextual prior reads, (None, G, None, D), of G groups of heads.
+        was_asked: Whether an attention has asked for weights.
     """
 
     key_shape = None
+    was_asked = False
 
     def call(self, inputs, mask=None, posterior_logits=None, key=None, training=None):
-        if _ASKED.get() is not None:
-            _ASKED.get().append(self)
+        self.was_asked = True
         if self.reads_keys:
             key = self._key_of(inputs)
         if self.reads_keys and key is None:
@@ -70,20 +71,20 @@ class AskingAttention:
 
     def __call__(self, *arguments, **options):
         # The keys of a cache are rotated, and nothing is trained with one.
-        kept = _KEPT.set([] if options.get("cache") is None else None)
-        asked = _ASKED.set([])
+        token = _KEPT.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
-            # Of symbolic inputs Keras may ask for the shape of the result alone.
-            if not _ASKED.get() and not any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten(arguments)):
-                raise ValueError(
-                    "`to_bayesian` made this attention ask a softmax that draws, over the last axis, and its call asks "
-                    f"none: leave it out with `layers`. Received: {type(self).__name__}, path={self.path!r}"
-                )
-            return result
         finally:
-            _KEPT.reset(kept)
-            _ASKED.reset(asked)
+            _KEPT.reset(token)
+        # Of symbolic inputs Keras may ask for the shape of the result alone.
+        is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
+        if not softmax_of(self).was_asked and not is_symbolic:
+            warnings.warn(
+                f"{type(self).__name__}, path={self.path!r}, draws nothing: `to_bayesian` made its softmax over the "
+                "last axis draw, and its call has asked none. Leave it out with `layers`",
+                stacklevel=2,
+            )
+        return result
 
 
 def held_softmax(layer):
@@ -102,6 +103,8 @@ def held_softmax(layer):
 
 def softmax_of(layer):
     """Return the softmax over the keys that an attention holds, `None` where it holds none."""
+    if PLACE in vars(layer):
+        return vars(layer)[PLACE]
     held = [x for x in keras_private.read(layer, "_layers") if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
         # Keras's own functions go past it, unless there is dropout; a subclass may ask it.

@@ -123,23 +123,19 @@ def _asks(function, asking=()):
     return any(_asks(x, (*asking, function)) for x in called if x not in asking and x is not function)
 
 
-class _Globals(dict):
-    """The globals of a function as they are when it runs, with the answers in place of the functions asked."""
-
-    def __init__(self, known):
-        super().__init__()
-        self._known = known
-
-    def __missing__(self, name):
-        return _answer(self._known[name])
-
-
 @functools.cache
 def _made_again(function):
-    others = _Globals(function.__globals__)
+    known, names, others = function.__globals__, names_in(function.__code__), {}
     made = types.FunctionType(function.__code__, others, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
-    return functools.update_wrapper(made, function)
+
+    @functools.wraps(function)
+    def asking(*arguments, **options):
+        # What its module has assigned until now.
+        others.update({**known, **{name: _answer(known[name]) for name in names if name in known}})
+        return made(*arguments, **options)
+
+    return asking
 
 
 def _bound(function, softmax_of):

@@ -33,7 +33,7 @@ def attentions_in(layer):
 
 
 def path_of(layer):
-    """Return where in the model a layer is; its name where the model holds it and has not called it."""
+    """Return where in the model a layer is; its name where the model holds it and has not built it."""
     return layer.path or layer.name
 
 
@@ -70,8 +70,10 @@ _KINDS = (
 
 
 def _is_attention(layer):
-    """Return whether a layer's class calls itself one that attends; a layer of masks does not."""
+    """Return whether a layer's class is an attention of Keras, or calls itself one; a layer of masks does not."""
     name = type(layer).__name__
+    if isinstance(layer, tuple(base for base, *_ in _KINDS)):
+        return True
     return bool(re.search("attention", name, re.IGNORECASE)) and not re.search("mask|norm|dropout", name, re.IGNORECASE)
 
 

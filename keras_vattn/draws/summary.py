@@ -1,3 +1,5 @@
+import keras
+
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 from keras_vattn.support import keras_private
 
@@ -28,15 +30,20 @@ def summary(model, print_fn=print):
         print_fn("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _line_of(layer, model):
-    # A softmax that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
+def _path_of(layer, model):
     inside = keras_private.flatten_layers
-    holders = [x.path for x in inside(model) if x.path and layer in inside(x)]
-    path = layer.path or max(holders, key=len, default=layer.name)
+    if layer.path or not isinstance(layer, keras.layers.Softmax):
+        return layer.path or layer.name
+    # One that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
+    holders = [x for x in inside(model) if x.path and layer in inside(x)]
+    return min(holders, key=lambda x: len(inside(x)), default=layer).path or layer.name
+
+
+def _line_of(layer, model):
     drawn = [getattr(layer, name, None) for name in ("alignment", "context")]
     drawn = [type(x).__name__ for x in drawn if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
     prior = getattr(layer, "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
     has_none = not layer._shows_divergence and getattr(layer, "alignment_prior", layer) is None
     of_divergence = ("-", "-") if has_none or layer.kl_tracker is None else (layer.kl_weight, layer.kl_reduction)
-    return path, ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)
+    return _path_of(layer, model), ", ".join(drawn), str(prior), *map(str, of_divergence), str(layer.seed)

@@ -4,6 +4,7 @@ from faults.fault import Fault
 
 CONVERSION = ("tests/test_conversion.py",)
 COPIES = ("tests/test_converted_copies.py",)
+SWAPS = ("tests/test_softmax_swaps.py",)
 
 FAULTS = [
     Fault(
@@ -27,7 +28,7 @@ FAULTS = [
         "conversion/understood.py",
         "        elif asks_softmax(x):",
         "        elif False:",
-        ("tests/test_softmax_swaps.py",),
+        SWAPS,
         "ones_own",
     ),
     Fault(
@@ -67,7 +68,7 @@ FAULTS = [
         "conversion/understood.py",
         "bool(has_softmax) and not _holds_attention(layer)",
         "bool(has_softmax)",
-        ("tests/test_softmax_swaps.py",),
+        SWAPS,
         "is_no_attention",
     ),
     Fault(
@@ -257,26 +258,58 @@ FAULTS = [
     Fault(
         "summary: a softmax is named otherwise than layers= finds it",
         "draws/summary.py",
-        "if x.path and layer in",
-        "if x.path and layer not in",
-        ("tests/test_softmax_swaps.py",),
-        "a_summary_names",
+        "    return min(holders,",
+        "    return max(holders,",
+        SWAPS,
+        "a_summary_names or called_by_keywords",
     ),
     Fault(
         "conversion: an attention whose softmax is over queries is said to draw",
         "conversion/asked_softmax.py",
-        "            if not _ASKED.get() and",
-        "            if False and",
-        ("tests/test_softmax_swaps.py",),
+        "    was_asked = False\n",
+        "    was_asked = True\n",
+        SWAPS,
+        "asks_no_softmax",
+    ),
+    Fault(
+        "conversion: an attention that is asked for its shape is said not to draw",
+        "conversion/asked_softmax.py",
+        "keras.tree.flatten((arguments, options))",
+        "keras.tree.flatten(arguments)",
+        SWAPS,
+        "called_by_keywords",
+    ),
+    Fault(
+        "conversion: gates of an attention are drawn",
+        "conversion/asking_functions.py",
+        " or len(x.shape) < 2:",
+        ":",
+        SWAPS,
         "asks_no_softmax",
     ),
     Fault(
         "conversion: constants of a module are those of the conversion",
         "conversion/asking_functions.py",
-        "        super().__init__()\n        self._known = known\n",
-        "        super().__init__(known)\n        self._known = dict(known)\n",
-        ("tests/test_softmax_swaps.py",),
+        "        others.update({",
+        "        others or others.update({",
+        SWAPS,
         "constant_of_the_module",
+    ),
+    Fault(
+        "conversion: heads ask the softmax that Keras's functions go past",
+        "conversion/asked_softmax.py",
+        "    if PLACE in vars(layer):\n        return vars(layer)[PLACE]\n",
+        "",
+        SWAPS,
+        "heads_of_ones_own",
+    ),
+    Fault(
+        "conversion: a subclass of Keras's heads without attention in its name is none",
+        "conversion/understood.py",
+        "    if isinstance(layer, tuple(base for base, *_ in _KINDS)):\n        return True\n",
+        "",
+        SWAPS,
+        "heads_of_ones_own",
     ),
     Fault(
         "conversion: an attention without a path is none",
