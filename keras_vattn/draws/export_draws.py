@@ -149,7 +149,7 @@ def _signature(model, preprocessor, structure):
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")
-        elif preprocessor is None or isinstance(preprocessor, keras.Layer):
+        elif preprocessor is getattr(model, "preprocessor", None) or isinstance(preprocessor, keras.Layer):
             # A `Sequential` has a list of its one input.
             structure = getattr(model, "input", None)
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure

@@ -48,7 +48,7 @@ FAULTS = [
     Fault(
         "export: a function is called with the model's inputs",
         "draws/export_draws.py",
-        "        elif preprocessor is None or isinstance(preprocessor, keras.Layer):\n",
+        '        elif preprocessor is getattr(model, "preprocessor", None) or isinstance(preprocessor, keras.Layer):\n',
         "        else:\n",
         (EXPORT,),
         "a_function_before",
