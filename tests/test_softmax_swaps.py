@@ -144,7 +144,7 @@ SCALE = 1.0
 
 @keras.saving.register_keras_serializable(package="tests")
 class PooledAttention(keras.layers.Layer):
-    """One's own, whose softmax is that of an axis, with a constant of its module and gates that are no weights."""
+    """One's own: a softmax over a given axis, a constant of its module, and gates that are no attention weights."""
 
     def __init__(self, axis=-1, **kwargs):
         super().__init__(**kwargs)

@@ -21,12 +21,12 @@ from keras_vattn.conversion.asked_softmax import (
 from keras_vattn.conversion.asking_functions import asking_functions
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
-from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of, path_of
+from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.support import keras_private
-from keras_vattn.support.sublayers import claim
+from keras_vattn.support.sublayers import claim, path_of
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
 _ATTENDS_TO_ITSELF = contextvars.ContextVar("attends_to_itself", default=False)

@@ -12,6 +12,7 @@ from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
 from keras_vattn.layers.stochastic_layer import StochasticLayer
 from keras_vattn.support import keras_private
+from keras_vattn.support.sublayers import path_of
 
 
 def is_understood(layer_class):
@@ -30,11 +31,6 @@ def attentions_in(layer):
             # A softmax is built before it has a place in the model, and may have a name that Keras has numbered.
             found[x] = f"{path_of(x)}/softmax"
     return found
-
-
-def path_of(layer):
-    """Return where in the model a layer is; its name where the model holds it and has not built it."""
-    return layer.path or layer.name
 
 
 def all_attentions(model):

@@ -2,6 +2,7 @@ import keras
 
 from keras_vattn.draws.stochastic_layers import stochastic_layers
 from keras_vattn.support import keras_private
+from keras_vattn.support.sublayers import path_of
 
 _HEAD = ("layer", "draws", "prior", "KL weight", "KL is a", "seed")
 
@@ -33,10 +34,10 @@ def summary(model, print_fn=print):
 def _path_of(layer, model):
     inside = keras_private.flatten_layers
     if layer.path or not isinstance(layer, keras.layers.Softmax):
-        return layer.path or layer.name
+        return path_of(layer)
     # One that `to_bayesian` has put into an attention has no path: `layers=` knows the attention's.
     holders = [x for x in inside(model) if x.path and layer in inside(x)]
-    return min(holders, key=lambda x: len(inside(x)), default=layer).path or layer.name
+    return path_of(min(holders, key=lambda x: len(inside(x)), default=layer))
 
 
 def _line_of(layer, model):

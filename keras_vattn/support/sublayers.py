@@ -48,3 +48,8 @@ def serialize_sublayer(part):
     config = keras.saving.serialize_keras_object(part)
     config.pop("build_config", None)
     return config
+
+
+def path_of(layer):
+    """Return where in the model a layer is; its name where the model holds it and has not built it."""
+    return layer.path or layer.name

@@ -258,8 +258,8 @@ FAULTS = [
     Fault(
         "summary: a softmax is named otherwise than layers= finds it",
         "draws/summary.py",
-        "    return min(holders,",
-        "    return max(holders,",
+        "    return path_of(min(holders,",
+        "    return path_of(max(holders,",
         SWAPS,
         "a_summary_names or called_by_keywords",
     ),
@@ -288,7 +288,7 @@ FAULTS = [
         "asks_no_softmax",
     ),
     Fault(
-        "conversion: constants of a module are those of the conversion",
+        "conversion: constants of a module are frozen at the conversion",
         "conversion/asking_functions.py",
         "        others.update({",
         "        others or others.update({",
@@ -313,7 +313,7 @@ FAULTS = [
     ),
     Fault(
         "conversion: an attention without a path is none",
-        "conversion/understood.py",
+        "support/sublayers.py",
         "    return layer.path or layer.name\n",
         "    return layer.path\n",
         ("tests/test_which_attentions.py",),
