@@ -38,6 +38,7 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "browser: needs Chromium and its driver; skipped without them")
     # The process that hands out the tests has no use for TensorFlow.
     if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses"):
         config.pluginmanager.register(importlib.import_module("tensorflow_session"))

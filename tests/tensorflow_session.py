@@ -3,6 +3,7 @@ collector. A plugin of pytest, which conftest.py registers."""
 
 import functools
 import gc
+import importlib
 import os
 import pathlib
 import random
@@ -100,6 +101,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.slow)
+    in_browser = [item for item in items if item.get_closest_marker("browser")]
+    if in_browser and (missing := importlib.import_module("browser").missing()):
+        for item in in_browser:
+            item.add_marker(pytest.mark.skip(reason=f"needs Chromium: {missing}"))
     if tf.config.list_physical_devices("GPU"):
         return
     for item in items:

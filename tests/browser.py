@@ -1,0 +1,140 @@
+"""A headless Chromium for the tests of pages: what a page shows once its scripts have run, and what it asks for."""
+
+import base64
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import shutil
+import urllib.parse
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
+
+_SECONDS = 20
+
+
+def missing():
+    """Return what keeps a browser from starting here, "" if nothing does. CHROME and CHROMEDRIVER name binaries."""
+    return ", ".join(f"no {name}" for name, path in _binaries().items() if path is None)
+
+
+@functools.cache
+def _binaries():
+    # Selenium's own search would load a driver from the network.
+    chromium = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
+    return {"chromium": chromium, "chromedriver": os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")}
+
+
+@contextlib.contextmanager
+def browser(width=1200, height=900):
+    """Start a browser; gives a `Page`, and ends the browser with the block."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = _binaries()["chromium"]
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(_binaries()["chromedriver"]))
+    try:
+        page = Page(driver)
+        page.look(width, height)
+        yield page
+    finally:
+        driver.quit()
+
+
+class Page:
+    """The page that a browser shows.
+
+    Attributes:
+        driver: Selenium's driver, for what has no method here.
+        errors: Messages of the console since `open`, errors alone: list of str.
+        requests: Addresses on other hosts that the page has asked for since `open`: list of str.
+    """
+
+    def __init__(self, driver):
+        self.driver, self._own = driver, urllib.parse.urlsplit("")
+        self._errors, self._requests = [], []
+
+    def open(self, place, wait_for="body"):
+        """Open an address or a file, wait until an element is there, and return the text that the page shows."""
+        url = place if "://" in str(place) else pathlib.Path(place).resolve().as_uri()
+        self._collect()
+        self._own, self._errors, self._requests = urllib.parse.urlsplit(url), [], []
+        self.driver.get(url)
+        self.wait(wait_for)
+        return self.text()
+
+    def wait(self, css):
+        """Wait until an element is there, and return it."""
+        return WebDriverWait(self.driver, _SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, css))
+
+    def wait_until(self, condition):
+        """Wait until a function without arguments returns something true, and return that."""
+        return WebDriverWait(self.driver, _SECONDS).until(lambda _: condition())
+
+    def elements(self, css):
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def text(self, css="body"):
+        """Return the text of an element as it is shown."""
+        return self.wait(css).text
+
+    def texts(self, css):
+        """Return the texts of all elements, those of an SVG too."""
+        return [element.get_attribute("textContent") for element in self.elements(css)]
+
+    def click(self, css):
+        self.wait(css).click()
+
+    def select(self, css, text):
+        """Choose the entry of a `<select>` that has this text."""
+        Select(self.wait(css)).select_by_visible_text(text)
+
+    def type(self, css, text):
+        """Type into an input."""
+        self.wait(css).send_keys(text)
+
+    def look(self, width=1200, height=900, scheme="light"):
+        """Set the size of the window in pixels and the colour scheme, "light" or "dark"."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._command("Emulation.setDeviceMetricsOverride", size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._command("Emulation.setEmulatedMedia", {"features": features})
+
+    def screenshot(self, path):
+        """Write a PNG of the whole page, also of what the window does not show."""
+        size = self._command("Page.getLayoutMetrics", {})["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self._command("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
+
+    def overflow(self):
+        """Return by how many pixels the page is wider than the window."""
+        return self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+
+    @property
+    def errors(self):
+        self._collect()
+        return list(self._errors)
+
+    @property
+    def requests(self):
+        self._collect()
+        return list(self._requests)
+
+    def _collect(self):
+        self._errors += [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = urllib.parse.urlsplit(message["params"]["request"]["url"])
+                # A page from the disk asks for nothing on a host; one from a server for what its own has.
+                if url.netloc and url.netloc != self._own.netloc:
+                    self._requests.append(url.geturl())
+
+    def _command(self, name, arguments):
+        return self.driver.execute_cdp_cmd(name, arguments)
