@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import urllib.parse
 
@@ -111,6 +112,11 @@ class Page:
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         shot = self._command("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
         pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
+
+    def background(self):
+        """Return the red, green and blue of the page's background, 0 to 255."""
+        color = self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        return [int(part) for part in re.findall(r"\d+", color)[:3]]
 
     def overflow(self):
         """Return by how many pixels the page is wider than the window."""

@@ -1,0 +1,158 @@
+"""The site: `python -m sphinx -W -c docs . build/site`, from the project's folder. Neither TensorFlow nor a network is needed."""
+
+import ast
+import base64
+import functools
+import html
+import json
+import pathlib
+import re
+import shutil
+import textwrap
+
+ROOT = pathlib.Path(__file__).parents[1]
+LIBRARY = ROOT / "keras_vattn"
+
+project = "keras_vattn"
+author = "The keras_vattn authors"
+release = version = re.search(r'__version__ = "(.*)"', (LIBRARY / "__init__.py").read_text("utf-8"))[1]
+
+# The pages stay where GitHub shows them, so that one link serves both.
+root_doc = "README"
+include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**", "notebooks/*.ipynb", "api/**"]
+extensions = [
+    "myst_nb",
+    "autoapi.extension",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",
+]
+
+nb_execution_mode = "off"  # the tests run the notebooks; their outputs are committed
+myst_heading_anchors = 4
+default_role = "literal"  # docstrings mark code as Markdown does
+
+autoapi_dirs = [str(LIBRARY)]
+autoapi_root = "api"
+autoapi_options = ["members", "imported-members"]
+autoapi_own_page_level = "class"
+autoapi_python_class_content = "class"
+autoapi_add_toctree_entry = False
+napoleon_custom_sections = [("Call arguments", "params_style")]
+
+html_theme = "furo"
+html_title = f"keras_vattn {version}"
+html_css_files = ["site.css"]
+html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
+html_show_sourcelink = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# Formulas of docstrings are AsciiMath, which `help()` shows as it stands.
+mathjax3_config = {"loader": {"load": ["input/asciimath"]}, "asciimath": {"delimiters": [["§", "§"]]}}
+MATHJAX = {"tex-chtml.js", "input/asciimath.js"}
+
+
+@functools.cache
+def names_of(module):
+    """Return `__all__` of a package or module of the library, read and not imported."""
+    path = LIBRARY / module
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8"))
+    lists = [x.value for x in tree.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "__all__"]
+    return set(ast.literal_eval(lists[0])) if lists else set()
+
+
+PUBLIC = names_of("")
+MODULES = {name for name in PUBLIC if (LIBRARY / name).is_dir() or (LIBRARY / f"{name}.py").exists()}
+KERAS_EXPLAINS = {"get_config", "metrics", "variables"}
+
+
+def only_public(app, what, name, obj, skip, options):
+    """Document a name once: at the top level, or in the public module that alone has it."""
+    _, *path = name.split(".")
+    if what in ("method", "property"):
+        return path[-1] in KERAS_EXPLAINS or None
+    if what in ("package", "module"):
+        return bool(path) and (len(path) > 1 or path[0] not in PUBLIC or names_of(path[0]) <= PUBLIC)
+    if len(path) == 1:
+        return path[0] not in PUBLIC
+    in_module = len(path) == 2 and path[0] in MODULES
+    return (path[1] in PUBLIC or path[1] not in names_of(path[0])) if in_module else None
+
+
+def in_restructured_text(app, what, name, obj, options, lines):
+    """Keras's docstrings are Markdown but for their sections, which Napoleon reads; `Formula:` is for MathJax."""
+    blocks = []
+    for block in "\n".join(lines).split("\n\n"):
+        if block.startswith("Formula:\n"):
+            rows = "".join(f'<p class="formula">§{html.escape(row.strip())}§</p>' for row in block.splitlines()[1:])
+            blocks.append(f".. raw:: html\n\n    {rows}")
+        elif block.startswith("|"):
+            blocks.append("::\n\n" + textwrap.indent(block, "    "))
+        elif block.startswith("    ") and blocks[-1].endswith(":"):
+            blocks[-1] += ":"
+            blocks.append(block)
+        elif ">>> " in block:
+            blocks.append(block)
+        else:
+            blocks.append(re.sub(r"(`[^`]*`)|([*|])", lambda found: found[1] or f"\\{found[2]}", block))
+    lines[:] = "\n\n".join(blocks).split("\n")
+
+
+CONTENTS = {
+    "Guides": (
+        "api the_kl_and_your_loss which_kl uncertainty pretrained_models swap_a_softmax serving saving_and_exporting "
+        "faster_training your_own_alignment your_own_decoder"
+    ),
+    "Programs": (
+        "applications/ved applications/nmt applications/vqa applications/captioning applications/vrae "
+        "applications/graphs applications/finetuning run_folder new_application"
+    ),
+    "Figures": (
+        "experiments/uncertainty_digits experiments/uncertainty_easy_vqa experiments/uncertainty_sst2 "
+        "experiments/uncertainty_multi30k experiments/which_recipe"
+    ),
+    "Reference": "notebooks /api/keras_vattn/index /CHANGELOG",
+}
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CARD = (
+    r'<a class="card" href="../notebooks/\2.html"><img src="../_static/\2.png" alt=""><b>\1</b><span>\3</span></a>' "\n"
+)
+
+
+def site_only(app, docname, source):
+    """Add what GitHub does not show: the contents to the first page, a picture of each notebook to their list."""
+    if docname == root_doc:
+        for caption, pages in CONTENTS.items():
+            pages = "\n".join(page if page[0] == "/" else f"/docs/{page}" for page in pages.split())
+            source[0] += f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{pages}\n```\n"
+    elif docname == "docs/notebooks":
+        pages = "\n".join(f"/notebooks/{path.stem}" for path in NOTEBOOKS)
+        source[0] = re.sub(r"(?ms)^- \[(.*?)\]\(../notebooks/(\w+)\.ipynb\): (.*?)(?=^- |\Z)", CARD, source[0])
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+
+
+def finish(app, exception):
+    """Write index.html, which a host serves, and a picture of each notebook; leave out what of MathJax no page reads."""
+    if exception is None and app.builder.name == "html":
+        for path in NOTEBOOKS:
+            cells = json.loads(path.read_text("utf-8"))["cells"]
+            data = (output.get("data", {}) for cell in cells for output in cell.get("outputs", ()))
+            picture = next((figures["image/png"] for figures in data if "image/png" in figures), "")
+            (app.outdir / "_static" / f"{path.stem}.png").write_bytes(base64.b64decode(picture))
+        shutil.copy(app.outdir / "README.html", app.outdir / "index.html")
+        mathjax = app.outdir / "_static" / "mathjax"
+        for path in mathjax.rglob("*"):
+            if path.is_file() and path.relative_to(mathjax).as_posix() not in MATHJAX and path.suffix != ".woff":
+                path.unlink()
+
+
+def setup(app):
+    app.connect("autoapi-skip-member", only_public)
+    app.connect("autodoc-process-docstring", in_restructured_text, priority=100)
+    app.connect("source-read", site_only)
+    app.connect("build-finished", finish)

@@ -1,0 +1,88 @@
+"""The site is built without a warning, and its pages show what they should in a browser that has no network."""
+
+import contextlib
+import functools
+import http.server
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+from browser import browser
+
+ROOT = pathlib.Path(__file__).parents[2]
+# What each page must show, and how many formulas it has at least.
+PAGES = {
+    "index.html": ("variational attention", 0),
+    "docs/api.html": ("What is in the box", 0),
+    "docs/uncertainty.html": ("mutual information", 0),
+    "docs/pretrained_models.html": ("to_bayesian", 0),
+    "docs/applications/nmt.html": ("applications.nmt", 0),
+    "docs/notebooks.html": ("Neighbours that are drawn", 0),
+    "notebooks/alignments.html": ("What the alignments do", 0),
+    "api/keras_vattn/GaussianAttention.html": ("context_prior", 1),
+    "api/keras_vattn/Weibull.html": ("kl_estimator", 1),
+    "api/keras_vattn/metrics/index.html": ("expected_calibration_error", 1),
+    "CHANGELOG.html": ("0.2.0", 0),
+}
+WINDOWS = {"light": (1200, "light"), "dark": (1200, "dark"), "phone": (400, "light")}
+
+
+@contextlib.contextmanager
+def served(folder):
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_pages(site):
+    with served(site) as address, browser() as page:
+        for name, (text, formulas) in PAGES.items():
+            assert text in page.open(address + name), name
+            if formulas:
+                page.wait("mjx-container mjx-math")
+                # MathJax leaves what it cannot read as it stands.
+                assert len(page.elements("p.formula mjx-math")) == len(page.elements("p.formula")) >= formulas, name
+                assert not page.elements("mjx-merror, [data-mjx-error]"), name
+            for window, (width, scheme) in WINDOWS.items():
+                page.look(width, 900, scheme)
+                assert page.overflow() <= 0, (name, window)
+            light, dark = (page.look(1200, 900, x) or page.background() for x in ("light", "dark"))
+            assert sum(light) > 600 > 150 > sum(dark), name
+            assert page.errors == page.requests == [], name
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_search_finds_a_layer(site):
+    with served(site) as address, browser() as page:
+        page.open(address + "search.html?q=GaussianAttention", wait_for="#search-results li")
+        assert any("keras_vattn.GaussianAttention" in text for text in page.texts("#search-results li"))
+
+
+@pytest.mark.slow
+def test_old_anchors_are_kept(site):
+    """GitHub's anchors of the pages are the site's."""
+    text = (site / "docs/run_folder.html").read_text("utf-8")
+    assert 'id="from-another-run"' in text
+    assert (site / "index.html").read_bytes() == (site / "README.html").read_bytes()
