@@ -5,20 +5,21 @@ class Alignment:
     """Base class of the alignments: which distribution over source positions do the logits stand for?
 
     Every reparameterised alignment is a softmax of perturbed logits, in log space. All arrays are float32; `keys`, a
-    `keras_vattn.Keys`, says which entries belong to one row and which are masked, whatever their layout: (B, T, S) of
-    sequences, (B, H, T, S) of heads, (E,) of edges. An alignment reduces and spreads through it and looks at no axis
-    itself. Constants of a row are left out of the perturbed logits: the softmax drops them.
+    `keras_vattn.Keys`, says which entries belong to one row and which are masked, whatever their layout: (B, T, S) for
+    sequences, (B, H, T, S) for heads, (E,) for edges. An alignment reduces and spreads through `keys` and looks at no
+    axis itself. Perturbed logits may leave out what all entries of a row share: the softmax drops it.
 
-    A subclass overrides what it needs; as it stands this class is the deterministic case. One with noise sets
-    `is_stochastic`; one with a KL defines `posterior`, q, a TensorFlow Probability distribution of the weights S before
-    normalisation. p is that of the scores where there are posterior logits, or that of a `Prior`. The KL of the loss is
-    `tfd.kl_divergence` of the two where one is registered for them, else log q(S) - log p(S) at a draw of q, and the
-    mean over 16 fixed draws where a call does not draw. It is serialised like every Keras object: `get_config` returns
-    the constructor's arguments, and the class is registered with `keras.saving.register_keras_serializable`.
+    This class is the deterministic alignment; a subclass overrides what it needs. One with noise sets `is_stochastic`.
+    One with a KL defines `posterior`, which returns q, a TensorFlow Probability distribution of the weights S before
+    normalisation. p is the alignment of the scores where there are posterior logits, else what a `Prior` returns. The
+    loss has `tfd.kl_divergence(q, p)` where a KL is registered for the two, else log q(S) - log p(S) at a draw of q,
+    and the mean over 16 fixed draws where a call does not draw. An alignment is serialised like every Keras object:
+    `get_config` returns the constructor's arguments, and the class is registered with
+    `keras.saving.register_keras_serializable`.
 
     Attributes:
-        kl_estimator: `"sampled"` for log q(S) - log p(S) at a draw where there is a closed form too.
-        kl_of: `"weights"` where q and p are on the simplex, or are taken there: `normalized()` of
+        kl_estimator: `"sampled"` for log q(S) - log p(S) at a draw although there is a closed form.
+        kl_of: `"weights"` where q and p are distributions on the simplex, or are taken there by `normalized()` of
             `keras_vattn.distributions.RowDistribution`.
         priors: Which priors the names "fixed" and "contextual" stand for.
 
@@ -38,18 +39,18 @@ class Alignment:
     takes_divergence = True
 
     def noise(self, shape, seed):
-        """Return the noise of all steps, drawn before any loop: a tensor, or a dictionary of tensors, whose first axes
-        are those of `shape` but for the last, or `None` for an alignment without noise.
+        """Return the noise of all steps, drawn before any loop: a tensor or a dictionary of tensors, each with the axes
+        of `shape` in front, the last one excepted, or `None` for an alignment without noise.
 
         Args:
-            shape: That of the logits.
+            shape: Shape of the logits.
             seed: int32 tensor of shape (2,).
         """
         return None
 
     def at_step(self, step):
-        """Return what changes with the count of training calls: a dictionary of scalars, which joins the noise, and is
-        passed to `posterior` as keyword arguments."""
+        """Return what changes with the count of training calls: a dictionary of scalars, which joins the noise and
+        which `posterior` gets as keyword arguments."""
         return {}
 
     def perturb(self, logits, noise, keys):
@@ -69,13 +70,13 @@ class Alignment:
         )
 
     def divergence_floor(self, prior, p, logits, keys):
-        """Return what the KL to a prior is never below, whatever q and the prior's network learn: one float32 value for
-        each row, or `None` where that is 0 or not known. The log shows the KL above it too.
+        """Return the floor of the KL to a prior, which no q and no network of the prior can go below: one float32 value
+        for each row, or `None` where the floor is 0 or not known. The log shows the KL above the floor too.
 
         Args:
             prior: The `Prior`.
             p: Its distribution.
-            logits: Those of q, one for each entry; only their shape is read.
+            logits: Logits of q, one for each entry; only their shape is read.
             keys: As everywhere.
         """
         return None

@@ -6,7 +6,7 @@ from keras_vattn.support.masks import LOWEST, both
 
 
 class DenseKeys(Keys):
-    """Rows of an array of logits (..., T, S): every query beside all keys, the last axis.
+    """Rows of an array of logits (..., T, S): a query's row is the last axis, all keys.
 
     Args:
         mask: Boolean tensor that broadcasts to (..., T, S), `True` where a query may look at a key, or `None` for
@@ -46,7 +46,7 @@ class DenseKeys(Keys):
         return ops.cast(num_keys, "float32") if self.valid is None else ops.sum(self._weights(num_keys), axis=-1)
 
     def _weights(self, num_keys):
-        """Return 1 at the valid entries and 0 at the others, of every key: a mask may be one value for all of them."""
+        """Return 1 at the valid entries and 0 at the others, one for every key: a mask may have one value for all."""
         valid = ops.cast(self.valid, "float32")
         return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 

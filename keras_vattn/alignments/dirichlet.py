@@ -12,21 +12,26 @@ from keras_vattn.support.validation import number
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Dirichlet(Alignment):
-    """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018.
+    """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    weights[t] ~ Dirichlet(alpha[t]), alpha[t, s] = exp(logits[t, s]) (section 4), over the valid keys alone: a masked
-    position is no part of the distribution. The mean, softmax(logits), serves at inference. The draw is made of Gamma
-    draws in log space, log Gamma(alpha + 1) + log(u) / alpha, which stay finite for small alpha; their gradient with
-    respect to alpha is the implicit one (Figurnov et al. 2018).
+    A masked position is no part of the distribution. Inference takes the mean of the weights. A draw is made of Gamma
+    draws in log space, which stay finite for small alpha; their gradient with respect to alpha is the implicit one
+    (Figurnov et al. 2018).
 
-    The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. Concentrations are
-    pressed smoothly into [exp(min_log_concentration), exp(max_log_concentration)]; the published code of other models
-    clips at the same ends. The prior that a name stands for is a `DirichletPrior`, of the same range; with posterior
-    logits p is the Dirichlet of the scores.
+    The KL is the closed form between two Dirichlets, written so that nothing cancels in float32. The clamp presses log
+    alpha smoothly into [min_log_concentration, max_log_concentration]; the published code of other models clips at the
+    same ends. The names of a prior stand for a `DirichletPrior`, of the same range; with posterior logits p is the
+    Dirichlet of the scores.
+
+    Formula:
+        w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))
+        bb E[w_(t,s)] = alpha_(t,s) / (sum_(s') alpha_(t,s'))
+        w_(t,s) = S_(t,s) / (sum_(s') S_(t,s')), quad log S_(t,s) = log G_(t,s) + log(u_(t,s)) / alpha_(t,s)
+        G_(t,s) ~ "Gamma"(alpha_(t,s) + 1, 1), quad u_(t,s) ~ "Uniform"(0, 1)
 
     Args:
-        min_log_concentration: Defaults to -10.0.
-        max_log_concentration: Defaults to 10.0.
+        min_log_concentration: Lower end of log alpha. Defaults to -10.0.
+        max_log_concentration: Upper end of log alpha. Defaults to 10.0.
 
     Raises:
         ValueError: If the ends are not finite or not in order.

@@ -10,13 +10,15 @@ from keras_vattn.support.validation import boolean, positive_number
 class GumbelSoftmax(Alignment):
     """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
 
-    weights = softmax((phi + g) / tau), g standard Gumbel (Jang et al. 2017; Maddison et al. 2017; "gumbel" in the code
-    of Deng et al. 2018). For tau to 0 a weight vector becomes one-hot, drawn from softmax(phi); inference uses
-    softmax(phi), which is the mean of the weights in that limit alone.
+    Jang et al. 2017; Maddison et al. 2017; "gumbel" in the code of Deng et al. 2018. As tau goes to 0 the weights
+    become one-hot, drawn from softmax(phi). Inference uses softmax(phi), the mean of the weights in that limit alone.
 
-    The relaxed distribution has no KL in closed form. The KL of this alignment is that of the underlying categoricals,
-    sum_s softmax(phi)[s] (log softmax(phi)[s] - log p[s]): a surrogate. p is Categorical(Psi) of a `ContextualPrior`,
-    uniform over the valid keys of a `FixedPrior`.
+    The relaxed distribution has no KL in closed form. The KL of the underlying categoricals stands for it: a surrogate.
+    p is Psi under a `ContextualPrior`, and uniform over the valid keys under a `FixedPrior`.
+
+    Formula:
+        w_(t,s) = "softmax"_s((phi_(t,s) + g_(t,s)) / tau), quad g_(t,s) ~ "Gumbel"(0, 1)
+        "KL"(q || p) = sum_s q_(t,s) log(q_(t,s) / p_(t,s)), quad q_(t,s) = "softmax"_s(phi_(t,s))
 
     Args:
         tau: Temperature, positive, or a `keras.optimizers.schedules.LearningRateSchedule` over the layer's training

@@ -10,11 +10,15 @@ from keras_vattn.support import tfp
 class Hard(Alignment):
     """Hard alignment: a draw is one source position, whose weight is 1 (Xu et al. 2015, section 4.1).
 
-    z ~ Categorical(softmax(phi)), weights = one-hot(z). Inference uses softmax(phi), the mean of the weights.
+    Inference uses softmax(phi), the mean of the weights.
 
-    A draw has no gradient for the logits. Give `keras_vattn.RewardToGo` the weights, the logits and the log-likelihood
-    of the words, and it adds the one of the score function: without it the score does not learn. Where no state of the
-    model sees what was drawn, `keras_vattn.CategoricalAttention` has estimators of less variance, and KLs.
+    A draw has no gradient for the logits. `keras_vattn.RewardToGo` takes the weights, the logits and the log-likelihood
+    of the words, and adds the gradient of the score-function estimator, without which the score does not learn. Where
+    no state of the model sees what was drawn, `keras_vattn.CategoricalAttention` has estimators of less variance, and
+    KLs.
+
+    Formula:
+        z_t ~ "Categorical"("softmax"_s(phi_(t,s))), quad w_t = "one-hot"(z_t)
 
     Example:
 

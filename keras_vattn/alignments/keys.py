@@ -4,20 +4,20 @@ from keras_vattn.support.masks import LOWEST
 
 
 class Keys:
-    """Which entries of an array of logits form a row, and which of them are valid.
+    """Which entries of an array of logits form a row, and which entries are valid.
 
     Alignments and priors reduce over "the keys of a query" through such an object alone, so one formula serves padded
-    sequences, the heads of a transformer and the edges of a graph. Three kinds of arrays belong to it: one value for
-    each *entry* (a query and a key that it may look at: logits, weights), one for each *row* (a query: a KL, an
-    entropy), and one for each *key*.
+    sequences, the heads of a transformer and the edges of a graph. It knows three kinds of arrays: one value for each
+    *entry* (a query and a key that it may look at: logits, weights), one for each *row* (a query: a KL, an entropy),
+    and one for each *key*.
 
     | | entry | row | key |
     |---|---|---|---|
     | `keras_vattn.DenseKeys` | (..., T, S) | (..., T) | (..., S) |
     | `keras_vattn.SegmentKeys` | (..., E) | (..., N) | (..., M) |
 
-    A subclass gives `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot` and `average` where
-    something asks for them; methods that these suffice for stand here.
+    A subclass defines `valid`, `sum`, `max`, `any_valid`, `spread` and `per_entry`, and `one_hot` and `average` where
+    something calls them. This class makes its other methods of these.
 
     Attributes:
         valid: Boolean tensor that broadcasts to the entries, `True` where a query may look at a key, or `None` for
@@ -40,11 +40,11 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Largest valid entry of each row, float32: entry -> row; -3.4e38 on a row without one."""
+        """Largest valid entry of each row, float32: entry -> row; -3.4e38 on a row without a valid entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Boolean, one for each row: whether it has a valid entry; `None` where all rows have."""
+        """Boolean, one for each row: whether it has a valid entry; `None` where every row has one."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
@@ -60,8 +60,8 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Return x, a number or what broadcasts to the entries `like`, with an axis of keys to sum over; what does not
-        depend on the row may be there once for all rows."""
+        """Return x, a number or what broadcasts to the entries `like`, with an axis of keys to sum over; an x that does
+        not depend on the row may have one row for all."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
@@ -72,11 +72,12 @@ class Keys:
         )
 
     def one_hot(self, x):
-        """Return float32 1 at the largest valid entry of each row, the first of equals, and 0 elsewhere."""
+        """Return float32 1 at the largest valid entry of each row, the first of equal ones, and 0 elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `one_hot`.")
 
     def softmax(self, logits):
-        """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without one."""
+        """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without a valid
+        entry."""
         logits = self.mask_out(logits)
         exponentials = self.zero_masked(ops.exp(logits - self.spread(ops.stop_gradient(self.max(logits)))))
         return ops.divide_no_nan(exponentials, self.spread(self.sum(exponentials)))
@@ -90,7 +91,7 @@ class Keys:
         return self.zero_masked(shifted - self.spread(ops.log(ops.where(total > 0.0, total, 1.0))))
 
     def count(self, like):
-        """Number of valid entries of each row, float32: what broadcasts to the rows of the entries `like`."""
+        """Number of valid entries of each row, float32; it broadcasts to the rows of the entries `like`."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def where_valid(self, x, other):

@@ -15,23 +15,28 @@ from keras_vattn.support.validation import one_of, positive_number, refuse_unrea
 class LogNormal(Alignment):
     """Lognormal alignment of the Bayesian attention modules: weights are normalised lognormal draws.
 
-    S[t, s] ~ LogNormal(phi[t, s] - sigma^2 / 2, sigma^2), weights = S / sum_s S (Fan et al. 2020, section 3.2). In log
-    space the weights are softmax(phi + sigma e), e normal; their mean is taken as softmax(phi), which is E[S]
-    normalised. For sigma to 0 this is softmax attention.
+    Fan et al. 2020, section 3.2. Inference takes softmax(phi), which is E[S] normalised, for the mean of the weights.
+    As sigma goes to 0 this becomes softmax attention.
 
-    The KL is on S, and stands at `keras_vattn.distributions.LogNormal`; phi = log softmax(logits) for
-    `parameterization="normalized"` (the published code), phi = logits for `"raw"` (the printed formula). The published
-    prior is a `LogNormalPrior`. Against posterior logits, or a prior of its own family, p is a LogNormal of the same
-    sigma. With `kl_of="weights"` q and p are distributions of the weights alone, on the simplex: a
-    `keras_vattn.distributions.LogisticNormal`, whose KL is in closed form and never above that of the draws; the scale
-    of phi drops out: another `parameterization` would change nothing and is refused.
+    The KL compares distributions of S; its formula stands at `keras_vattn.distributions.LogNormal`.
+    `parameterization="normalized"` is the published code's, `"raw"` the printed formula. The published prior is a
+    `LogNormalPrior`. Against posterior logits, or a prior of its own family, p is a LogNormal of the same sigma.
+
+    With `kl_of="weights"` q and p are distributions of the weights alone, on the simplex: a
+    `keras_vattn.distributions.LogisticNormal`, whose KL has a closed form and is never above the KL of the draws. The
+    scale of E[S] drops out: another `parameterization` would change nothing and is refused.
+
+    Formula:
+        log S_(t,s) = log m_(t,s) - sigma^2 / 2 + sigma epsilon_(t,s), quad epsilon_(t,s) ~ "Normal"(0, 1)
+        bb E[S_(t,s)] = m_(t,s) = "softmax"_s(phi_(t,s)) quad "(normalized)", quad m_(t,s) = exp(phi_(t,s)) quad "(raw)"
+        w_(t,s) = S_(t,s) / (sum_(s') S_(t,s')) = "softmax"_s(phi_(t,s) + sigma epsilon_(t,s))
 
     Args:
         sigma: Standard deviation of log S, positive. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw; a call that does not draw is
             always analytic. Defaults to `"analytic"`.
-        kl_of: `"draws"`, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
+        kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
         ValueError: If `sigma` is not positive, a name is unknown, or an argument would change nothing.

@@ -11,16 +11,17 @@ SCALES = ("rate", "paper")
 
 
 class Prior(keras.layers.Layer):
-    """Base class of the priors of an alignment: p, which an attention's weights are held to by the KL.
+    """Base class of the priors of an alignment: p, to which the KL holds the weights of an attention.
 
-    Here p is of the family of the posterior, with log Psi in place of the logits: a Weibull of the same k, a lognormal
-    of the same sigma, so that the KL reaches 0. A subclass may define another one in `distribution`.
+    Here p is of the posterior's family, with log Psi in place of the logits: a Weibull of the same k, a lognormal of
+    the same sigma, so that the KL can reach 0. A subclass may define another p in `distribution`.
 
-    It is a layer for the sake of its weights; an attention asks it for `log_psi` and never calls it. A prior of your
-    own defines `log_psi`, and `build` where it has weights; every alignment takes it as it takes `ContextualPrior`.
+    A prior is a layer because it may have weights; an attention asks it for `log_psi` and never calls it. A prior of
+    your own defines `log_psi`, and `build` where it has weights; every alignment takes it as it takes
+    `ContextualPrior`.
 
     Attributes:
-        num_heads: Number of heads that it has a network for each of, `None` where one serves all.
+        num_heads: Number of heads where each has a network of its own, `None` where one network serves all.
 
     Example:
 
@@ -38,8 +39,8 @@ class Prior(keras.layers.Layer):
         look at the keys.
 
         Args:
-            key: (B, S, Dk), or (B, H, S, Dk) with heads; of the nodes of a graph (N, Dk), or (H, N, Dk).
-            keys: A `keras_vattn.Keys`, which says which of them a row sees.
+            key: (B, S, Dk), or (B, H, S, Dk) with heads; for the nodes of a graph (N, Dk), or (H, N, Dk).
+            keys: A `keras_vattn.Keys`, which says which keys a row sees.
 
         Returns:
             What broadcasts to the logits: (B, T or 1, S), (B, H, T or 1, S), (E,) or (H, E).
@@ -52,19 +53,19 @@ class Prior(keras.layers.Layer):
         return type(self).log_psi is not Prior.log_psi
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
-        """Return p, a TensorFlow Probability distribution of what the posterior of the alignment is one of.
+        """Return p, a TensorFlow Probability distribution of the same event as the alignment's posterior.
 
         Args:
-            alignment: The `Alignment` whose weights are held to it.
+            alignment: The `Alignment` whose weights the KL holds to p.
             log_psi: What `log_psi` returned.
-            logits: Those of q, one for each entry; only their shape is read.
+            logits: Logits of q, one for each entry; only their shape is read.
             keys: As in `log_psi`.
             **at_step: What the alignment's `at_step` returns.
         """
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError for an argument that changes nothing where the KL is one of normalised weights."""
+        """Raise ValueError for an argument that changes nothing where the KL compares normalised weights."""
 
     def get_config(self):
         # Keras refuses to serialise a layer that keeps its default `get_config` and was given a dtype policy object.
@@ -73,10 +74,13 @@ class Prior(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FixedPrior(Prior):
-    """Prior of the posterior's own family that is the same for every key: at equal logits.
+    """Prior of the posterior's own family that is the same for every key: q at equal logits.
 
-    Of `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
+    Under `GumbelSoftmax` it is the uniform categorical. `keras_vattn.GammaPrior(1.0)`, `LogNormalPrior(0.0)` and
     `DirichletPrior(1.0)` are fixed priors of one family (Fan et al. 2020, section 3.3: "fixed").
+
+    Formula:
+        p = q quad "at" quad phi_(t,s) = 0
 
     Example:
 
@@ -91,19 +95,22 @@ class FixedPrior(Prior):
 class ContextualPrior(Prior):
     """Prior of the posterior's own family that a small network reads off the keys, shared by all queries.
 
-    Psi = softmax over the valid keys of w2^T relu(W1 key + b1) (Fan et al. 2020, section 3.3), whose logarithm takes
-    the place of the logits. Its KL is 0 where the logits are log Psi, up to a constant of each row where the alignment
-    is normalised: there is no floor. In the paper the prior is of one family: `keras_vattn.GammaPrior`,
-    `LogNormalPrior`.
+    Psi, the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), has its logarithm in
+    the place of the logits. The KL is 0 where the logits are log Psi, up to a constant of each row where the alignment
+    is normalised: there is no floor. The paper's priors are of one family: `keras_vattn.GammaPrior`, `LogNormalPrior`.
 
-    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log w - log Psi)), and is beyond use unless k is small:
-    take `kl_of="weights"`.
+    Under `Weibull` with `kl_of="draws"` the KL grows as exp(k (log E[S] - log Psi)), and is beyond use unless k is
+    small: take `kl_of="weights"`.
+
+    Formula:
+        Psi_(t,s) = "softmax"_s(v^T "relu"(W "key"_s + b))
+        p = q quad "at" quad phi_(t,s) = log Psi_(t,s)
 
     Args:
         hidden_units: Width of the hidden layer (the paper's d_mid). Defaults to 10.
-        num_heads: With heads, `None` for one network shared by all of them, or their number for one network each.
-            Defaults to `None`.
-        kernel_initializer: Initializer of W1 and w2. Defaults to `"glorot_uniform"`.
+        num_heads: `None` for one network shared by all heads, or the number of heads for one network each. Defaults to
+            `None`.
+        kernel_initializer: Initializer of W and v. Defaults to `"glorot_uniform"`.
 
     Raises:
         ValueError: If `hidden_units` or `num_heads` is not positive.
@@ -176,19 +183,24 @@ class FamilyPrior(ContextualPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GammaPrior(FamilyPrior):
-    """Gamma prior of the weights before they are normalised, that of the published Weibull attention (Fan et al. 2020).
+    """Gamma prior of the weights before normalisation, the prior of the published Weibull attention (Fan et al. 2020).
 
-    Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Gamma(beta Psi, beta) for `scale="rate"` (the
-    published code) and Gamma(Psi, beta) for `scale="paper"` (the printed formula, section 3.3); fixed, Gamma(alpha,
-    beta), never normalised over the keys. On the simplex it is the Dirichlet of the same concentrations.
+    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`: `scale="rate"` is the published
+    code's, `"paper"` the printed formula (section 3.3). A fixed prior has the argument alpha for every key, never
+    normalised over the keys. On the simplex the prior is the Dirichlet of the same concentrations.
 
-    What `beta` does: with `"rate"` the prior's mean is Psi for every beta, and dKL / d log lambda = beta (E[S] - Psi),
-    so that beta is the strength with which the KL pulls. The published values (1e-6 ... 1e-15) leave the posterior no
-    usable gradient and pull Psi to uniform; at 10 and more Psi follows the posterior. The default of 1.0 makes the pull
-    comparable with a likelihood in nats, while Psi still stays close to uniform and draws the weights there. The KL of
-    a Weibull to a Gamma never reaches 0 (its floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs
-    under different beta do not compare; the log shows the KL above the floor too. The entropies of
-    `keras_vattn.Attention.alignment_statistics` show where q and Psi are.
+    What `beta` does: with `"rate"` the prior's mean is Psi for every beta, and beta is the strength with which the KL
+    pulls. The published values (1e-6 ... 1e-15) leave the posterior no usable gradient and pull Psi to uniform; at 10
+    and more Psi follows the posterior. The default of 1.0 makes the pull comparable with a likelihood in nats, while
+    Psi still stays close to uniform and draws the weights there. The KL of a Weibull to a Gamma never reaches 0 (its
+    floor grows as beta falls, some 80 nats for five keys at 1e-6), so KLs under different beta do not compare; the log
+    shows the KL above the floor too. The entropies of `keras_vattn.Attention.alignment_statistics` show where q and Psi
+    are.
+
+    Formula:
+        p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)
+        alpha_(t,s) = beta Psi_(t,s) quad "(rate)", quad Psi_(t,s) quad "(paper)", quad alpha quad "(fixed)"
+        (del "KL"(q || p)) / (del log lambda_(t,s)) = beta (bb E[S_(t,s)] - Psi_(t,s)) quad "(Weibull, rate)"
 
     Args:
         alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.
@@ -234,10 +246,14 @@ class GammaPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogNormalPrior(FamilyPrior):
-    """Lognormal prior of the weights before they are normalised: log S is normal (Fan et al. 2020, section 3.3).
+    """Lognormal prior of the weights before normalisation (Fan et al. 2020, section 3.3).
 
-    Contextual, with Psi as in `keras_vattn.ContextualPrior`, the mean of log S is log Psi for `scale="rate"` (the
-    published code) and Psi for `scale="paper"` (the printed formula); fixed, it is `mean` for every key.
+    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`: `scale="rate"` is the published
+    code's, `"paper"` the printed formula. A fixed prior has the argument `mean` for every key.
+
+    Formula:
+        p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
+        mu_(t,s) = log Psi_(t,s) quad "(rate)", quad Psi_(t,s) quad "(paper)", quad "mean" quad "(fixed)"
 
     Args:
         mean: Mean of log S for every key, or `None` for a contextual prior. Defaults to `None`.
@@ -279,11 +295,15 @@ class LogNormalPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletPrior(GammaPrior):
-    """Dirichlet prior of the weights, on the simplex: that of normalised draws of a `keras_vattn.GammaPrior`.
+    """Dirichlet prior of the weights, on the simplex: what normalised draws of a `keras_vattn.GammaPrior` follow.
 
-    Contextual, with Psi as in `keras_vattn.ContextualPrior`, it is Dirichlet(beta Psi), or Dirichlet(Psi) for
-    `scale="paper"`; fixed, the symmetric Dirichlet(alpha). Concentrations are pressed smoothly into the range of the
-    alignment's, [e^-10, e^10] where it has none.
+    A contextual prior takes Psi from the network of `keras_vattn.ContextualPrior`. A fixed prior has the argument alpha
+    for every key. The clamp presses concentrations smoothly into the alignment's range, [e^-10, e^10] where it has
+    none.
+
+    Formula:
+        p(w_t) = "Dirichlet"("clamp"(alpha_t))
+        alpha_(t,s) = beta Psi_(t,s) quad "(rate)", quad Psi_(t,s) quad "(paper)", quad alpha quad "(fixed)"
 
     Args:
         alpha: Concentration for every key, positive, or `None` for a contextual prior. Defaults to `None`.

@@ -12,16 +12,16 @@ class SegmentKeys(Keys):
     """Rows of a list of logits (..., E): the edges of a graph, each between a row and a key.
 
     Entry e belongs to row `row_ids[e]` and looks at key `key_ids[e]`; the entries of a row need not stand together. No
-    array of all rows by all keys exists. Leading axes, such as those of heads, share the list.
+    array of all rows by all keys exists. Leading axes, such as heads, share the list.
 
     Args:
         row_ids: Integers (E,) in [0, num_rows): the row of each entry.
         num_rows: N, an integer or a scalar tensor. A row may be empty.
-        key_ids: Integers (E,): the key of each entry; `None` where nothing is read off the keys. Defaults to `None`.
+        key_ids: Integers (E,): the key of each entry; `None` where nothing reads the keys. Defaults to `None`.
         mask: Boolean tensor that broadcasts to (..., E), `False` at padding, or `None`. Defaults to `None`.
 
     Raises:
-        ValueError: If the ids are no integers or not of one length. Whether they are in range is not looked at.
+        ValueError: If the ids are no integers or not of one length. Whether they are in range is not checked.
 
     Example:
 

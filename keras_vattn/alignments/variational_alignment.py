@@ -25,14 +25,14 @@ STATISTICS_ENTRIES = 2**24
 
 
 class AlignmentInputs(NamedTuple):
-    """What an alignment is asked about in one call.
+    """The inputs of an alignment in one call.
 
     Attributes:
-        logits: Those of the scores, float32, an array of entries.
+        logits: Logits of the scores, float32, an array of entries.
         keys: Which entries form a row, a `Keys`.
         log_psi: log Psi of a contextual prior, or `None`.
-        posterior_logits: Of an inference network, of the shape of the logits, as `as_finite_float32` returns them, or
-            `None`.
+        posterior_logits: Logits of an inference network, of the shape of `logits`, as `as_finite_float32` returns them,
+            or `None`.
     """
 
     logits: object
@@ -44,17 +44,18 @@ class AlignmentInputs(NamedTuple):
 class VariationalAlignment:
     """An alignment with its prior: who is q, who is p, what is drawn, and the KL between the two.
 
-    Every attention holds one. Without posterior logits q = alignment(logits) and p is the prior's, or there is no KL.
-    With posterior logits q = alignment(posterior_logits) and p = alignment(logits). Noise is a dictionary, drawn before
-    any loop: empty where a call does not draw, `"alignment"` where it does, and `"warm"` while there may be a warm
-    start. Every entry has the first axes of the logits, so that a loop takes slices of it.
+    Every attention holds one. Without posterior logits q = alignment(logits) and p is what the prior returns; without a
+    prior there is no KL. With posterior logits q = alignment(posterior_logits) and p = alignment(logits). Noise is a
+    dictionary, drawn before any loop: empty where a call does not draw, with `"alignment"` where it does, and with
+    `"warm"` where training may start warm. Every entry has the first axes of the logits, so that a loop takes slices of
+    it.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
         prior: `None`, or name, class, config or instance of a `Prior`.
         warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed.
             Defaults to 0.
-        num_heads: Number of heads of the attention, `None` for one that has none. Defaults to `None`.
+        num_heads: Number of heads of the attention, `None` for an attention without heads. Defaults to `None`.
         per_head_prior: Whether a contextual prior made here has one network for each head. Defaults to `False`.
         dtype: Dtype policy of a prior that is made here. Defaults to `None`.
 
@@ -108,8 +109,8 @@ class VariationalAlignment:
         Args:
             key: What a contextual prior reads, (..., S, Dk).
             keys: A `Keys`.
-            over: The `DenseKeys` of one row that Psi sums to one over, `None` where it does over every row of `keys`.
-                Defaults to `None`.
+            over: The `DenseKeys` of the one row over which Psi sums to one, `None` where it sums to one over every row
+                of `keys`. Defaults to `None`.
         """
         if self.prior is None:
             return None
@@ -122,7 +123,7 @@ class VariationalAlignment:
         """Return the noise of a call that draws.
 
         Args:
-            shape: That of the logits.
+            shape: Shape of the logits.
             seed: int32 tensor of shape (2,).
             step: Number of training calls so far.
             training: The call's `training`.
@@ -145,24 +146,24 @@ class VariationalAlignment:
         return ops.where(noise["warm"], scored.logits, q) if "warm" in noise else q
 
     def weights(self, scored, noise):
-        """Return the weights, float32: drawn from q, or those at its mean where there is no noise."""
+        """Return the weights, float32: drawn from q, or at its mean where there is no noise."""
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights at the mean of alignment(logits), which no noise and no posterior logits enter."""
+        """Return the weights at the mean of alignment(logits), without noise and posterior logits."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
     def divergence(self, scored, noise, step, seed):
-        """Return KL(q || p) of each row in nats, float32, or `None` where q is held to nothing.
+        """Return KL(q || p) of each row in nats, float32, or `None` where there is no p.
 
         Args:
-            scored: A `AlignmentInputs`.
-            noise: That of the call.
+            scored: An `AlignmentInputs`.
+            noise: Noise of the call.
             step: Number of training calls so far.
-            seed: A function that returns a seed (2,), for a draw of a family that does not say how its noise makes it.
+            seed: A function that returns a seed (2,), for a new draw where a family cannot make it of the noise.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
@@ -185,14 +186,14 @@ class VariationalAlignment:
         return mean_divergence(q, p, keys, random.as_seed(0), EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
-        """Return what `divergence` is never below, one value for each row, or `None` where that is 0."""
+        """Return the floor of `divergence`, one value for each row, or `None` where it is 0."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
         p = self.prior_distribution(scored, 0)
         return self.alignment.divergence_floor(self.prior, p, scored.logits, scored.keys)
 
     def posterior_distribution(self, scored, step, noise=()):
-        """Return q, the TensorFlow Probability distribution that the KL is of, after `step` training calls."""
+        """Return q of the KL, a TensorFlow Probability distribution, after `step` training calls."""
         return self._of_family(self.logits_of_q(scored, noise), scored.keys, step)
 
     def _of_family(self, logits, keys, step):
@@ -208,12 +209,12 @@ class VariationalAlignment:
         """Return p, as `posterior_distribution` returns q.
 
         Args:
-            scored: A `AlignmentInputs`.
+            scored: An `AlignmentInputs`.
             step: Number of training calls so far.
             others: What else the caller takes for a prior, for the error message.
 
         Raises:
-            ValueError: If there is no prior and no posterior logits: nothing is held to anything.
+            ValueError: If there is neither a prior nor posterior logits, and so no p.
         """
         if scored.posterior_logits is not None:
             return self._of_family(scored.logits, scored.keys, step)
@@ -237,7 +238,7 @@ class VariationalAlignment:
         """Return how random the alignment is, a dictionary of float32 arrays, one value for each row.
 
         Args:
-            scored: A `AlignmentInputs`.
+            scored: An `AlignmentInputs`.
             step: Number of training calls so far.
             num_samples: Number of draws for the standard deviation.
             seed: int32 tensor of shape (2,).
@@ -254,7 +255,7 @@ class VariationalAlignment:
         return statistics
 
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
-        """Return that of each weight, over draws that are made several at a time."""
+        """Return the standard deviation of each weight, over draws made several at a time."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
         together = 1
         if all(isinstance(length, int) for length in shape):
@@ -271,7 +272,7 @@ class VariationalAlignment:
         return ops.sqrt(ops.maximum(variance, 0.0))
 
     def require_place_for_posterior_logits(self, posterior_logits):
-        """Raise ValueError if posterior logits are given beside a prior, or to an alignment that takes none."""
+        """Raise ValueError for posterior logits beside a prior, or for an alignment that takes none."""
         if self.prior is not None:
             raise ValueError(
                 "Posterior logits make the scores the prior: there is no other beside them. "

@@ -20,38 +20,41 @@ KL_OF = ("draws", "weights")
 class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: weights are normalised Weibull draws.
 
-    S[t, s] ~ Weibull(k, lambda[t, s]), lambda = exp(phi) / Gamma(1 + 1/k), weights = S / sum_s S (Fan et al. 2020,
-    section 3.2). In log space the weights are softmax(phi + log(-log(1 - u)) / k), u uniform. Inference takes
-    softmax(phi), which is E[S] normalised and not quite the mean of the weights (at k = 1 a weight of 0.60 has the mean
-    0.51). For k to infinity this is softmax attention.
+    Fan et al. 2020, section 3.2. Inference takes softmax(phi), which is E[S] normalised and not quite the mean of the
+    weights (at k = 1 a weight of 0.60 has the mean 0.51). As k goes to infinity this becomes softmax attention.
 
-    The KL is on S, so the scale of phi matters: `parameterization="normalized"` takes phi = log softmax(logits), as the
-    published code does, `"raw"` phi = logits, as the formula is printed. With `"normalized"` E[S] sums to one and the
-    KL compares it with a prior of mean Psi; with `"raw"` the logits' free scale enters the KL as well, which grows with
-    exp(logits); the exponential is bounded smoothly above e^60. The normalised form is the default because a
-    contextual prior, which sums to one, can be met by it.
+    The KL compares distributions of S, so the scale of E[S] matters. `parameterization="normalized"` is the published
+    code's: E[S] sums to one, and the KL compares it with a prior of mean Psi. `"raw"` is the printed formula: the free
+    scale of the logits enters the KL as well, which grows with exp(phi), bounded smoothly above e^60. The normalised
+    form is the default because it can meet a contextual prior, which sums to one.
 
-    The published prior is a `GammaPrior`; the KL stands at `keras_vattn.distributions.Gamma`. Against posterior logits,
-    or a prior of its own family, p is a Weibull of the same k, and the KL grows as exp(k (phi_q - phi_p)): with the
-    default k and logits a few nats apart it is beyond use.
+    The published prior is a `GammaPrior`; the formula of the KL stands at `keras_vattn.distributions.Gamma`. Against
+    posterior logits, or a prior of its own family, p is a Weibull of the same k, and the KL grows as exp(k (phi_q -
+    phi_p)): with the default k and logits a few nats apart it is beyond use.
 
-    The model uses the weights alone. With `kl_of="weights"` q and p are distributions of these, on the simplex: q a
-    `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, beside which the
-    KL grows with k (phi_q - phi_p) itself. It is a tighter bound of the same model, and no published system has it. It
-    is estimated at the draw, by the mean of 16 fixed draws where a call does not draw. The scale of phi drops out:
+    The model uses the weights alone. With `kl_of="weights"` q and p are distributions of the weights, on the simplex: q
+    a `keras_vattn.distributions.NormalizedWeibull`, p the Dirichlet of a Gamma, or another such Weibull, to which the
+    KL grows with k (phi_q - phi_p) itself. The bound of the same model is tighter, and no published system has it. The
+    KL is estimated at the draw, by the mean of 16 fixed draws where a call does not draw. The scale of E[S] drops out:
     another `parameterization` would change nothing and is refused, as is another `kl_estimator`.
 
-    The KL of the draws to a Gamma never reaches 0. Where E[S] is the prior's mean it is f(alpha) = log k - g - 1 +
-    alpha (g / k + log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha, with Euler's constant g, which is
-    convex: a row of n keys has at least n f(beta / n) under a contextual prior, 3.9 nats a key for 20 keys with the
-    defaults. The log shows the KL, and the KL above this floor.
+    The KL of the draws to a Gamma never reaches 0. It is f(alpha) for an entry whose E[S] is the prior's mean, with
+    Euler's constant gamma, and f is convex: under a contextual prior a row of n keys has at least n f(beta / n), 3.9
+    nats a key for 20 keys with the defaults. The log shows the KL, and the KL above this floor.
+
+    Formula:
+        S_(t,s) ~ "Weibull"(k, lambda_(t,s)), quad lambda_(t,s) = m_(t,s) / (Gamma(1 + 1/k))
+        bb E[S_(t,s)] = m_(t,s) = "softmax"_s(phi_(t,s)) quad "(normalized)", quad m_(t,s) = exp(phi_(t,s)) quad "(raw)"
+        w_(t,s) = S_(t,s) / (sum_(s') S_(t,s')) = "softmax"_s(phi_(t,s) + log(-log(1 - u_(t,s))) / k)
+        u_(t,s) ~ "Uniform"(0, 1)
+        f(alpha) = log k - gamma - 1 + alpha (gamma/k + log Gamma(1 + 1/k)) + log Gamma(alpha) - alpha log alpha + alpha
 
     Args:
-        k: Shape, positive; the larger, the less noise. Defaults to 10.0.
+        k: Shape, positive; a larger one makes less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"`, or `"sampled"` for log q(S) - log p(S) at the draw (the paper's ablation), which has
             the same mean and more variance; a call that does not draw is always analytic. Defaults to `"analytic"`.
-        kl_of: `"draws"`, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
+        kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
 
     Raises:
         ValueError: If `k` is not positive, a name is unknown, or an argument would change nothing.

@@ -8,8 +8,8 @@ from keras_vattn.support.products import product
 class Context(keras.layers.Layer):
     """Base class of the contexts: what is the attended vector?
 
-    `call(weights, value)` gives the expected context, the weighted sum. A stochastic context draws around it; the
-    pieces stand apart so that a recurrent decoder can draw all noise before its loop and account for the KL after it.
+    `call(weights, value)` gives the expected context, the weighted sum. A stochastic context draws around it; its steps
+    are methods of their own, so that a recurrent decoder can draw all noise before its loop and add the KL after it.
 
     Call arguments:
         weights: (B, T, S), on the simplex.
@@ -33,7 +33,7 @@ class Context(keras.layers.Layer):
         return None
 
     def posterior_parameters(self, mean):
-        """Return what else the posterior needs beside its mean, a dictionary of (B, T, D) tensors."""
+        """Return what the posterior needs beside its mean, a dictionary of (B, T, D) tensors."""
         return {}
 
     def prior_parameters(self, value, keys):

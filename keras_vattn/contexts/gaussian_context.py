@@ -14,21 +14,26 @@ PRIORS = ("standard", "mean")
 class GaussianContext(Context):
     """Gaussian variational attention: the attended *vector* is a random variable.
 
-    q(a_t | x) = N(mean_t, diag(sigma_t^2)), mean_t = sum_s weights[t, s] value[s], log sigma_t = W2 tanh(W1 mean_t +
-    b1) + b2 (Bahuleyan et al. 2018, section 3.3); p(a_t) = N(0, I) for `prior="standard"` or N(h_bar, I) for
-    `prior="mean"`, h_bar the average of the values over the *valid* source positions (section 3.2). Gradients flow
-    through h_bar, as section 3.4 asks.
+    Bahuleyan et al. 2018: the posterior of section 3.3, the priors of section 3.2 (a_t there is c_t here).
+    `prior="mean"` stands at the average of the values over the *valid* source positions, and gradients flow through it,
+    as section 3.4 asks. log sigma is clipped to [-8, 8].
 
-    Training draws a_t = mean_t + sigma_t * noise, noise fresh for every step; inference returns mean_t, except under
-    `keras_vattn.posterior_draws`. A row without a valid key gets a zero context, no noise and no KL.
+    Training draws, with fresh noise for every step; inference returns mu, except under `keras_vattn.posterior_draws`. A
+    row without a valid key gets a zero context, no noise and no KL.
+
+    Formula:
+        q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2)), quad mu_t = sum_s w_(t,s) "value"_s
+        log sigma_t = W_2 tanh(W_1 mu_t + b_1) + b_2
+        p(c_t) = "Normal"(0, I) quad "(standard)", quad p(c_t) = "Normal"(bar("value")_t, I) quad "(mean)"
+        c_t = mu_t + sigma_t odot epsilon_t, quad epsilon_t ~ "Normal"(0, I)
 
     Args:
         prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer, an integer, or `None` for the width of the values (the published code).
             Defaults to `None`.
-        temperature: Factor on sigma in draws at inference; 0 is the mean. Training always draws at 1, the KL never sees
-            it. Defaults to 1.0.
-        kernel_initializer: Initializer of W1 and W2. Defaults to `"glorot_uniform"`.
+        temperature: Factor on sigma in draws at inference; 0 gives the mean. Training always draws at 1, and the KL
+            never sees it. Defaults to 1.0.
+        kernel_initializer: Initializer of W_1 and W_2. Defaults to `"glorot_uniform"`.
 
     Call arguments:
         weights: (B, T, S), on the simplex.

@@ -5,7 +5,10 @@ from keras_vattn.contexts.context import Context
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class WeightedSum(Context):
-    """Deterministic context: context[t] = sum_s weights[t, s] value[s] (Bahuleyan et al. 2018, eq. 5).
+    """Deterministic context, the weighted sum of the values (Bahuleyan et al. 2018, eq. 5).
+
+    Formula:
+        c_t = sum_s w_(t,s) "value"_s
 
     Call arguments:
         weights: (B, T, S), on the simplex.

@@ -7,10 +7,12 @@ from keras_vattn.support.products import product
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Bilinear(Score):
-    """Bilinear score, Luong's "general".
+    """Bilinear score, Luong's "general" (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4).
 
-    logits[t, s] = query[t]^T W key[s] (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4). W acts on
-    the keys, so a decoder multiplies by it once per memory.
+    W acts on the keys, so a decoder multiplies by it once per memory.
+
+    Formula:
+        phi_(t,s) = "query"_t^T W "key"_s
 
     Args:
         kernel_initializer: Initializer of W, (Dk, Dq). Defaults to `"glorot_uniform"`.

@@ -9,8 +9,12 @@ from keras_vattn.support.products import product
 class DotProduct(Score):
     """Dot-product score, with or without the scale of the transformer.
 
-    logits[t, s] = query[t] . key[s], times 1 / sqrt(D) when `scaled` (Luong et al. 2015, "dot"; Vaswani et al. 2017,
-    eq. 1). The name `"scaled_dot_product"` stands for the second.
+    Luong et al. 2015, "dot"; with the scale Vaswani et al. 2017, eq. 1, which the name `"scaled_dot_product"` stands
+    for.
+
+    Formula:
+        phi_(t,s) = "query"_t^T "key"_s
+        phi_(t,s) = ("query"_t^T "key"_s) / sqrt(D) quad "(scaled)"
 
     Args:
         scaled: Whether to divide by the square root of the width. Defaults to `False`.

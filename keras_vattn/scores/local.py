@@ -13,26 +13,32 @@ POSITIONS = ("monotonic", "predictive")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Local(Score):
-    """Local attention around any score: query t sees the keys s of its window, |s - p_t| <= D, and no others.
+    """Local attention around any score: query t sees the keys of a window around position p_t, and no others.
 
-    `position="monotonic"`: p_t = t, counted from 0 (Luong et al. 2015, section 3.2, "local-m"). `"predictive"`
-    ("local-p"): p_t = S sigmoid(v^T tanh(W query[t])) (eq. 9), and the logits are score(query[t], key[s]) -
-    (s - p_t)^2 / (2 sigma^2), sigma = D / 2. Their softmax is in proportion to the weights of eq. 10, softmax(score)
-    exp(-(s - p_t)^2 / (2 sigma^2)): those sum to less than 1, these to 1, as the weights of every alignment do.
+    `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
+    `"predictive"` ("local-p") reads its centre off the query (eq. 9). The softmax of its logits is proportional to the
+    weights of eq. 10, softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)). The weights of eq. 10 sum to less than 1; these
+    sum to 1, as the weights of every alignment do.
 
     S is the length of the source: the position after the last key that the query may see, however far the batch is
-    padded. A score that is called by itself knows no mask, unless it is given `keys`: then S is the number of keys.
+    padded. A score called by itself, without `keys`, knows no mask, and S is the number of keys.
 
-    A key outside the window is as if masked, whatever the alignment: its weight, gradient and KL are exactly 0. A query
-    with no key in its window, which is more than D past the end, has a context of zeros. A contextual prior sums to one
-    over the window; the mean of `GaussianContext(prior="mean")` is of all keys.
+    A key outside the window counts as masked, whatever the alignment: its weight, gradient and KL are exactly 0. A
+    query more than `window` past the end has no key in its window, and a context of zeros. A contextual prior sums to
+    one over the window; the mean of `GaussianContext(prior="mean")` is over all keys.
 
-    In `keras_vattn.AttentionDecoder` t is a state, the number of steps before that are not masked; in
+    In `keras_vattn.AttentionDecoder` t is a state, the number of earlier steps that are not masked; in
     `keras_vattn.Attention` it is the position of the query.
+
+    Formula:
+        abs(s - p_t) <= "window"
+        p_t = t, quad phi_(t,s) = "inner"("query"_t, "key"_s) quad "(monotonic)"
+        p_t = S "sigmoid"(v^T tanh(W "query"_t)), quad sigma = "window" / 2 quad "(predictive)"
+        phi_(t,s) = "inner"("query"_t, "key"_s) - (s - p_t)^2 / (2 sigma^2) quad "(predictive)"
 
     Args:
         inner: The score inside: name, class, config or instance. Defaults to `"dot_product"`.
-        window: D, a positive integer. Defaults to 10.
+        window: How far from p_t a query sees, a positive integer (the paper's D). Defaults to 10.
         position: `"monotonic"` or `"predictive"`. Defaults to `"monotonic"`.
         kernel_initializer: Initializer of W (Dq, Dq) and v (Dq, 1). Defaults to `"glorot_uniform"`.
 
@@ -94,7 +100,7 @@ class Local(Score):
             )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the state before the first step: how many there were, (B, 1), and that of the inner score."""
+        """Return the state before the first step: the number of steps, (B, 1), and the state of the inner score."""
         state = {"step": ops.zeros((batch_size, 1), "float32")}
         if self.inner.keeps_state:
             state["inner"] = self.inner.initial_state(batch_size, num_keys)

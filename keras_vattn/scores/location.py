@@ -9,20 +9,22 @@ from keras_vattn.support.validation import positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Location(Score):
-    """Location-based score: where to look is read off the query alone, whatever the keys are.
+    """Location-based score: the query alone says where to look, whatever the keys are (Luong et al. 2015, eq. 8).
 
-    logits[t, s] = (W query[t])[s] (Luong et al. 2015, eq. 8): one row of W for each position. A shorter memory takes
-    the first of them. A longer one is an error where its length is known before the call runs, as it always is
-    eagerly; in a graph of unknown lengths no query sees what is past `max_length`, as in the paper, which ignores words
-    near the end of long sentences.
+    W has one row for each position. A shorter memory takes the first rows. A longer one is an error where its length is
+    known before the call runs, as it always is eagerly; in a graph of unknown lengths no query sees what is past
+    `max_length`, as in the paper, which ignores words near the end of long sentences.
+
+    Formula:
+        phi_(t,s) = (W "query"_t)_s
 
     Args:
-        max_length: Number of positions, or `None` for that of the keys it is built for. Defaults to `None`.
+        max_length: Number of positions, or `None` for the number of keys that it is built for. Defaults to `None`.
         kernel_initializer: Initializer of W, (Dq, max_length). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).
-        key: (B, S, Dk), of which only S is read.
+        key: (B, S, Dk); only S is read.
 
     Returns:
         Logits (B, T, S), float32.
@@ -56,7 +58,7 @@ class Location(Score):
         self._check(key_shape)
 
     def project_keys(self, key):
-        """Return the columns of W for these keys, (Dq, S), the last one again past the end."""
+        """Return the columns of the kernel for these keys, (Dq, S); past the end the last one is repeated."""
         self._check(key.shape)
         columns = ops.minimum(ops.arange(ops.shape(key)[1]), self.kernel.shape[1] - 1)
         return ops.cast(ops.take(self.kernel, columns, axis=1), key.dtype)

@@ -9,21 +9,25 @@ LOCATIONS = ("previous", "cumulative")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LocationSensitive(Additive):
-    """Location-sensitive score: content, and where the decoder looked before.
+    """Location-sensitive score: content, and where the decoder looked before (Chorowski et al. 2015, eqs. 8 and 9).
 
-    logits[t, s] = v^T tanh(W1 query[t] + W2 key[s] + U f[t, s] + b), f[t] = F * alpha, a convolution over the positions
-    of the source (Chorowski et al. 2015, eqs. 8 and 9). alpha is the alignment of step t - 1 (`location="previous"`, as
-    printed) or the sum of all before (`"cumulative"`, common in speech synthesis); zeros before the first step.
+    F is convolved over the positions of the source with the weights of the step before (`location="previous"`, as
+    printed) or with the sum of all weights before (`"cumulative"`, common in speech synthesis). Before the first step
+    they are zeros.
 
-    The alignment of the step before is a state that only `keras_vattn.AttentionDecoder` carries; in
-    `keras_vattn.Attention` the score is an error.
+    Only `keras_vattn.AttentionDecoder` carries these weights from step to step; in `keras_vattn.Attention` the score is
+    an error.
+
+    Formula:
+        phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + U f_(t,s) + b)
+        f_t = F ** w_(t-1) quad "(previous)", quad quad f_t = F ** sum_(t' < t) w_(t') quad "(cumulative)"
 
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
         filters: Number of filters of the convolution. Defaults to 10.
-        kernel_size: Their width in source positions, centred. Defaults to 31.
+        kernel_size: Width of a filter in source positions, centred. Defaults to 31.
         location: `"previous"` or `"cumulative"`. Defaults to `"previous"`.
-        use_bias: Whether b is there. Defaults to `True`.
+        use_bias: Whether there is a b. Defaults to `True`.
         kernel_initializer: Initializer of the matrices and filters. Defaults to `"glorot_uniform"`.
 
     Call arguments:
@@ -31,7 +35,7 @@ class LocationSensitive(Additive):
         key: (B, S, Dk).
 
     Returns:
-        Logits (B, T, S); called for itself it scores against an alignment of zeros, the state before the first step.
+        Logits (B, T, S). A score called by itself takes weights of zeros, the state before the first step.
 
     Raises:
         ValueError: If `units`, `filters` or `kernel_size` is not a positive integer or `location` unknown.
@@ -75,7 +79,7 @@ class LocationSensitive(Additive):
         )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the alignment before the first step, zeros (B, S)."""
+        """Return the weights before the first step, zeros (B, S)."""
         return ops.zeros((batch_size, num_keys), self.compute_dtype)
 
     def next_state(self, state, weights):

@@ -6,15 +6,15 @@ from keras_vattn.support.masks import first_mask
 class Score(keras.layers.Layer):
     """Base class of the score functions: how well does a query match a key?
 
-    A score is split in two, so that a decoder pays for the memory once and not once a step: `project_keys(key)` runs
+    A score has two parts, so that a decoder pays for the memory once and not at every step: `project_keys(key)` runs
     once per memory, `score(query, projected_keys)` once per query. `call(query, key)` does both.
 
     Attributes:
         keeps_state: Whether a decoder carries a state from step to step: `initial_state(batch_size, num_keys)`, then
             `next_state(state, weights)`, and `score(query, projected_keys, state)`.
-        needs_decoder: Whether it means nothing without that state, in an attention to all queries at once.
-        hides_keys: Whether there may be keys that a query does not see: their logits are the most negative number, and
-            all are float32. The attentions take them for masked.
+        needs_decoder: Whether the score means nothing without that state, in an attention to all queries at once.
+        hides_keys: Whether the score may hide keys from a query. All logits are then float32, and a hidden key has the
+            most negative number, which the attentions take for masked.
 
     Call arguments:
         query: (B, T, Dq).
