@@ -7,10 +7,10 @@ from keras_vattn.support.masks import both
 
 
 class AlignmentLayer(StochasticLayer):
-    """What every attention with an alignment shares: its noise, and what can be asked of it beside its output.
+    """Base class of the attentions with an alignment: its noise, its distributions, and its statistics.
 
     A subclass calls `set_alignment` once in `__init__`, has a `dropout`, and defines `_scored(arguments, options)`,
-    which returns, for the arguments of a call, the `AlignmentInputs` that its alignment is asked about.
+    which returns the `AlignmentInputs` of a call from the call's arguments.
     """
 
     # What else a subclass takes for a prior, for an error message.
@@ -48,11 +48,11 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def divergence_of(self, scored, noise, keys, query_mask, training, head_axis=None, context=None):
-        """Return what `add_divergence` takes for a call: the KL of the weights, each query's summed over the heads, and
-        of a context, with the queries that count, the number of entries and the floor.
+        """Return what `add_divergence` takes for a call: the KL of each query, summed over the heads and with the KL of
+        a context, the queries that count, the number of entries and the floor.
 
         Args:
-            scored: What the alignment was asked about, `None` where q is held to nothing.
+            scored: The `AlignmentInputs` of the call, or `None` for no KL of the weights.
             noise: The noise of the call.
             keys: The `Keys` of the call.
             query_mask: Boolean, one for each query, or `None`.
@@ -82,22 +82,22 @@ class AlignmentLayer(StochasticLayer):
 
     @property
     def estimates_divergence(self):
-        """Whether the KL of the weights is estimated at draws, as that of two distributions without a registered KL is,
-        or with `kl_estimator="sampled"` in training: in the call, or trace, that was made last; `None` before one."""
+        """Whether the last call, or trace, estimated the KL of the weights at draws, as it does for two distributions
+        without a registered KL, and with `kl_estimator="sampled"` in training; `None` before a call."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the TensorFlow Probability distribution that the KL of the loss is computed from, for the arguments
-        of a call; the layer must be built. It is that of the weights before normalisation, or of the weights where the
-        alignment's `kl_of` says so. What an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the
-        training calls so far: the next draw has it too."""
+        """Return q of the loss's KL, a TensorFlow Probability distribution, for the arguments of a call; the layer must
+        be built. q is a distribution of the draws before normalisation, or of the weights where the alignment's `kl_of`
+        says so. What an alignment anneals, such as tau of `GumbelSoftmax`, has its value after the training calls so
+        far, which the next draw has too."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p, a TensorFlow Probability distribution of what `posterior_distribution` is a distribution of.
+        """Return p, a TensorFlow Probability distribution of the same event as `posterior_distribution`.
 
         Raises:
-            ValueError: If there is no prior and no posterior logits: nothing is held to anything.
+            ValueError: If there is neither a prior nor posterior logits, and so no p.
         """
         scored = self._scored(arguments, options)
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
@@ -113,11 +113,11 @@ class AlignmentLayer(StochasticLayer):
 
         Returns:
             A dictionary of float32 arrays, of shape (B, T), or (B, H, T) with heads. `"posterior_entropy"`: entropy in
-            nats of the weights at the mean of q. `"prior_entropy"`: that of Psi, with 1 in place of T where all queries
-            share it, among the keys of a row where it is over more; or of the weights at the mean of p where posterior
-            logits are given; absent for a fixed prior.
-            `"weights_sd"`: standard deviation over draws of a weight, averaged over the valid keys; below 1e-3 an
-            alignment is deterministic in effect. A Gaussian context, whose noise is not in the weights, is not in it.
+            nats of the weights at the mean of q. `"prior_entropy"`: entropy of Psi, with 1 in place of T where all
+            queries share it, and among the keys of a row where Psi is over more; with posterior logits the entropy of
+            the weights at the mean of p; absent for a fixed prior. `"weights_sd"`: standard deviation of a weight over
+            draws, averaged over the valid keys; below 1e-3 an alignment is deterministic in effect. It leaves out a
+            Gaussian context, whose noise is not in the weights.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))

@@ -25,15 +25,20 @@ from keras_vattn.support.validation import fraction
 class Attention(AlignmentLayer):
     """Attention put together from a score, an alignment and a context.
 
-    logits = score(query, key); weights = alignment(logits); context = context(weights, value). Each of the three is a
-    name, a class, a config dictionary or an instance. With the defaults this is deterministic dot-product attention;
-    `alignment="weibull"` or `"lognormal"` with a prior is the Bayesian attention of Fan et al. 2020, `"dirichlet"` with
-    posterior logits the relaxed alignment of Deng et al. 2018, `context="gaussian"` the variational attention of
-    Bahuleyan et al. 2018. Every KL arrives through one `add_loss` a call.
+    Each of the three is a name, a class, a config dictionary or an instance. The defaults make deterministic
+    dot-product attention; `alignment="weibull"` or `"lognormal"` with a prior makes the Bayesian attention of Fan et
+    al. 2020, `"dirichlet"` with posterior logits the relaxed alignment of Deng et al. 2018, `context="gaussian"` the
+    variational attention of Bahuleyan et al. 2018. All KLs of a call, in nats, arrive through one `add_loss`.
 
-    Who is q, who is p: without posterior logits the weights are drawn from q = alignment(scores), p is the `prior`, or
-    there is no KL. With posterior logits q = alignment(posterior_logits), drawn from wherever they are passed, and p =
-    alignment(scores), which predicts where they are not passed.
+    Without posterior logits the weights are drawn from q = alignment(phi), and p is the `prior`; without one there is
+    no KL of the weights. A call with posterior logits draws from q = alignment(posterior_logits); p = alignment(phi)
+    predicts in calls without them.
+
+    Formula:
+        phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
+        q = "alignment"(phi), quad p = "prior" quad "(without posterior logits)"
+        q = "alignment"(hat(phi)), quad p = "alignment"(phi) quad "(with posterior logits " hat(phi) ")"
+        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q || p)
 
     Args:
         score: `"dot_product"` (no 1 / sqrt(D)), `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"`
@@ -45,12 +50,12 @@ class Attention(AlignmentLayer):
         kl_weight: Constant factor on the KL (Bahuleyan's gamma_a, eq. 8). Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls (lambda_KL in eq. 8). Defaults to `None`.
         kl_reduction: `"sum"`: KL summed over valid queries, valid keys and dimensions, averaged over the batch, in
-            nats; `"query_mean"`: divided by the number of valid queries, right beside a token-mean loss; `"mean"`:
+            nats; `"query_mean"`: divided by the number of valid queries, which suits a token-mean loss; `"mean"`:
             divided by the number of valid query-key pairs or dimensions. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training, not renormalised. Defaults to 0.0.
         warm_start_steps: Number of training calls that draw from p and pay no KL although posterior logits are passed:
-            the Jensen bound E_p[log p(y | z)] that Deng et al. 2018 train first (algorithm 2). `kl_annealing` begins
-            after it. Defaults to 0.
+            Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
+            after these calls. Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -61,12 +66,12 @@ class Attention(AlignmentLayer):
         value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever stands there.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
-            others.
+            other masks.
         return_attention_scores: Whether to return the weights too. Defaults to `False`.
         training: Whether to draw and to drop out. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
-        posterior_logits: (B, T, S) of an inference network that may see the target, or `None`. Keras casts them, like
+        posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them, like
             all float inputs, to the compute dtype; infinity, there or before, is taken for 65504, the largest float16.
 
     Returns:
@@ -179,14 +184,14 @@ class Attention(AlignmentLayer):
         """Return a dictionary: context and mean (B, T, D), weights and logits (B, T, S) and the posterior's parameters.
         Pure: no loss, no state.
 
-        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"`, there where the context of
-        theirs is not that mean, are those of p, which no posterior, no noise and no dropout enters.
+        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the weights of the scores
+        at their mean, without posterior logits, noise or dropout, where the context that they make is not `"mean"`.
 
         Args:
             query: (B, T, Dq).
             memory: Result of `prepare_memory`.
             noise: Result of `draw_noise`, or its slice for these queries.
-            training: Whether the draw is one of training, at temperature 1.
+            training: Whether this is a training call, which draws at temperature 1.
             posterior_logits: (B, T, S), finite float32, or `None`.
             state: State of a score that keeps one, (B, ...), or `None`.
         """
@@ -292,10 +297,10 @@ class Attention(AlignmentLayer):
     def posterior_distribution(self, *arguments, **options):
         """Return q, a TensorFlow Probability distribution, for the arguments of a call; the layer must be built.
 
-        Of a Gaussian context it is q(context | query, value), of batch shape (B, T) and event shape (D,), given the
-        expected weights, and the KL of the weights, where they have one too, is not that of it; of another stochastic
-        alignment that of the weights, (B, T, S), before normalisation unless `kl_of` says otherwise; and of
-        deterministic attention the point mass at the context.
+        With a Gaussian context q is the distribution of the context given the expected weights, of batch shape (B, T)
+        and event shape (D,); where the weights have a KL too, this q has no part in it. With another stochastic
+        alignment q is the distribution of the weights, (B, T, S), before normalisation unless `kl_of` says otherwise.
+        With deterministic attention it is the point mass at the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)

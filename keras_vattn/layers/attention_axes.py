@@ -22,7 +22,7 @@ class AttentionAxes:
         self.order = (*self.others, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
-        """Return the shape of the logits, (..., H, T1, T2, S1, S2), from those of the inputs."""
+        """Return the shape of the logits, (..., H, T1, T2, S1, S2), from the shapes of the inputs."""
         others = (query_shape[axis] for axis in self.others)
         return (*others, num_heads, *(shape[axis] for shape in (query_shape, value_shape) for axis in self.axes))
 
@@ -46,8 +46,8 @@ class AttentionAxes:
         return x if self.count == 1 else ops.reshape(x, shape)
 
     def expand_mask(self, mask):
-        """Return a boolean mask with axes of length one for what it lacks of the logits' axes before those of the
-        attention; `None` for `None`."""
+        """Return a boolean mask with an axis of length one for each of the logits' axes before the attention axes that
+        it lacks; `None` for `None`."""
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")

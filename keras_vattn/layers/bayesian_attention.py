@@ -11,16 +11,31 @@ DISTRIBUTIONS = ("weibull", "lognormal")
 class BayesianAttention(Attention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
-    `Attention(alignment=Weibull(k) or LogNormal(sigma), prior=...)` under its own name; the paper's rows are
-    distribution "lognormal" or "weibull" with prior "fixed" (LF, WF), "contextual" (LC, WC) or `None`. The KL is that
-    of the weights before normalisation, summed over valid queries and keys (section 3.3).
+    `Attention(alignment=Weibull(k) or LogNormal(sigma), prior=...)` under its own name. The rows of the paper's tables
+    are distribution "lognormal" or "weibull" with prior "fixed" (LF, WF), "contextual" (LC, WC) or `None`. The KL
+    compares the draws before normalisation, and is summed over valid queries and keys (section 3.3).
+
+    `keras_vattn.GammaPrior` says what beta does; give an instance of it, or of `LogNormalPrior`, to choose.
+
+    Weights of a trained deterministic model load by the name of the class. To go on from such a model, write both
+    models with `keras_vattn.Attention`, and load with `skip_mismatch=True` where a prior has weights that the file
+    lacks.
+
+    Formula:
+        phi_(t,s) = "score"("query"_t, "key"_s)
+        m_(t,s) = "softmax"_s(phi_(t,s)) quad "(normalized)", quad m_(t,s) = exp(phi_(t,s)) quad "(raw)"
+        S_(t,s) ~ "Weibull"(k, m_(t,s) / (Gamma(1 + 1/k))) quad "(weibull)"
+        S_(t,s) ~ "LogNormal"(log m_(t,s) - sigma^2 / 2, sigma^2) quad "(lognormal)"
+        w_(t,s) = S_(t,s) / (sum_(s') S_(t,s')), quad c_t = sum_s w_(t,s) "value"_s
+        "loss" = "kl_weight" * "kl_annealing" * sum_(t,s) "KL"(q(S_(t,s)) || p(S_(t,s)))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
         prior: `None` for no KL, `"contextual"`, `"fixed"` or a `Prior`. Defaults to `"contextual"`.
         k: Shape of the Weibull; with `"lognormal"` another value than the default is an error. Defaults to 10.0.
-        sigma: Standard deviation of log S of the lognormal; likewise with `"weibull"`. Defaults to 0.5.
+        sigma: Standard deviation of log S of the lognormal; with `"weibull"` another value than the default is an
+            error. Defaults to 0.5.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
         kl_estimator: `"analytic"` or `"sampled"`. Defaults to `"analytic"`.
         kl_of: `"draws"`, as published, or `"weights"`: see `keras_vattn.Weibull`. Defaults to `"draws"`.
@@ -29,10 +44,6 @@ class BayesianAttention(Attention):
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (the published code). Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training. Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
-
-    What beta does is said at `keras_vattn.GammaPrior`; give an instance of it, or of `LogNormalPrior`, to choose.
-    Weights of a trained deterministic model load by the name of the class: to go on from one, write both models with
-    `keras_vattn.Attention`, and load with `skip_mismatch=True` where a prior has weights that the file lacks.
 
     Call arguments:
         The same as `keras_vattn.Attention`.

@@ -6,8 +6,10 @@ from keras_vattn.support.validation import refuse
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DeterministicAttention(Attention):
-    """Attention without a random variable: softmax weights and their weighted sum (Bahdanau et al. 2015; Luong et al.
-    2015).
+    """Attention without a random variable (Bahdanau et al. 2015; Luong et al. 2015).
+
+    Formula:
+        w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad c_t = sum_s w_(t,s) "value"_s
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.

@@ -10,14 +10,19 @@ class DirichletAttention(Attention):
     """Relaxed latent alignment of Deng et al. 2018: the weights are a Dirichlet draw.
 
     `Attention(alignment=Dirichlet())` under its own name. With posterior logits this is the paper's variational relaxed
-    attention (algorithm 2): p = Dirichlet(exp(scores)), q = Dirichlet(exp(posterior_logits)), KL(q || p) through
-    `add_loss`, prediction from p. The paper trains the Jensen bound E_p[log p(y | z)] first, because a random start
-    falls into uniform weights: `warm_start_steps` is the number of training calls that do so.
+    attention (algorithm 2): the weights are drawn from q, the KL arrives through `add_loss`, and p predicts. The paper
+    trains the Jensen bound E_p[log p(y | z)] first, because a random start falls into uniform weights:
+    `warm_start_steps` is the number of training calls that do so. Without posterior logits the weights are drawn from
+    the Dirichlet of the scores. `keras_vattn.Dirichlet` says what the clamp does and how the draws are made.
+
+    Formula:
+        p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)
+        w_t ~ q(w_t) = "Dirichlet"(exp("clamp"(hat(phi)_t))), quad hat(phi) = "posterior_logits"
+        c_t = sum_s w_(t,s) "value"_s, quad "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q(w_t) || p(w_t))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        prior: `None` for no KL but that of posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to
-            `None`.
+        prior: `None` for no KL without posterior logits, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
         min_log_concentration: Lower end of log alpha. Defaults to -10.0.
         max_log_concentration: Upper end of log alpha. Defaults to 10.0.
         warm_start_steps: Number of training calls that draw from p, without a KL. Defaults to 0.

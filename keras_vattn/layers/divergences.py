@@ -5,18 +5,21 @@ def divergences(model, weighted=False):
     """Return the KL of each layer of a model in the call just made: the terms of an ELBO of your own.
 
     `model.losses` holds the same KLs times their `kl_weight` and annealing, reduced by `kl_reduction`, and the losses
-    of regularizers; these are neither weighted nor rescaled, and whole where the log shows the KL above its floor as
-    well. Ask in the graph, or the eager code, that called the model. The log is left alone.
+    of regularizers. These KLs are neither weighted nor rescaled, and no floor is taken off. Ask in the graph, or the
+    eager code, that called the model. The log stays as it is.
+
+    Formula:
+        "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))
 
     Args:
         model: A `keras.Model` or layer that has been called.
-        weighted: Whether to return what `model.losses` has of them. Defaults to `False`.
+        weighted: Whether to return the KLs as they enter `model.losses`. Defaults to `False`.
 
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: nats, summed over valid
         queries and keys or dimensions and over the calls of a layer that the model uses twice, averaged over the batch.
-        Where layers share a name, those after the first have a number behind it (`"attention_kl_1"`), here and in the
-        log.
+        Where layers share a name, the second and later ones have a number behind it (`"attention_kl_1"`), here and in
+        the log.
 
     Example:
 

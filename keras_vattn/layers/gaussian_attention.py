@@ -9,9 +9,15 @@ from keras_vattn.support.validation import refuse
 class GaussianAttention(Attention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
-    `Attention(context=GaussianContext(prior))` under its own name: a_t ~ N(sum_s weights[t, s] value[s], sigma_t^2),
-    prior N(0, I) (the paper's VAttn-0) or N(h_bar, I) (VAttn-h_bar). The KL, summed over steps and dimensions under the
-    query mask (eq. 8), arrives through `add_loss`.
+    `Attention(context=GaussianContext(context_prior))` under its own name. The prior `"standard"` is the paper's
+    VAttn-0, `"mean"`, at the average of the valid values, its VAttn-h_bar. The KL, summed over steps and dimensions
+    under the query mask (eq. 8), arrives through `add_loss`. `keras_vattn.GaussianContext` has the formula of sigma.
+
+    Formula:
+        w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s
+        c_t ~ q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2))
+        p(c_t) = "Normal"(0, I) quad "(standard)", quad p(c_t) = "Normal"(bar("value")_t, I) quad "(mean)"
+        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q(c_t) || p(c_t))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.

@@ -8,17 +8,23 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GaussianLatent(GaussianLayer):
-    """Gaussian latent variable: z ~ q(z | x) = N(W_m x + b_m, diag(exp(2 (W_s x + b_s)))), KL to N(0, I).
+    """Gaussian latent variable, read off the inputs x and held to a standard normal.
 
-    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns the
-    mean, except under `keras_vattn.posterior_draws`. The KL, in nats, arrives through `add_loss`.
+    Kingma and Welling 2014; z of Bahuleyan et al. 2018, sections 2.1 and 2.2. Training draws, inference returns mu,
+    except under `keras_vattn.posterior_draws`. The KL, in nats, arrives through `add_loss`. log sigma is clipped to
+    [-8, 8].
 
     A recurrent decoder holds it as a `keras_vattn.recurrent.LatentPart`: `draw_noise` before the loop, `parameters` and
     `sample` in it, `account` after it, with any Gaussian for a prior.
 
+    Formula:
+        q(z | x) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m x + b_m, quad log sigma = W_s x + b_s
+        z = mu + sigma odot epsilon, quad epsilon ~ "Normal"(0, I), quad p(z) = "Normal"(0, I)
+        "KL"(q || p) = sum_d (mu_d^2 + sigma_d^2 - 1 - 2 log sigma_d) / 2
+
     Args:
         units: Width of z.
-        temperature: Factor on sigma in draws at inference; 0 is the mean. Defaults to 1.0.
+        temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
         free_bits: Nats per dimension below which the KL, averaged over the batch, is not pushed (Kingma et al. 2016,
             eq. 15). Defaults to 0.0.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
@@ -26,9 +32,10 @@ class GaussianLatent(GaussianLayer):
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
             are the queries. Defaults to `"sum"`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        initial_log_scale: First value of b_s; the kernels begin with exp of it as a factor, and so does z. A latent at
-            every step wants a small one, -3 say, and a prior that begins alike, as in `keras_vattn.StochasticDecoder`:
-            sigma of 1 hides what else a decoder reads. (To N(0, I) it begins at 2.5 nats a dimension.) Defaults to 0.0.
+        initial_log_scale: First value of b_s; exp(initial_log_scale) is a factor on the first W_m and W_s, and so on z.
+            A latent at every step wants a small value, such as -3, and a prior that begins alike, as in
+            `keras_vattn.StochasticDecoder`: a sigma of 1 hides what else a decoder reads. (With -3 the KL to N(0, I)
+            begins at 2.5 nats a dimension.) Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -85,10 +92,10 @@ class GaussianLatent(GaussianLayer):
         """Add the KL of all draws: one `add_loss` a call.
 
         Args:
-            parameters: Those of q, (B, ..., units), log sigma from -8 to 8, as `parameters` returns it.
+            parameters: Parameters of q, (B, ..., units), log sigma from -8 to 8, as `parameters` returns them.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
-            prior: Parameters of p, as those of q, or `None` for N(0, I).
+            prior: Parameters of p, likewise, or `None` for N(0, I).
         """
         q = Normal(parameters["mean"], parameters["log_scale"])
         by_dimension = q.kl_divergence(Normal(0.0) if prior is None else Normal(prior["mean"], prior["log_scale"]))

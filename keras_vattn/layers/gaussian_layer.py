@@ -10,10 +10,10 @@ from keras_vattn.support.products import product
 
 
 class GaussianLayer(StochasticLayer):
-    """Base of layers that draw a vector from a diagonal Gaussian, whose mean and log sigma are linear in their inputs.
+    """Base class of layers that draw from a diagonal Gaussian, with mean and log sigma from linear maps of the inputs.
 
-    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`, and says by
-    `parameters` what becomes of the two linear maps. Its `call` takes inputs (B, ..., D), and a recurrent decoder calls
+    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`; its `parameters`
+    makes mean and log sigma of the two linear maps. Its `call` takes inputs (B, ..., D). A recurrent decoder calls
     `kernels` and `draw_noise` before its loop, `parameters` and `sample` in it.
     """
 
@@ -29,18 +29,18 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=first)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the first W_m or W_s, as small as the first sigma. A prior that is learned begins with such ones, too:
-        the smaller sigma is, the more nats cost means that are apart."""
+        """Return the first W_m or W_s, as small as the first sigma. A learned prior begins with such kernels too: the
+        smaller sigma is, the more nats a distance of two means costs."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
-        """Return what `parameters` multiplies by and adds, a dictionary; a decoder computes it before its loop."""
+        """Return the kernel and bias of `parameters`, a dictionary; a decoder computes it before its loop."""
         kernel = ops.concatenate([self.mean_kernel, self.log_scale_kernel], axis=-1)
         bias = ops.concatenate([self.mean_bias, self.log_scale_bias], axis=-1)
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
 
     def linear(self, inputs, kernels=None):
-        """Return both linear maps of the inputs, (B, ..., units) each: in one product. Pure."""
+        """Return both linear maps of the inputs, (B, ..., units) each, from one product. Pure."""
         kernels = self.kernels() if kernels is None else kernels
         joined = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
         return ops.split(joined, 2, axis=-1)

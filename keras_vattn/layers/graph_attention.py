@@ -16,61 +16,64 @@ PRIORS_OVER = ("neighbourhood", "nodes")
 class GraphAttention(AlignmentLayer):
     """Attention of the nodes of a graph to their neighbours, whose weights can be random variables.
 
-    With W the kernel of a head, logits[j -> i] = LeakyReLU(a_target^T W h_i + a_source^T W h_j), weights =
-    alignment(logits) over the edges that end in i, and the output at i is activation(sum_j weights[j -> i] W h_j +
-    bias), of all heads side by side or their average (Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020,
-    appendix B.1). With `alignment="softmax"` this is a graph attention network's layer; with another one training draws
-    the weights, every edge and head for itself, and inference takes their mean.
+    Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020, appendix B.1. Node i attends to the nodes j whose edges
+    end in i. Every head has its own W, a_target and a_source; the heads' outputs stand side by side or are averaged
+    before bias and activation. With `alignment="softmax"` this is a graph attention network's layer; with another
+    alignment training draws the weights, for every edge and head anew, and inference takes softmax(phi).
 
     A graph is a list of edges: time and memory grow with their number, and no array of all nodes by all nodes exists.
-    An undirected edge is two, one for each direction. A batch of graphs is their disjoint union: one array of all
+    An undirected edge is two edges, one for each direction. A batch of graphs is their disjoint union: one array of all
     nodes, and the edges of each graph with the number of nodes before it added to both ends. Since nodes and edges
     differ in number, `fit` and `keras_vattn.posterior_predictive` take a graph as a batch of a `tf.data.Dataset`.
+
+    Formula:
+        phi_(i,j) = "LeakyReLU"(a_("target")^T W "node"_i + a_("source")^T W "node"_j), quad w_i ~ "alignment"(phi_i)
+        "output"_i = "activation"(sum_j w_(i,j) W "node"_j + b)
 
     Args:
         units: Width F of a head's output.
         num_heads: Number of heads H. Defaults to 1.
-        concatenate: Whether the heads' outputs stand side by side, and are not averaged. Defaults to `True`.
+        concatenate: Whether the heads' outputs stand side by side; else they are averaged. Defaults to `True`.
         alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
             Defaults to `"softmax"`.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes
-            W h_j. Defaults to `None`.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the nodes after W.
+            Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
         prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
-            do, or all `"nodes"` of the call, as in the published code, which a prior of the posterior's own family
-            does not take: it is normalised over a row. Defaults to `"neighbourhood"`.
-        self_loops: Whether every node attends to itself too. Those that the edges have already are not doubled.
-            Defaults to `True`.
+            do, or all `"nodes"` of the call, as in the published code. A prior of the posterior's own family is
+            normalised over the neighbourhood and does not take `"nodes"`. Defaults to `"neighbourhood"`.
+        self_loops: Whether every node attends to itself too. A self-loop among the edges is not doubled. Defaults to
+            `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
-        activation: Of the output, as in Keras. Defaults to `None`.
+        activation: Activation of the output, as in Keras. Defaults to `None`.
         use_bias: Whether the output has a bias. Defaults to `True`.
         feature_dropout: Rate of dropout on the nodes' features in training, one mask for all heads. Defaults to 0.0.
         dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
-        kernel_initializer: Of W, a_target and a_source. Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
-        kernel_regularizer: Of W, a_target and a_source. Defaults to `None`.
-        bias_regularizer: Defaults to `None`.
+        kernel_initializer: Initializer of W, a_target and a_source. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of b. Defaults to `"zeros"`.
+        kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
+        bias_regularizer: Regularizer of b. Defaults to `None`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
         kl_reduction: An example is a node: `"sum"`: KL summed over heads and edges, averaged over the nodes, in nats;
             `"query_mean"`: over the nodes that have an edge; `"mean"`: over edges and heads, as in the published code.
             Defaults to `"sum"`.
-        seed: Integer or `None`, of the draws and of both dropouts. Defaults to `None`.
+        seed: Integer or `None`, for the draws and both dropouts. Defaults to `None`.
 
     Call arguments:
         nodes: (N, D), the features of each node.
         edges: Integers (E, 2), each a source j and a target i: i attends to j. Ends must be in [0, N), which is not
-            looked at: on a CPU others are an error of TensorFlow, under XLA they are taken for the last node.
-        nodes_mask: Boolean (N,). What is `False` is padding: it attends to nothing, is attended by nothing, and is no
+            checked: others are an error of TensorFlow on a CPU, and count as the last node under XLA.
+        nodes_mask: Boolean (N,), `False` at padding, which attends to nothing, is attended by nothing, and is no
             example of the KL.
-        edges_mask: Boolean (E,). What is `False` is padding, with weight, gradient and KL exactly 0, whatever its ends.
+        edges_mask: Boolean (E,), `False` at padding, which has weight, gradient and KL exactly 0, whatever its ends.
         return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
-        training: Whether to draw and to drop out. At inference the weights are their mean, except under
+        training: Whether to draw and to drop out. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:
         (N, H * F), or (N, F) for averaged heads, and with `return_attention_scores=True` the weights (H, E), or (H, E +
-        N) with self-loops, which follow in the order of the nodes. A node without an edge gets activation(bias).
+        N) with self-loops, which follow in the order of the nodes. A node without an edge gets activation(b).
 
     Raises:
         ValueError: For unknown names, numbers out of range, a prior for a deterministic alignment or for another number
@@ -245,7 +248,7 @@ class GraphAttention(AlignmentLayer):
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 
     def _score(self, value, keys, nodes_mask):
-        """Return what the alignment is asked about: logits (H, E)."""
+        """Return the inputs of the alignment, with logits (H, E)."""
         of_nodes = []
         for kernel in (self.target_kernel, self.source_kernel):
             product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))

@@ -8,12 +8,12 @@ class KerasAttentionMixin(AlignmentLayer):
     """Mixin that gives `keras.layers.Attention`, or a subclass of it such as `AdditiveAttention`, an alignment and a
     prior: its scores become the logits of drawn weights.
 
-    `keras_vattn.to_bayesian` makes such layers of those of a model; in a new model `keras_vattn.Attention` has more to
-    choose from.
+    `keras_vattn.to_bayesian` turns the attentions of a model into such layers; in a new model `keras_vattn.Attention`
+    offers more choices.
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment, the prior, which reads the keys, and what the log calls the layer."""
+        """Take the alignment, the prior, which reads the keys, and the name of the layer in the log."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 

@@ -14,24 +14,29 @@ from keras_vattn.support.masks import check_mask, fits
 class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose weights can be random variables.
 
-    In each head logits = (W_q query)^T (W_k key) / sqrt(key_dim), weights = alignment(logits), and the output is W_o
-    of the heads' weights times W_v value (Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3). With
-    `alignment="softmax"` this is the layer of Keras: the same arguments, outputs, masks, errors, and weights that
-    load in either direction. With another alignment training draws the weights, every head, query and example for
-    itself, and inference takes their mean, which at valid queries gives the outputs of the Keras layer with the same
-    weights. The weights file of the Keras layer loads into this one whatever the alignment; a contextual prior has
-    weights of its own, which the file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in
-    Keras. The log shows the KL, and where the alignment cannot meet its prior (a Weibull never does) the KL above the
-    least there is, which is what training can change.
+    Vaswani et al. 2017, section 3.2; Fan et al. 2020, section 3. With `alignment="softmax"` this is the layer of Keras:
+    the same arguments, outputs, masks, errors, and weights that load in either direction. With another alignment
+    training draws the weights, for every head, query and example anew, and inference takes softmax(phi), which at valid
+    queries gives the outputs of the Keras layer with the same weights. With `use_bias` each W adds a bias.
+
+    The weights file of the Keras layer loads into this one whatever the alignment; a contextual prior has weights of
+    its own, which the file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in Keras. The
+    log shows the KL, and where the alignment cannot meet its prior (a Weibull never does) the KL above its floor, the
+    part that training can change.
+
+    Formula:
+        phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
+        w_t^h ~ q^h = "alignment"(phi_t^h), quad "output"_t = sum_h W_o^h sum_s w_(t,s)^h W_v^h "value"_s
+        "loss" = "kl_weight" * "kl_annealing" * sum_(h,t) "KL"(q^h || p^h)
 
     Args:
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
-        value_dim: Width of a head's value, `key_dim` where it is `None`. Defaults to `None`.
+        value_dim: Width of a head's value, or `None` for `key_dim`. Defaults to `None`.
         dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
         use_bias: As in Keras, like all arguments up to `seed` that are not listed here.
-        flash_attention: As in Keras; it computes no weights, so that only `"softmax"` takes `True`.
-        seed: Integer or `None`, of the draws and of the dropout. Defaults to `None`.
+        flash_attention: As in Keras; it computes no weights, so only `"softmax"` takes `True`.
+        seed: Integer or `None`, for the draws and the dropout. Defaults to `None`.
         alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
             Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected keys of
@@ -44,20 +49,20 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             query-key-head entries. Defaults to `"sum"`.
 
     Call arguments:
-        query: (B, T, Dq), or with more axes (B, ..., Dq), of which `attention_axes` are attended over.
+        query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
         value: (B, S, Dv).
         key: (B, S, Dk), `value` where it is `None`.
         query_mask: Boolean (B, T). A masked query adds no KL.
         value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), or (B, H, T, S) for a mask of each head, or (T, S) for all examples, or what
-            broadcasts to it, combined with the others.
+            broadcasts to it, combined with the other masks.
         return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
-        training: Whether to draw and to drop out. At inference the weights are their mean, except under
+        training: Whether to draw and to drop out. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
-        posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, of an inference network that may see
-            the target, or `None`. Where they are given q = alignment(posterior_logits), p = alignment(logits).
+        posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, from an inference network that may
+            see the target, or `None`. With them q = alignment(posterior_logits), p = alignment(phi).
 
     Returns:
         The output (B, T, Dq), or (B, T, *output_shape), and with `return_attention_scores=True` the weights (B, H, T,
@@ -184,7 +189,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return (output, weights) if return_attention_scores else output
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
-        """Raise ValueError for shapes that do not fit; with softmax the errors are those of Keras."""
+        """Raise ValueError for shapes that do not fit; with softmax Keras raises its own errors."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
         others = lambda x: tuple(x.shape[axis] for axis in axes.others)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):

@@ -15,16 +15,16 @@ from keras_vattn.support.validation import positive_integer
 class MultiHeadMixin(AlignmentLayer):
     """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
 
-    It takes the place of `_compute_attention`, the step from projected queries, keys and values to the heads' outputs,
-    and needs nothing but its arguments; a subclass with a `call` of its own, such as the cached attention of a language
-    model (`keras_hub.layers.CachedMultiHeadAttention`), keeps it. `keras_vattn.MultiHeadAttention` is this mixin with
-    `keras.layers.MultiHeadAttention`.
+    The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the heads' outputs, and
+    reads nothing but its arguments. A subclass with a `call` of its own, such as the cached attention of a language
+    model (`keras_hub.layers.CachedMultiHeadAttention`), keeps this `call`. `keras_vattn.MultiHeadAttention` is this
+    mixin with `keras.layers.MultiHeadAttention`, and has the formula.
 
     Args:
         num_heads: Number of heads.
         key_dim: Width of a head's query and key.
         alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow. Defaults to `"softmax"`.
-        prior: `None` for no KL. A contextual one reads the projected keys of a head. Defaults to `None`.
+        prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
 
@@ -62,7 +62,7 @@ class MultiHeadMixin(AlignmentLayer):
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Take the alignment and the prior: arguments as of the class, and what the log calls the layer."""
+        """Take the alignment and the prior: arguments as in the class, and the name of the layer in the log."""
         self.is_softmax = type(alignment) is alignments.Softmax
         heads = {"num_heads": self.num_heads, "per_head_prior": per_head_prior}
         self.set_alignment(alignments.VariationalAlignment(alignment, prior, dtype=self.dtype_policy, **heads))
@@ -112,13 +112,12 @@ class MultiHeadMixin(AlignmentLayer):
         return context, axes.unfold(weights, shape)
 
     def score_heads(self, query, key, mask, posterior_logits=None):
-        """Return the axes that are attended over, and what the alignment is asked about, (..., H, T, S).
+        """Return the axes that are attended over, and the inputs of the alignment, (..., H, T, S).
 
         Args:
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
-            mask: Boolean, of the rank of the logits or without some of the axes before those of the attention, or
-                `None`.
+            mask: Boolean, of the rank of the logits or without some of the axes before the attention axes, or `None`.
             posterior_logits: As in the call.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
@@ -176,7 +175,7 @@ class MultiHeadMixin(AlignmentLayer):
         """Return the noise of a call, a dictionary, empty where the call does not draw.
 
         Args:
-            shape: That of the logits, (..., H, T, S).
+            shape: Shape of the logits, (..., H, T, S).
             training: The call's `training`.
         """
         seed = self.noise_seed(training)

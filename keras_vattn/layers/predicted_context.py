@@ -8,21 +8,25 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class PredictedContext(GaussianLayer):
-    """What a latent variable says of an attended vector c: c~ ~ p(c~ | z) = N(W_m z + b_m, diag(sigma^2)), with
-    log sigma = min_log_scale + softplus(W_s z + b_s) (VRAE-SA, equations 16 and 19).
+    """Prediction of an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
 
-    A decoder reads c~ where it may not read c, and so goes on without a memory. With a target c, training adds the
-    auxiliary term kl_weight * log p(sg(c) | z), which makes z know c: no gradient goes to what attends but through z.
-    As it is printed (equation 8), the term is E_p(c~|z) log p(c~ | z), a negative entropy, which the smallest sigma
-    makes largest, whatever z is: hence c in the place of c~, and the smallest log sigma.
+    A decoder reads the prediction, tilde(c), where it may not read c, and so goes on without a memory. With a target c,
+    training adds an auxiliary term to the loss, which makes z know c. sg stops the gradient: what attends gets one
+    through z alone. The printed term (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) | z)], a negative entropy, which
+    the smallest sigma makes largest, whatever z is: hence c in the place of tilde(c), and a smallest log sigma.
 
     The term belongs to no bound: it is in the loss of training alone, and `keras_vattn.divergences` leaves it out. The
     log shows -log p(sg(c) | z) in nats, without its weight, as the layer's name with `_nats`.
 
     Training draws, inference returns the mean, except under `keras_vattn.posterior_draws`.
 
+    Formula:
+        tilde(c) ~ p(tilde(c) | z) = "Normal"(W_m z + b_m, "diag"(sigma^2))
+        log sigma = "min_log_scale" + "softplus"(W_s z + b_s)
+        "loss" = -"kl_weight" * "kl_annealing" * log p("sg"(c) | z)
+
     Args:
-        units: Width of c~ and of c.
+        units: Width of c and its prediction.
         min_log_scale: Smallest log sigma. Defaults to -3.0.
         kl_weight: Factor on the term (alpha). Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
@@ -37,7 +41,7 @@ class PredictedContext(GaussianLayer):
         training: Whether to draw, and to add the term.
 
     Returns:
-        c~, (B, ..., units).
+        tilde(c), (B, ..., units).
 
     Raises:
         ValueError: If `units` is not positive, `kl_weight` or `temperature` negative, or the target of another width.
@@ -79,7 +83,8 @@ class PredictedContext(GaussianLayer):
         super().build(inputs_shape)
 
     def parameters(self, inputs, kernels=None):
-        """Return mean and log sigma of p(c~ | z), a dictionary of tensors (B, ..., units); log sigma is float32. Pure.
+        """Return mean and log sigma of the prediction, a dictionary of tensors (B, ..., units); log sigma is float32.
+        Pure.
 
         Args:
             inputs: z, (B, ..., D).
@@ -120,7 +125,8 @@ class PredictedContext(GaussianLayer):
         return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
 
     def distribution(self, inputs):
-        """Return p(c~ | z), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        """Return p(tilde(c) | z), a TensorFlow Probability distribution of event shape (units,). The layer must be
+        built."""
         self.require_built()
         return diagonal_normal(**self.parameters(inputs))
 

@@ -19,9 +19,15 @@ REDUCTIONS = ("sum", "query_mean", "mean")
 class StochasticLayer(keras.layers.Layer):
     """Base class of the layers with noise or a KL: the seed, the weight of the KL and its annealing, the KL in the log.
 
-    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call; `noise_seed` says
-    whether, and from which seed, a call draws: in training, and under `keras_vattn.posterior_draws`, which takes layers
-    of your own that are subclasses of this one. `stochastic_config` is their part of `get_config`.
+    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once a call. `noise_seed` says
+    whether a call draws, and from which seed: it draws in training, and under `keras_vattn.posterior_draws`, which
+    reaches subclasses of your own too. `stochastic_config` returns the arguments of this class for `get_config`.
+
+    In the formula b is one of B examples, t one of its valid queries, and n the number of entries in a query's KL.
+
+    Formula:
+        "loss" = "kl_weight" * "kl_annealing"("training calls") * 1/N sum_(b,t) "KL"(q_(b,t) || p_(b,t))
+        N = B quad "(sum)", quad N = sum_(b,t) 1 quad "(query_mean)", quad N = sum_(b,t) n_(b,t) quad "(mean)"
 
     Args:
         kl_weight: Constant factor on the KL in the loss (Bahuleyan's gamma_a). Defaults to 1.0.
@@ -31,7 +37,7 @@ class StochasticLayer(keras.layers.Layer):
         kl_reduction: `"sum"` (nats per example, beside a summed reconstruction), `"query_mean"` (nats per valid query,
             beside a token mean) or `"mean"` (per valid query and entry). Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. One that does not has no seed generator, whose state is a variable.
+        draws_noise: Whether the layer draws noise. A layer without has no seed generator, whose state is a variable.
             Defaults to `True`.
 
     Example:
@@ -74,7 +80,7 @@ class StochasticLayer(keras.layers.Layer):
         self.become_stochastic(kl_weight, kl_annealing, kl_reduction, seed, draws_noise)
 
     def become_stochastic(self, kl_weight, kl_annealing, kl_reduction, seed, draws_noise=True):
-        """Take what a stochastic layer has beside its own: arguments as of the class."""
+        """Take the attributes of a stochastic layer: arguments as in the class."""
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
@@ -109,7 +115,7 @@ class StochasticLayer(keras.layers.Layer):
 
     @property
     def training_calls(self):
-        """The count of training calls, an int64 variable that is saved with the layer and is none of its weights;
+        """The count of training calls, an int64 variable that is saved with the layer but is none of its weights;
         `None` for a layer without a KL."""
         return None if self.call_count is None else self.call_count.variable
 
@@ -125,7 +131,7 @@ class StochasticLayer(keras.layers.Layer):
 
     @property
     def is_stochastic(self):
-        """Whether the layer has a posterior to draw from; dropout is none."""
+        """Whether the layer has a posterior to draw from; dropout does not count."""
         return True
 
     def require_built(self):
@@ -147,7 +153,7 @@ class StochasticLayer(keras.layers.Layer):
         return random.fold_in_replica(draws.seed_of_batch())
 
     def draw_temperature(self, training, temperature):
-        """Return the factor on sigma: 1 in training, else the one of `posterior_draws`, else the layer's own."""
+        """Return the factor on sigma: 1 in training, else the temperature of `posterior_draws` or the layer's own."""
         if training:
             return 1.0
         draws = self.draws
@@ -158,21 +164,21 @@ class StochasticLayer(keras.layers.Layer):
     ):
         """Add the KL of this call to the losses, once.
 
-        The log shows it, unweighted, where the losses are asked for: in `fit` and `evaluate`, and by who reads
-        `model.losses`; a `predict`, an export or a call alone does not.
+        The log shows it, unweighted, once something asks for the losses: `fit`, `evaluate`, or your own reading of
+        `model.losses`. A `predict`, an export or a call alone does not.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without one, which is
+            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without a KL, which is
                 counted like the others.
             valid: Boolean tensor that broadcasts to `divergence`, or `None`.
             entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
                 `divergence`; used by `kl_reduction="mean"`.
             training: The call's `training`.
-            penalised: What enters the loss where that is not the KL itself (free bits), of the shape of `divergence`.
-            floor: What `divergence` is never below, where that is not 0, of its shape. The log shows the KL above it
-                as well; the loss has the whole of it.
-            examples: Number of examples, which the sum is divided by, a number or scalar tensor; `None` where it is the
-                length of the first axis.
+            penalised: What enters the loss in place of the KL (free bits), of the shape of `divergence`, or `None`.
+            floor: What `divergence` is never below, of its shape, or `None` for 0. The log shows the KL above the floor
+                as well; the loss has the whole KL.
+            examples: Number of examples, by which the sum is divided, a number or scalar tensor; `None` for the length
+                of the first axis.
 
         Raises:
             ValueError: If the layer has not called `track_divergence`.
@@ -236,8 +242,8 @@ class StochasticLayer(keras.layers.Layer):
             self.kl_above_floor_tracker.update_state(above, sample_weight=batch_size)
 
     def divergence_of_last_call(self, weighted=False):
-        """Return the KL that this layer has added since the model's call began, unweighted, in nats and averaged over
-        the batch, or as it enters the loss, a float32 scalar; `None` where there is none. The log is left alone."""
+        """Return the KL that this layer has added since the model's call began, a float32 scalar: unweighted, in nats
+        and averaged over the batch, or as it enters the loss. `None` where there is none. The log stays as it is."""
         added = [x for x in self._losses_of_this_replica() if hasattr(x, "_divergence") and _belongs_here(x)]
         return sum(x if weighted else x._divergence[0] for x in added) if added else None
 
@@ -252,7 +258,7 @@ class StochasticLayer(keras.layers.Layer):
         return weight
 
     def count_call(self, training):
-        """Count a training call, where the layer keeps a count; `add_divergence` does it for a call with a KL."""
+        """Count a training call, where the layer keeps a count; `add_divergence` does so for a call with a KL."""
         if training and self.call_count is not None:
             self.training_calls.assign_add(1)
 
@@ -296,7 +302,7 @@ class DivergenceMean(keras.metrics.Mean):
 
 
 def _belongs_here(x):
-    """Return whether a tensor is one of the graph, or of the eager code, that runs now."""
+    """Return whether a tensor belongs to the graph, or the eager code, that runs now."""
     if tf.executing_eagerly():
         return isinstance(x, tf.__internal__.EagerTensor)
     return getattr(x, "graph", None) is tf.compat.v1.get_default_graph()

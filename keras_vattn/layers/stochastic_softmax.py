@@ -12,10 +12,14 @@ from keras_vattn.support.sublayers import claim, serialize_sublayer
 class StochasticSoftmax(AlignmentLayer):
     """`keras.layers.Softmax(axis=-1)` whose weights are random variables: the smallest swap in an attention.
 
-    Every attention ends in a softmax over its keys. Where that is a layer, this takes its place. Training draws the
-    weights, inference takes softmax(logits), and draws under `keras_vattn.posterior_draws`. Axes between the first and
+    Every attention has a softmax over its keys. Where this softmax is a layer, `StochasticSoftmax` takes its place.
+    Training draws the weights, and so does inference under `keras_vattn.posterior_draws`. Axes between the first and
     the last two, such as heads and groups, are heads: each has draws of its own, and the KL of a query is summed over
     them.
+
+    Formula:
+        w_t ~ q = "alignment"(phi_t) quad "(training)", quad w_(t,s) = "softmax"_s(phi_(t,s)) quad "(inference)"
+        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q || p)
 
     Args:
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
@@ -25,15 +29,15 @@ class StochasticSoftmax(AlignmentLayer):
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
-        axis: -1, as a softmax that this takes the place of may have it.
+        axis: -1, for the `axis` of the softmax that this layer replaces.
 
     Call arguments:
-        inputs: Logits (B, ..., T, S), or (B, S).
+        inputs: Logits phi, (B, ..., T, S), or (B, S).
         mask: Booleans, or numbers above 0.5 for `True` as in Keras, `True` at what counts, or `None`. It has the axes
-            of the logits, or the last of them, each as long as theirs or 1. What does not count has weight, gradient
-            and KL exactly 0, and so has a row of which nothing counts: a padded query. A logit below -1e8, or -2e4 in
-            float16, is one that a mask was added to, and does not count.
-        posterior_logits: Of an inference network, of the shape of the logits, or `None`.
+            of the logits, or the last of these axes, each of their length or 1. What does not count has weight,
+            gradient and KL exactly 0, and so has a row where nothing counts: a padded query. A logit below -1e8, or
+            -2e4 in float16, has had a mask added to it, and does not count.
+        posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
         key: What a contextual prior reads, (B, ..., S, Dk), with the axes of the logits before the last two or 1 in
             their places; `None` for another prior.
         training: Whether to draw.
@@ -91,7 +95,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.build_prior(key_shape)
 
     def build_prior(self, key_shape=None):
-        """Build the prior for keys of a shape, `None` for one that reads none."""
+        """Build the prior for keys of a shape, `None` for a prior that reads no keys."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self._require_key(key_shape)
             self.alignment_prior.build(key_shape)
@@ -141,7 +145,7 @@ class StochasticSoftmax(AlignmentLayer):
         return AlignmentInputs(ops.cast(inputs, "float32"), keys, log_psi, posterior_logits)
 
     def _counts(self, inputs):
-        """Return which logits count: a mask that was added to the logits is one."""
+        """Return which logits count: one that a mask was added to does not."""
         return inputs > (-2e4 if keras.backend.standardize_dtype(inputs.dtype) == "float16" else -1e8)
 
     def _scored(self, arguments, options):

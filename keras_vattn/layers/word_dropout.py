@@ -12,14 +12,18 @@ class WordDropout(keras.layers.Layer):
     Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018, section 4.1 (rate 0.25). At inference the ids pass
     unchanged.
 
+    Formula:
+        "output"_t = {("replacement_id", "if " u_t < "rate" " and " x_t notin "protected_ids"), (x_t, "otherwise"):}
+        u_t ~ "Uniform"(0, 1)
+
     Args:
         rate: Probability that a word is replaced, in [0, 1].
-        replacement_id: The id put in its place, usually that of the unknown word.
+        replacement_id: The id put in its place, usually the unknown word's.
         protected_ids: Ids that are never replaced: the start token, and the padding.
         seed: Integer or `None`. Defaults to `None`.
 
     Call arguments:
-        inputs: Integer ids, (B, T).
+        inputs: Integer ids x, (B, T).
         training: Whether to replace.
 
     Returns:
