@@ -1,4 +1,4 @@
-"""The site: `python -m sphinx -W -c docs . build/site`, from the project's folder. Neither TensorFlow nor a network is needed."""
+"""The site: `python -m sphinx -W -c docs . build/site` in the project's folder, without TensorFlow and without a network."""
 
 import ast
 import base64
@@ -19,7 +19,7 @@ release = version = re.search(r'__version__ = "(.*)"', (LIBRARY / "__init__.py")
 
 # The pages stay where GitHub shows them, so that one link serves both.
 root_doc = "README"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**", "notebooks/*.ipynb", "api/**"]
+include_patterns = ["*.md", "docs/**", "notebooks/*.ipynb", "api/**"]
 extensions = [
     "myst_nb",
     "autoapi.extension",
@@ -137,7 +137,7 @@ def site_only(app, docname, source):
 
 
 def finish(app, exception):
-    """Write index.html, which a host serves, and a picture of each notebook; leave out what of MathJax no page reads."""
+    """Write index.html and a picture of each notebook; delete the parts of MathJax that no page reads."""
     if exception is None and app.builder.name == "html":
         for path in NOTEBOOKS:
             cells = json.loads(path.read_text("utf-8"))["cells"]
