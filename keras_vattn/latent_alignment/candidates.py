@@ -1,4 +1,4 @@
-"""The candidates of a latent alignment: the contexts under which the likelihood is seen, and how probable they are."""
+"""The candidates of a latent alignment: the contexts under which the likelihood is taken, and their probabilities."""
 
 import math
 
@@ -17,7 +17,7 @@ from keras_vattn.latent_alignment.log_probabilities import (
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return candidates (B, T, K, D), or (B, T, K + 1, D), and log p and log q of them (B, T, K), `None` for q = p.
+    """Return candidates (B, T, K, D), or (B, T, K + 1, D), and their log p and log q (B, T, K), `None` for q = p.
 
     Args:
         pair: The `Pair` of this call.
@@ -52,13 +52,13 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the logarithms of what the candidates weigh in a prediction, float32 (B, T, K), or (B, T, K + 1).
+    """Return the logarithms of the candidates' weights in a prediction, float32 (B, T, K), or (B, T, K + 1).
 
     Args:
         pair: The `Pair` of this call.
         log_prior: Of the candidates, (B, T, K).
         log_posterior: Of the candidates, or `None`.
-        with_baseline: Whether there is one candidate more, which weighs nothing.
+        with_baseline: Whether there is one more candidate, of weight 0.
     """
     if pair.estimator != "sample":
         return log_prior

@@ -28,10 +28,9 @@ from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublay
 class CategoricalAttention(StochasticLayer):
     """Latent categorical alignment of Deng et al. 2018: candidate contexts, and how probable each of them is.
 
-    p(z_t = s) = softmax_s(score(query_t, key_s)), q(z_t = s) = softmax_s(posterior_logits_ts). A one-hot alignment has
-    no pathwise gradient, so the likelihood of the target must be seen under several contexts. This layer returns them;
-    an emission of your own turns each into a likelihood, with `keras_vattn.TokenLogLikelihood` at its end, and
-    `keras_vattn.LatentLogLikelihood` with the same `objective` makes one value of them:
+    A one-hot alignment has no pathwise gradient, so the likelihood of the target is taken under several contexts. This
+    layer returns the contexts; an emission of your own, with `keras_vattn.TokenLogLikelihood` at its end, turns each
+    into a likelihood; and `keras_vattn.LatentLogLikelihood` with the same `objective` makes one value of them:
 
     ```
     latent = CategoricalAttention("additive", objective)(query, value, posterior_logits=posterior_logits)
@@ -40,7 +39,7 @@ class CategoricalAttention(StochasticLayer):
     bound = LatentLogLikelihood(objective)(log_likelihood, latent["log_prior"], latent["log_posterior"])
     ```
 
-    A prediction is another call of the same layers, without posterior logits and targets; its words come as log p:
+    To predict, call the same layers again, without posterior logits and targets; the words come as log p:
 
     ```
     latent = attention(query, value)
@@ -48,25 +47,34 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    Ask for the same entries in every call of a functional model (`return_attention_scores`): Keras 3.15 takes the
+    Ask for the same entries (`return_attention_scores`) in every call of a functional model: Keras 3.15 takes the
     number of a layer's outputs from its first call.
 
-    The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable ones, of `num_samples`
-    draws from q (from p for `"hard"`, and where `keras_vattn.posterior_draws` asks for draws and there are no posterior
-    logits), or one mixture: E_p[value] (`"soft"`), or sum_s softmax((log q + g) / tau)_s
-    value_s with Gumbel noise g (`"gumbel"`). Sampling with the soft baseline has one entry more, E_p[value], the last.
-    Dropout after it should be shared by the candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+    The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
+    `num_samples` keys drawn from q. They are drawn from p for `"hard"`, and where `keras_vattn.posterior_draws` asks
+    for draws and there are no posterior logits. `"soft"` and `"gumbel"` have one candidate, a mixture. Sampling with
+    the soft baseline appends one entry, the `"soft"` mixture. Dropout should be the same for all candidates of a
+    query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
-    With `"elbo"` KL(q || p) = sum_s q_s (log q_s - log p_s) arrives through `add_loss`, in nats: summed over the
-    queries and averaged over the batch, where the bound is one of each word.
+    With `"elbo"` the KL arrives through `add_loss`, in nats. It is summed over the queries and averaged over the batch,
+    whereas `LatentLogLikelihood` returns one value for each word.
+
+    Formula:
+        p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
+        q(z_t = s) = "softmax"_s(hat(phi)_(t,s)), quad hat(phi)_(t,s) = "posterior_logits"_(t,s)
+        "candidate"_(t,k) = "value"_(z_k) quad ("enumerate, top_k, sample")
+        "candidate"_t = sum_s p(z_t = s) "value"_s quad ("soft")
+        "candidate"_t = sum_s "softmax"_s((log q(z_t = s) + g_(t,s)) / tau) "value"_s quad ("gumbel")
+        "KL"(q || p) = sum_t sum_s q(z_t = s) (log q(z_t = s) - log p(z_t = s)) quad ("elbo")
 
     Args:
-        score: As in `keras_vattn.Attention`, without a state. Not used, and not built, where `logits` are passed.
+        score: As in `keras_vattn.Attention`, without a state. Neither used nor built where `logits` are passed.
             Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its words, such as `"elbo/sample"`. Defaults to `"elbo"`.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
-        kl_annealing: `None` or a schedule over the training calls. With its full weight from the start a small model
-            may keep p and q nearly uniform: the values of a recurrent encoder tell enough. Defaults to `None`.
+        kl_annealing: `None` or a schedule over the training calls. With a KL of full weight from the start a small
+            model may keep p and q nearly uniform, because the values of a recurrent encoder tell enough. Defaults to
+            `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"` (over valid query-key pairs), as in `keras_vattn.Attention`.
             Defaults to `"sum"`.
         seed: Integer or `None`. Defaults to `None`.
@@ -80,22 +88,22 @@ class CategoricalAttention(StochasticLayer):
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), or (T, S) for all examples, or what broadcasts to it, combined with the
             others.
-        training: Whether the pair of training is computed; at inference the one of evaluation, except that
+        training: Whether to compute the pair of training. At inference the pair of evaluation is computed, except that
             `keras_vattn.posterior_draws` makes a sampled objective draw.
         use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) of an inference network that may see the target, or `None` in a prediction.
-        logits: (B, T, S), what a decoder has scored already, or `None` to score here.
+        logits: (B, T, S), the scores of a decoder that has scored already, or `None` to score here.
         return_attention_scores: Whether the result holds p and q of all keys. Defaults to `False`.
 
     Returns:
         A dictionary: `"candidates"` (B, T, K, D), or (B, T, K + 1, D) with the soft baseline; `"log_prior"` and
         `"log_posterior"`, float32 (B, T, K), log p and log q of the candidates in nats, -1e30 at masked keys and 0 for
         a mixture. Objectives without a posterior have q = p; where posterior logits would be needed and are not passed
-        there is no `"log_posterior"`. `"log_weights"`, float32, one for each candidate, are those of a prediction p(y)
-        = sum_k w_k p(y | z_k), whose sum is 1: p of keys that are enumerated (renormalised for K-max), 1/K of draws
-        from p, p/q renormalised of draws from q, and -1e30 for the baseline. On request `"weights"` and, with posterior
-        logits, `"posterior_weights"`, float32 (B, T, S), p(z) and q(z). A row without a valid key has candidates of
-        zeros.
+        there is no `"log_posterior"`. `"log_weights"`, float32, one for each candidate, are the logarithms of the
+        weights of a prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p of enumerated keys
+        (renormalised for K-max), 1/K of draws from p, p/q renormalised of draws from q; the baseline has -1e30. On
+        request `"weights"` and, with posterior logits, `"posterior_weights"`, float32 (B, T, S), p(z) and q(z). A row
+        without a valid key has candidates of zeros.
 
     Raises:
         ValueError: For unknown names, inputs, masks or logits of the wrong shape, posterior logits for an objective
@@ -242,12 +250,12 @@ class CategoricalAttention(StochasticLayer):
         return random.draw_seed(self.seed_generator) if seed is None else seed
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z), a TensorFlow Probability categorical distribution over the keys, of batch shape (B, T), for the
-        arguments of a call; the layer must be built."""
+        """Return p(z) for the arguments of a call, a TensorFlow Probability categorical distribution over the keys, of
+        batch shape (B, T). The layer must be built."""
         return Categorical(self._of_a_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q(z), as `prior_distribution` does p(z); p(z) where no posterior logits are given."""
+        """Return q(z) as `prior_distribution` returns p(z); p(z) where no posterior logits are passed."""
         alignment = self._of_a_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)

@@ -1,7 +1,7 @@
 """An output layer, softmax(inputs W + b) over a vocabulary, where the logits of all rows would not fit in memory.
 
 The logits of one chunk of rows exist at a time. The first chunk keeps its probabilities for the backward pass, so that
-a call of one chunk repeats no matrix product; those of the others are computed again there. Rows without an upstream
+a call of one chunk repeats no matrix product; other chunks compute theirs again there. Rows without an upstream
 gradient (a baseline, a masked word, a masked key) are left out of the backward pass, as far as whole chunks go.
 
 Most of TensorFlow's GPU kernels keep int32 tensors in host memory, and none scatters half precision: indices of rows
@@ -84,7 +84,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, counted=Non
 
 @dataclasses.dataclass(frozen=True)
 class _Words:
-    """Targets of which each is one word: labels int64 (R,)."""
+    """Targets that are words: labels int64 (R,)."""
 
     labels: tf.Tensor
 
@@ -108,7 +108,7 @@ class _Words:
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets that weigh every word: weights float32 (N, V), those of row r at r mod N."""
+    """Targets that weigh every word: weights float32 (N, V); row r has the weights r mod N."""
 
     weights: tf.Tensor
 

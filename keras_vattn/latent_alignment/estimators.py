@@ -1,8 +1,8 @@
 """Values and gradients of the objectives of a latent alignment, from the log-likelihoods of its candidates.
 
 All arrays are float32, (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` log p(z_k), `log_posterior` log
-q(z_k). All results are (B, T), in nats. A gradient that is not that of the value rides on it as a term whose own value
-is 0.
+q(z_k). All results are (B, T), in nats. A gradient that differs from the gradient of the value is added as a term of
+value 0.
 """
 
 from keras import ops
@@ -11,35 +11,49 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return log sum_k p(z_k) p(y | z_k), for k over all z or over the ones that K-max keeps."""
+    """Return the log-likelihood of a word, summed over all z or over the keys that K-max keeps.
+
+    Formula:
+        "result" = log (sum_k p(z_k) p(y | z_k))
+    """
     return ops.logsumexp(without_empty_rows(log_prior) + log_likelihood, axis=-1)
 
 
 def expectation(log_likelihood, log_probability):
-    """Return sum_k exp(log_probability_k) log p(y | z_k), for k over all z."""
+    """Return the expected log-likelihood of a word, summed over all z.
+
+    Formula:
+        "result" = sum_k exp("log_probability"_k) log p(y | z_k)
+    """
     return ops.sum(ops.exp(without_empty_rows(log_probability)) * log_likelihood, axis=-1)
 
 
 def score_function(log_likelihood, log_probability, baseline):
-    """Return 1/K sum_k log p(y | z_k) for draws z_k, with an unbiased gradient of its expectation.
+    """Return the mean log-likelihood of draws z_k, with an unbiased gradient of its expectation.
 
-    The gradient is that of log p(y | z_k), and (log p(y | z_k) - baseline_k) times that of the log probability that the
-    draw came from (Deng et al. 2018, eq. 1). Reward and baseline are constants in it.
+    Reward and baseline are constants in the gradient (Deng et al. 2018, eq. 1; sg stops a gradient). q is the
+    distribution that the draws came from.
+
+    Formula:
+        "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
 
     Args:
         log_likelihood: Of the draws.
-        log_probability: Of the draws under the distribution they came from.
-        baseline: What broadcasts to (B, T, K), its entry k independent of z_k.
+        log_probability: log q of the draws.
+        baseline: b, what broadcasts to (B, T, K); its entry k is independent of z_k.
     """
     reward = ops.stop_gradient(log_likelihood - baseline)
     return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)
 
 
 def importance_weighted(log_likelihood, log_prior, log_posterior):
-    """Return L = log 1/K sum_k w_k, w_k = p(z_k) p(y | z_k) / q(z_k), with an unbiased gradient of its expectation.
+    """Return the importance-weighted bound, with an unbiased gradient of its expectation.
 
-    The gradient is that of L itself, and sum_k (L - b_k) times that of log q(z_k) with the leave-one-out baselines b_k
-    of VIMCO (Mnih and Rezende 2016).
+    b_k are the leave-one-out baselines of VIMCO (Mnih and Rezende 2016); sg stops a gradient.
+
+    Formula:
+        "result" = L + sum_k "sg"(L - b_k) (log q(z_k) - "sg"(log q(z_k)))
+        L = log (1/K sum_k omega_k), quad omega_k = (p(z_k) p(y | z_k)) / (q(z_k))
     """
     log_weights = _log_weights(log_likelihood, log_prior, log_posterior)
     value = _log_mean(log_weights)
@@ -48,9 +62,10 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return b_k = log 1/K (sum_{j != k} w_j + w'_k), w'_k the geometric mean of the other weights; 0 where K is 1.
+    """Return the baselines of VIMCO, whose k-th entry does not depend on the k-th weight; 0 where K is 1.
 
-    The k-th entry does not depend on the k-th weight.
+    Formula:
+        b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))
     """
     count = log_weights.shape[-1]
     if count == 1:
@@ -61,11 +76,14 @@ def leave_one_out(log_weights):
 
 
 def wake_sleep(log_likelihood, log_prior, log_posterior):
-    """Return log 1/K sum_k w_k as `importance_weighted` does, with the gradient of reweighted wake-sleep.
+    """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    The gradient is sum_k v_k times that of log p(y | z_k) + log p(z_k) + log q(z_k), where v_k = w_k / sum_j w_j is a
-    constant (Ba et al. 2015, without baselines; Bornschein and Bengio 2015): the likelihood is learnt as under the
-    importance-weighted bound, and q towards the posterior of the alignment.
+    Ba et al. 2015, without baselines; Bornschein and Bengio 2015. The likelihood is learnt as under the
+    importance-weighted bound, and q towards the posterior of the alignment. omega is as in `importance_weighted`.
+
+    Formula:
+        "result" = log (1/K sum_k omega_k)
+        "gradient" = sum_k omega_k / (sum_j omega_j) grad (log p(y | z_k) + log p(z_k) + log q(z_k))
     """
     log_weights = ops.stop_gradient(_log_weights(log_likelihood, log_prior, log_posterior))
     learnt = gradient_of(log_likelihood) + gradient_of(log_prior) + gradient_of(log_posterior)

@@ -14,36 +14,35 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LatentLogLikelihood(keras.layers.Layer):
-    """One value of a word, in nats, from the log-likelihoods of the candidates of its alignment.
+    """One value for each word, in nats, from the log-likelihoods of the candidates of its alignment.
 
-    The objectives of Deng et al. 2018, sections 2 to 4, and their values are listed at `keras_vattn.LatentObjective`.
-    Where the gradient is not that of the value, because the draws depend on q, a term whose value is 0 carries it:
+    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Draws
+    depend on q, so the gradient of a sampled value is not enough: a term of value 0 carries the rest. The formula is
+    for one draw with the baseline b; its gradient is in expectation the gradient of E_q log p(y | z) (eq. 1; sg stops
+    the gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. It
+    contains no KL: `keras_vattn.CategoricalAttention` adds the KL to the losses.
 
-        log p(y | z) + sg(log p(y | z) - b) (log q(z) - sg(log q(z)))
+    Where an example has one query the axis of steps may be missing: (B, K) gives (B,). The results of the attention,
+    (B, 1, K), are taken as they are.
 
-    for a draw z from q with the baseline b has in expectation the gradient of E_q log p(y | z) (eq. 1; sg stops the
-    gradient). So the value can be summed, masked and given to `fit` as it is, with `keras_vattn.NegativeBound`. A KL
-    is no part of it: `keras_vattn.CategoricalAttention` adds that one to the losses.
-
-    Where an example has one query there may be no axis of steps: (B, K) gives (B,). What the attention returned, (B, 1,
-    K), is taken as it is.
+    Formula:
+        "result" = log p(y | z) + "sg"(log p(y | z) - b) (log q(z) - "sg"(log q(z))), quad z ~ q
 
     Args:
-        objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` whose candidates these
-            are. Defaults to `"elbo"`.
+        objective: The `keras_vattn.LatentObjective`, or its words, of the `CategoricalAttention` that made the
+            candidates. Defaults to `"elbo"`.
 
     Call arguments:
         log_likelihood: Float32 (B, T, K), of `keras_vattn.TokenLogLikelihood` or an emission of your own; (B, T, K +
-            1) with the soft baseline in training. Or (B, K), and then all that follows is without the axis T, or with
-            T = 1.
+            1) with the soft baseline in training. Or (B, K), and then the other inputs have no axis T, or T = 1.
         log_prior: (B, T, K) of the `CategoricalAttention`, as it returned it: a slice does not say which objective made
             it, so that only the number of candidates is checked.
         log_posterior: (B, T, K), or `None` where the attention returned none: then the value is the marginal, and q is
             p where `keras_vattn.posterior_draws` makes the attention draw.
         log_likelihood_mask: Boolean (B, T), and
-        log_prior_mask: Boolean (B, T), usually the masks that Keras propagates: words outside of either do not count in
-            the moving average, and the result carries the mask on to the loss.
-        training: Whether the pair of training is computed, as in the attention.
+        log_prior_mask: Boolean (B, T), usually the masks that Keras propagates. A word that either leaves out does not
+            count in the moving average, and the result carries the mask on to the loss.
+        training: Whether to compute the pair of training, as in the attention.
 
     Returns:
         Float32 (B, T), or (B,), in nats.

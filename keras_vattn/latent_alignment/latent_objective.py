@@ -51,28 +51,36 @@ AT_INFERENCE = {
 @keras.saving.register_keras_serializable(package="keras_vattn")
 @dataclasses.dataclass(frozen=True)
 class LatentObjective:
-    """What a model with a latent alignment is trained for, and how that is estimated: given once, to both ends.
+    """The objective of a model with a latent alignment and its estimator: made once, for both ends of the model.
 
-    `keras_vattn.CategoricalAttention` makes the candidates that it needs, `keras_vattn.LatentLogLikelihood` turns their
-    likelihoods into the value. z is the alignment, one source position; p(z) is what the scores give it, q(z) what an
-    inference network that sees the target does (Deng et al. 2018).
+    `keras_vattn.CategoricalAttention` makes the candidates that the objective needs, and
+    `keras_vattn.LatentLogLikelihood` turns their likelihoods into one value for each word. z is the alignment, one
+    source position; the scores give p(z), and an inference network that sees the target gives q(z) (Deng et al. 2018).
 
-    The objectives, their estimators (the first is the default) and the value of a word y, in nats:
+    The objectives and their estimators, the default first. The formulas are the value of a word y, in nats.
 
-    - `"soft"`: `"expected"`. log p(y | E_p[z]), the usual attention.
-    - `"marginal"`: `"enumerate"`, `"top_k"`. log sum_z p(z) p(y | z) (section 2.1). `"top_k"` is K-max: the largest
-      p(z), renormalised (section 4).
-    - `"elbo"`: `"sample"`, `"enumerate"`, `"gumbel"`. E_q log p(y | z); the attention adds KL(q || p) (section 3).
-    - `"hard"`: `"sample"`, `"enumerate"`. E_p log p(y | z): the same with q = p, and no KL (section 2.2).
-    - `"importance_weighted"`: `"sample"`. log 1/K sum_k p(z_k) p(y | z_k) / q(z_k) for draws z_k from q (Burda et al.
-      2016), with the gradient of Mnih and Rezende 2016. No KL is added.
+    - `"soft"`: `"expected"`. The usual attention.
+    - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` is K-max: the largest p(z),
+      renormalised (section 4).
+    - `"elbo"`: `"sample"`, `"enumerate"`, `"gumbel"`. The attention adds KL(q || p) to the loss (section 3).
+    - `"hard"`: `"sample"`, `"enumerate"`. The same with q = p, and no KL (section 2.2).
+    - `"importance_weighted"`: `"sample"`. For K draws from q (Burda et al. 2016), with the gradient of Mnih and Rezende
+      2016. No KL is added.
     - `"wake_sleep"`: `"sample"`, at least 2 draws. The same value with the gradient of Ba et al. 2015. No KL is added.
 
     Evaluation has no noise: `"elbo"` and `"hard"` sum over all z, `"importance_weighted"` and `"wake_sleep"` become the
     marginal that they estimate. `inference` asks for another pair, for instance `"marginal/top_k"` of a model trained
-    with `"soft"`. Where the pair needs posterior logits and none are passed, it is the marginal. A marginal at
-    evaluation is over all keys, or over the `top_k` most probable ones where that is given. Under
-    `keras_vattn.posterior_draws` what draws in training draws here too, from p where no posterior logits are passed.
+    with `"soft"`. Where a pair needs posterior logits and none are passed, the marginal takes its place. A marginal at
+    evaluation is over all keys, or over the `top_k` most probable ones where `top_k` is set. Under
+    `keras_vattn.posterior_draws` an objective that draws in training draws at evaluation too, from p where no posterior
+    logits are passed.
+
+    Formula:
+        log p(y | bb E_(z ~ p)["value"_z]) quad ("soft")
+        log (sum_z p(z) p(y | z)) quad ("marginal")
+        bb E_(z ~ q)[log p(y | z)] quad ("elbo")
+        bb E_(z ~ p)[log p(y | z)] quad ("hard")
+        log (1/K sum_k (p(z_k) p(y | z_k)) / (q(z_k))), quad z_k ~ q quad ("importance_weighted, wake_sleep")
 
     Args:
         objective: As above, or both words in one: `"elbo/enumerate"`. Defaults to `"elbo"`.
@@ -80,13 +88,13 @@ class LatentObjective:
         num_samples: Number of draws of `"sample"`. Defaults to 1.
         top_k: Number of keys of K-max, in `"top_k"` and in the marginal of a prediction; `None` for all. Defaults to
             `None`.
-        baseline: What is subtracted from log p(y given z) in the score-function gradient of `"elbo/sample"` and
-            `"hard/sample"`: `"soft"`, log p(y given E_p[z]) (section 3, eq. 1); `"moving_average"` of the values in
-            training; `None`; or a function of the log-likelihoods (B, T, K) whose entry k does not depend on the k-th.
-            Defaults to `"soft"`.
+        baseline: What the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log p(y given
+            z): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"` of the values in
+            training; `None`; or a function of the log-likelihoods (B, T, K) whose entry k does not depend on the k-th
+            log-likelihood. Defaults to `"soft"`.
         baseline_decay: Decay per training call of `"moving_average"`. Defaults to 0.99.
         tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of the paper's code.
-        detach_prior: Whether the KL has no gradient for p. Defaults to `False`, as in the paper.
+        detach_prior: Whether to stop the gradient of the KL at p. Defaults to `False`, as in the paper.
         inference: Pair at evaluation, such as `"marginal/enumerate"`, or `None`. Defaults to `None`.
 
     Raises:
@@ -179,7 +187,7 @@ class LatentObjective:
         Args:
             training: The call's `training`.
             marked: Whether `keras_vattn.posterior_draws` asks for draws at inference.
-            has_posterior: Whether the call has posterior logits; the draws of one without are those of p.
+            has_posterior: Whether the call has posterior logits; without them draws come from p.
 
         Raises:
             ValueError: If training needs posterior logits and has none.
@@ -197,12 +205,12 @@ class LatentObjective:
         return self._marginal
 
     def has_baseline_entry(self, pair, training):
-        """Return whether the candidates of a pair have one entry more, that of the soft baseline: in training only."""
+        """Return whether the candidates of a pair end with the entry of the soft baseline: in training only."""
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Return how many candidates a pair has of this many keys, `None` where that is not known, without the entry of
-        the soft baseline."""
+        """Return how many candidates a pair makes of this many keys, without the entry of the soft baseline; `None`
+        where the number of keys is not known."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":
@@ -210,7 +218,7 @@ class LatentObjective:
         return self.num_samples if pair.estimator == "sample" else 1
 
     def is_equivalent(self, other):
-        """Return whether another objective says the same, a baseline function of the same code included."""
+        """Return whether another objective is the same, including a baseline function of the same code."""
         return self == other or self.get_config() == other.get_config()
 
     def get_config(self):

@@ -22,7 +22,7 @@ def log_probabilities(logits, keys):
 
 
 def is_possible(log_probability):
-    """Boolean of the shape of the argument, whether the probability is not that of a masked key."""
+    """Return whether a log probability belongs to a key that is not masked, boolean of the shape of the argument."""
     return log_probability > 0.5 * LOG_ZERO
 
 

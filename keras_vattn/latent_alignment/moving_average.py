@@ -1,5 +1,5 @@
 """A moving average over training calls, the baseline of a score function: two numbers in one float32 weight (2,), the
-sum of decayed values and that of their weights, whose quotient has no bias towards 0."""
+sum of decayed values and the sum of their weights, whose quotient has no bias towards 0."""
 
 from keras import ops
 

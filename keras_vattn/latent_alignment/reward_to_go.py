@@ -18,17 +18,15 @@ BASELINES = ("moving_average", None)
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class RewardToGo(keras.layers.Layer):
-    """Log-likelihood of the words of a decoder with hard attention, with the gradient for what its attention drew.
+    """Log-likelihood of the words of a decoder with hard attention, with the gradient for the drawn positions.
 
     Where the drawn position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
-    on it, and its reward is the log-likelihood of the words from the t-th on. The value is that of the words, to which
-    terms of value 0 add their gradient (sg stops it):
+    on it, and its reward is the log-likelihood of the words from the t-th on. The value is the log-likelihood of the
+    word; terms of value 0 add the gradient (sg stops a gradient).
 
-        log p(y_t | z_1..t) + sg(R_t - b_t) (log p(z_t) - sg(log p(z_t))),    R_t = sum_{u >= t} log p(y_u | z_1..u)
-
-    Summed over the words this has in expectation the gradient of sum_t E[log p(y_t | z_1..t)], a lower bound of
-    log p(y). With an entropy bonus w it has that of sum_t E[log p(y_t | z_1..t) + w H(p(z_t | z_1..t-1))]: the bonus of
-    later steps belongs to the reward, too.
+    Summed over the words, the result has in expectation the gradient of sum_t E[log p(y_t | z_<=t) + entropy_weight
+    H_t], where H_t is the entropy of p(z_t | z_<t). Without the entropies this is a lower bound of log p(y). The
+    entropies of later steps depend on z_t and belong to its reward.
 
     ```
     attention = keras_vattn.Attention("additive", "hard")
@@ -39,28 +37,34 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    Where the alignment of a step enters nothing but the word of this step, `keras_vattn.LatentLogLikelihood` takes that
-    word's reward alone, which varies less, and other estimators. At inference the decoder is fed what p expects, and
-    the value is the log-likelihood given that; under `keras_vattn.posterior_draws` it is that of a draw.
+    Where the alignment of a step enters only the word of this step, use `keras_vattn.LatentLogLikelihood`: it takes the
+    reward of this word alone, which varies less, and has other estimators. At inference the decoder is fed the context
+    expected under p, and the value is the log-likelihood given this context; under `keras_vattn.posterior_draws` it is
+    the log-likelihood given a draw.
+
+    Formula:
+        "result"_t = log p(y_t | z_(<=t)) + "sg"(R_t - b_t) D(log p(z_t | z_(<t))) + "entropy_weight" D(H_t)
+        D(x) = x - "sg"(x)
+        R_t = sum_(u >= t) log p(y_u | z_(<=u)) + "entropy_weight" sum_(u > t) H_u
 
     Args:
-        baseline: b_t, `"moving_average"`: that of the log-likelihood of a word in training, times the number of words
-            from the t-th on; or `None` for 0. Defaults to `"moving_average"`.
+        baseline: b_t: `"moving_average"` of the log-likelihood of a word in training, times the number of words from
+            the t-th on; or `None` for 0. Defaults to `"moving_average"`.
         baseline_decay: Decay per training call of the average. Defaults to 0.99.
-        entropy_weight: w, at least 0. Defaults to 0.0.
+        entropy_weight: Weight of the entropy bonus, at least 0. Defaults to 0.0.
 
     Call arguments:
-        log_likelihood: Float32 (B, T), or (B, T, 1) of `keras_vattn.TokenLogLikelihood`: log p(y_t | z_1..t) in nats.
+        log_likelihood: Float32 (B, T), or (B, T, 1) of `keras_vattn.TokenLogLikelihood`: log p(y_t | z_<=t) in nats.
         weights: (B, T, S), the weights that the decoder drew, one-hot.
         logits: (B, T, S), their logits, as the decoder returns them.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
-        baseline_log_likelihood: (B, T), of the same words by something that no draw of this call enters, or `None`: its
-            sum over the words from the t-th on is b_t instead. For example that of a call of the same layers with
-            `training=False`, as in self-critical training (Rennie et al. 2017). It has no gradient here.
+        baseline_log_likelihood: (B, T), a log-likelihood of the same words that no draw of this call enters, or `None`.
+            Its sum over the words from the t-th on replaces b_t, for example the log-likelihood of a call of
+            the same layers with `training=False`, as in self-critical training (Rennie et al. 2017). It has no gradient
+            here.
         log_likelihood_mask: Boolean (B, T), and
-        logits_mask: Boolean (B, T), usually the masks that Keras propagates: the other words have value 0, and no
-            gradient.
-        training: Whether the terms for the gradient are there.
+        logits_mask: Boolean (B, T), usually the masks that Keras propagates. Masked words have value 0 and no gradient.
+        training: Whether to add the terms for the gradient.
 
     Returns:
         Float32 (B, T), in nats.

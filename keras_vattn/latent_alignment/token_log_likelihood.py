@@ -23,48 +23,53 @@ NUM_PARTS = 8
 class TokenLogLikelihood(keras.layers.Layer):
     """Output layer over a vocabulary for the candidates of a latent alignment: log p(y | z_k) of the target words.
 
-    log p(y_t | z_k) = log softmax(W^T inputs[t, k] + b)[y_t] (the emission f of Deng et al. 2018, section 2.1). With
-    targets only the words of the target leave the layer, (B, T, K). Their logits (B, T, K, V) are computed in chunks of
-    rows: the first chunk keeps its probabilities, the others are computed again in the backward pass. Rows whose
-    gradient is 0, such as that of the soft baseline, are left out there. The products of the matrices are in the
-    compute dtype, all else is float32.
+    It is the emission f of Deng et al. 2018, section 2.1. With targets only the log-likelihoods of the target words
+    leave the layer, (B, T, K). The logits (B, T, K, V) are computed in chunks of rows: the first chunk keeps its
+    probabilities, the others are computed again in the backward pass. The backward pass leaves out rows whose gradient
+    is 0, such as the row of the soft baseline. Matrix products are in the compute dtype, everything else is float32.
 
-    Targets may weigh every word instead, w_t of V numbers, with the log-likelihood sum_v w_t[v] log p(v | z_k): a
-    distribution over words, or votes, as the ten answers to a question about an image (Deng et al. 2018, section 4).
-    Votes that sum to n count n times; to count once, divide them by their sum.
+    Targets may weigh every word instead, with V numbers a step: a distribution over words, or votes, such as the ten
+    answers to a question about an image (Deng et al. 2018, section 4). Votes that sum to n count n times; to count
+    once, divide them by their sum.
 
-    Where an example has one query there may be no axis of steps: inputs (B, K, D) with targets (B,) or (B, V). It is
-    there in every input or in none; `x[:, 0]` takes it from the results of `keras_vattn.CategoricalAttention`.
+    Where an example has one query the axis of steps may be missing: inputs (B, K, D) with targets (B,) or (B, V). Every
+    input has it or none has; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
+
+    Formula:
+        p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)
+        "result"_(t,k) = log p(y_t | z_k) quad ("labels")
+        "result"_(t,k) = sum_v "target"_(t,v) log p(v | z_k) quad ("weights of every word")
+        "result"_(t,v) = log (sum_k exp("log_weights"_(t,k)) p(v | z_k)) quad ("a prediction")
 
     Args:
         vocabulary_size: V.
-        ignore_class: Integer label of words that do not count, the padding: their value and gradient are 0. Targets
-            that weigh every word have none: there a word of weights 0 does not count. Defaults to `None`.
+        ignore_class: Integer label of words that do not count, such as the padding: their value and gradient are 0.
+            Targets that weigh every word have no such label: a word of weights 0 does not count. Defaults to `None`.
         chunk_size: Largest number of rows (B times T times K) whose logits exist at a time. Up to this number nothing
-            is computed twice; smaller saves memory, of which a training step takes about three times a chunk's
-            logits, and more where targets weigh every word. `None` for as many rows as have 2**26 logits, 256 MB in
+            is computed twice. A smaller size saves memory: a training step takes about three times the logits of a
+            chunk, and more where targets weigh every word. `None` for as many rows as have 2**26 logits, 256 MB in
             float32, or 2**23 with `log_weights`. Defaults to `None`.
-        use_bias: Whether b is there. Defaults to `True`.
+        use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
-        inputs: (B, T, K, D), the emission's hidden state of each candidate; or (B, K, D), and then all that follows is
-            without the axis T.
+        inputs: (B, T, K, D), the emission's hidden state of each candidate; or (B, K, D), and then all other inputs and
+            the result have no axis T.
         targets: Integers (B, T) in [0, V), or weights of every word, (B, T, V), or `None`. They have no gradient.
-        log_weights: (B, T, K) of `keras_vattn.CategoricalAttention`, or `None`; for a prediction, without targets.
+        log_weights: (B, T, K) of `keras_vattn.CategoricalAttention` for a prediction, without targets; or `None`.
         inputs_mask: Boolean (B, T), usually the mask that Keras propagates, or `None`.
         candidates_mask: Boolean (B, T, K), or what broadcasts to it, or `None`: which candidates are possible, for
-            instance the source mask where all keys are candidates. The others have value and gradient 0, and as far as
-            may be no product is spent on them; their log p(z) of -1e30 keeps them out of every sum. A word without any
-            has all of them, as in `keras_vattn.LatentLogLikelihood`.
+            instance the source mask where all keys are candidates. Impossible ones have value and gradient 0, and
+            matrix products skip them where possible; their log p(z) of -1e30 keeps them out of every sum. A word
+            without any possible candidate counts all of them, as in `keras_vattn.LatentLogLikelihood`.
 
     Returns:
         Float32, in nats. With targets their log-likelihood under each z_k, (B, T, K); words of `ignore_class`, and
-        those that `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With
-        `log_weights` the prediction log sum_k w_k p(v | z_k) of every word v, (B, T, V), in chunks of words: exact
-        where all keys are enumerated, K-max where the most probable ones are given, an average over draws where they
-        are draws. With neither log p(v | z_k), (B, T, K, V).
+        words that `inputs_mask` leaves out, have value and gradient 0, and the result's mask leaves them out. With
+        `log_weights` the prediction of every word, (B, T, V), computed in chunks of words: exact for enumerated keys,
+        K-max for the most probable keys, an average over draws for drawn ones. With neither, log p(v | z_k),
+        (B, T, K, V).
 
     Raises:
         ValueError: For sizes that are not positive, inputs, targets, masks or `log_weights` of the wrong shape, targets
