@@ -8,10 +8,14 @@ from keras_vattn.support import tfp
 class Categorical(tfp.Categorical):
     """Distribution over the keys of each row, from logarithms of probabilities.
 
-    The KL is never below 0, and its gradient is that of the formula where rounding would take it there.
+    The KL is never below 0. Where rounding would take it below, the value is 0 and the gradient still follows the
+    formula.
+
+    Formula:
+        "KL"(q || p) = sum_s q_s (log q_s - log p_s)
 
     Args:
-        log_probabilities: (B, T, S), -1e30 and not -inf at a masked key. Their exp sums to 1, or the KL is wrong.
+        log_probabilities: (B, T, S), -1e30 and not -inf at a masked key. Their exp must sum to 1, or the KL is wrong.
 
     Example:
 
@@ -38,8 +42,12 @@ def _to_categorical(q, p, name=None):
 class RelaxedCategorical(RowDistribution):
     """Gumbel-softmax draws of each row, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
-    The relaxed distribution has no KL in closed form. What stands for it is the KL of the underlying categoricals, a
-    surrogate that is 0 where they are equal, whatever the temperatures are. Its mean is not known.
+    The relaxed distribution has no KL in closed form. The KL of the underlying categoricals takes its place, a
+    surrogate that is 0 where they are equal, whatever the temperatures are. The mean of the draws is not known.
+
+    Formula:
+        w_s = "softmax"_s((log p_s + g_s) / tau), quad g_s ~ "Gumbel"(0, 1), quad log p_s = "log_probabilities"_s
+        p(w) = (n - 1)! tau^(n - 1) (prod_s p_s w_s^(-tau - 1)) / (sum_s p_s w_s^(-tau))^n
 
     Args:
         temperature: tau, positive: a number or scalar tensor.

@@ -19,18 +19,19 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The plain formula cancels: in float32 terms of up to 1e5 leave an error of several nats. With A, B the sums over a
-    row, gap(x) = exp(x) - 1 - x, R(log x) = log Gamma(x) - x log x + x and r = b / a - 1, the KL is
+    The plain formula cancels: in float32, terms of up to 1e5 leave an error of several nats. Here nothing large is
+    subtracted from its like; D(a, b) is between 1/2 and 1 times gap(log(b / a)). The gradient by b is a difference of a
+    key and its row: for a key that holds nearly all of its row it has two or three digits.
 
-        sum_s b gap(log(a B / (b A))) + sum_s D(a, b) - D(A, B),
-        D(a, b) = R(log b) - R(log a) - r R'(log a),
-
-    where D is between 1/2 and 1 of gap(log b / a). In the value nothing large is subtracted from its like. The gradient
-    by b is a difference of a key and its row: for a key that holds nearly all of its row it has two or three digits.
+    Formula:
+        "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
+        A = sum_s a_s, quad B = sum_s b_s
+        D(a, b) = R(log b) - R(log a) - (b/a - 1) R'(log a)
+        R(log x) = log Gamma(x) - x log x + x, quad "gap"(x) = exp(x) - 1 - x
 
     Args:
         concentration: a, positive, (B, T, S).
-        prior_concentration: b, positive, of a shape that broadcasts to that of a.
+        prior_concentration: b, positive, of a shape that broadcasts to the shape of a.
         keys: Which entries are a row.
     """
     a, b_narrow = ops.cast(concentration, "float32"), ops.cast(prior_concentration, "float32")
@@ -55,8 +56,8 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """The summands of the KL. Their gradient by a and b is that of the whole KL, the sums of the row included; by
-    `prior` and `row`, which are functions of a and b, it is none."""
+    """The summands of the KL. Their gradient by a and b is the gradient of the whole KL, including the sums of the row;
+    `prior` and `row`, which are functions of a and b, get none."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a
@@ -93,7 +94,11 @@ def _total(concentration, keys):
 class Dirichlet(RowDistribution):
     """Dirichlet over the valid keys of each row: a masked position is 0 in every draw and no part of the density.
 
-    Draws are made of Gamma draws in log space; the KL is that of `dirichlet_divergence`.
+    Draws are made of Gamma draws in log space. The KL to another Dirichlet is computed in a form that does not cancel.
+
+    Formula:
+        p(w) = Gamma(sum_s alpha_s) prod_s (w_s^(alpha_s - 1)) / (Gamma(alpha_s)), quad alpha_s = "concentration"_s
+        bb E[w_s] = alpha_s / (sum_(s') alpha_(s'))
 
     Args:
         concentration: (..., S), positive, or what broadcasts to it with an axis of keys.

@@ -12,11 +12,15 @@ _LARGEST_LOG_RATE = math.log(1e3)
 
 
 class Gamma(RowDistribution):
-    """Gamma draws S of each row, of concentration alpha = exp(log_concentration) and rate beta = exp(log_rate).
+    """Gamma draws S of each row, from the logarithms of concentration and rate.
 
-    KL(Weibull(k, lambda) || Gamma(alpha, beta)) = g alpha / k - alpha log lambda + log k + beta lambda Gamma(1 + 1/k) -
-    g - 1 - alpha log beta + log Gamma(alpha), with Euler's constant g (Fan et al. 2020, section 3.2), is computed as a
-    sum of terms that do not cancel, finite for beta from 1e-15 to 1e15.
+    The KL is of a `Weibull` q, with Euler's constant gamma (Fan et al. 2020, section 3.2). It is computed as a sum of
+    terms that do not cancel, finite for beta from 1e-15 to 1e15.
+
+    Formula:
+        S_s ~ "Gamma"(alpha_s, beta), quad alpha_s = exp("log_concentration"_s), quad beta = exp("log_rate")
+        "KL"("Weibull"(k, lambda) || p) = sum_s (A_s + beta lambda_s Gamma(1 + 1/k) + log k - gamma - 1)
+        A_s = gamma alpha_s / k - alpha_s log lambda_s - alpha_s log beta + log Gamma(alpha_s)
 
     Args:
         log_concentration: (..., S), or what broadcasts to it with an axis of keys.
@@ -54,7 +58,7 @@ class Gamma(RowDistribution):
 
 
 def at_the_mean(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each entry where E[S] is the same; it is convex in alpha, and beta has no say."""
+    """Return KL(Weibull || Gamma) of each entry where both have the same E[S]; convex in alpha, whatever beta is."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 

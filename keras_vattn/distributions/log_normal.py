@@ -11,8 +11,11 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal draws S of each row: log S is normal, of mean `loc` and standard deviation `scale`.
 
-    KL = log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2 of each entry; a distance of more than 1e14 standard
-    deviations is bounded smoothly.
+    In the KL a distance of more than 1e14 standard deviations is bounded smoothly.
+
+    Formula:
+        log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
+        "KL"(q || p) = sum_s (log(sigma_p / sigma_q) + (sigma_q^2 + (mu_(q,s) - mu_(p,s))^2) / (2 sigma_p^2) - 1/2)
 
     Args:
         loc: Mean of log S, (..., S), or what broadcasts to it with an axis of keys.
@@ -53,12 +56,17 @@ class LogNormal(RowDistribution):
 
 
 class LogisticNormal(RowDistribution):
-    """Lognormal draws of each row, normalised: w = softmax(loc + scale e), e standard normal, on the simplex.
+    """Lognormal draws of each row, normalised, on the simplex.
 
-    Over the n valid keys, with a bar for the mean of a row, the density of log w is (2 pi scale^2)^(-(n - 1) / 2)
-    n^(-1/2) exp(-sum_s (d_s - dbar)^2 / (2 scale^2)), d = log w - loc. The KL to another is (n - 1) (log(s' / s) +
-    s^2 / (2 s'^2) - 1/2) + sum_s (d_s - dbar)^2 / (2 s'^2), d = loc - loc': what all loc of a row share has no say. The
-    mean is not known.
+    A constant added to all mu of a row changes nothing. n is the number of valid keys of a row, and a bar is the mean
+    over them. The mean of the draws is not known.
+
+    Formula:
+        w_s = "softmax"_s(mu_s + sigma epsilon_s), quad mu_s = "loc"_s, quad sigma = "scale"
+        p(log w) = (2 pi sigma^2)^((1 - n)/2) n^(-1/2) exp(- sum_s (d_s - bar(d))^2 / (2 sigma^2))
+        d_s = log w_s - mu_s
+        "KL"(q || p) = (n - 1) (log(sigma_p / sigma_q) + sigma_q^2 / (2 sigma_p^2) - 1/2) + R
+        R = sum_s (e_s - bar(e))^2 / (2 sigma_p^2), quad e_s = mu_(q,s) - mu_(p,s)
 
     Args:
         loc: Mean of log S, up to a constant of each row, (..., S), or what broadcasts to it with an axis of keys.

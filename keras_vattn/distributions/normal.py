@@ -12,7 +12,11 @@ MAX_LOG_SCALE = 8.0
 class Normal(tfp.Normal):
     """Normal from its mean and log sigma, in float32.
 
-    KL = ((m - m')^2 / s'^2 + exp(2 l) - 1 - 2 l) / 2 of each entry, l = log(s / s'): no two terms cancel.
+    The KL is of each entry, in a form in which no two terms cancel.
+
+    Formula:
+        x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale"
+        "KL"(q || p) = 1/2 ((mu_q - mu_p)^2 / sigma_p^2 + exp(2 r) - 1 - 2 r), quad r = log(sigma_q / sigma_p)
 
     Args:
         loc: Mean, of any shape and dtype.
@@ -43,7 +47,7 @@ class Normal(tfp.Normal):
 
 
 def clip_log_scale(log_scale):
-    """Return log sigma as float32 inside [-8, 8]; the gradient passes, so that a sigma at the limit can come back."""
+    """Return log sigma as float32 in [-8, 8]; the gradient passes, so that a sigma at the limit can come back."""
     log_scale = ops.cast(log_scale, "float32")
     return log_scale + ops.stop_gradient(ops.clip(log_scale, -MAX_LOG_SCALE, MAX_LOG_SCALE) - log_scale)
 

@@ -12,14 +12,18 @@ class RowDistribution(tfp.Distribution):
     """Base class: the distribution of the positive entries S of each row of an alignment, before they are normalised.
 
     A row is one event: `log_prob` and the KL are one value for each row, in nats, float32, over its valid keys alone,
-    and a masked position is 0 in every draw. (Of `SegmentKeys` all entries (E,) are the event, and the values are
-    those of the N rows.) Parameters are in log space: `log_sample` and `log_density` stay in float32 where S does not.
+    and a masked position is 0 in every draw. (With `SegmentKeys` all entries (E,) are the event, and there is one value
+    for each of the N rows.) Parameters are in log space: `log_sample` and `log_density` stay in float32 where S does
+    not.
 
-    A subclass defines `log_density(log_value)`, the logarithm of the density of log S at each entry. Where it has them,
-    `log_mean()` and `relative_variance()`, log E[S] and Var[S] / E[S]^2 of each entry, give the moments, and
-    `log_sample(shape, seed)`, log S of a shape that ends in that of the entries, the draws; `log_draw(noise)` is log S
-    of the noise of an alignment, for a KL at the very draw. `normalized()` is the distribution of the weights, for a KL
+    A subclass defines `log_density(log_value)`, the logarithm of the density of log S at each entry. The other methods
+    are optional. `log_mean()` and `relative_variance()`, log E[S] and Var[S] / E[S]^2 of each entry, give the moments.
+    `log_sample(shape, seed)` draws log S; the shape ends in the shape of the entries. `log_draw(noise)` is log S for
+    the noise of an alignment, for a KL at this very draw. `normalized()` is the distribution of the weights, for a KL
     on the simplex.
+
+    Formula:
+        log p(S) = sum_s ("log_density"(log S_s) - log S_s)
 
     Attributes:
         on_simplex: Whether the entries of a row sum to one.
@@ -112,15 +116,18 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return `log_density` of normalised rows whose density of log w is (n - 1)! power^(n - 1) prod_s e^x_s /
-    (sum_s e^x_s)^n, the whole row's given out to its n entries."""
+    """Return `log_density` of normalised rows, the density of a row spread over its n entries.
+
+    Formula:
+        p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n
+    """
     count = ops.maximum(keys.count(x), 1.0)
     of_row = tf.math.lgamma(count) + (count - 1.0) * ops.log(ops.cast(power, "float32"))
     return keys.log_softmax(x) + keys.spread(of_row / count)
 
 
 def closed_divergence(q, p, keys):
-    """Return the KL(q || p) of each row that is registered for these two, or `None` where none is."""
+    """Return the registered KL(q || p) of each row, or `None` where none is registered for the two."""
     if tfp.registered_kl(type(q), type(p)) is None:
         return None
     try:
@@ -133,7 +140,7 @@ def closed_divergence(q, p, keys):
 
 
 def mean_divergence(q, p, keys, seed, num_draws):
-    """Return the mean of `drawn_divergence` over several draws, which are in memory one at a time."""
+    """Return the mean of `drawn_divergence` over several draws, with one draw in memory at a time."""
 
     def add(draw, total):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
@@ -154,7 +161,7 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         p: Likewise.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: That of a draw that there is, for a q with a `log_draw`; `None` for a new one. Defaults to `None`.
+        noise: Noise of an existing draw, for a q with a `log_draw`; `None` for a new draw. Defaults to `None`.
 
     Raises:
         ValueError: If q has no gradient through its draws.
@@ -175,5 +182,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _of_rows(x, distribution, keys):
-    """Return one value for each row: of a distribution of whole rows x is that, of one of entries it is summed."""
+    """Return one value for each row: x of a distribution of whole rows, the sum of x for a distribution of entries."""
     return x if distribution.event_shape.rank else keys.sum(x)

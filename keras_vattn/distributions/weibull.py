@@ -11,17 +11,21 @@ EULER = 0.5772156649015329
 
 
 class Weibull(RowDistribution):
-    """Weibull draws S of each row, E[S] = exp(log_mean): lambda = E[S] / Gamma(1 + 1/k).
+    """Weibull draws S of each row, from the logarithm of their mean.
 
-    The KL to another `Weibull` is log(k / k') + k' d - g (1 - k' / k) + Gamma(1 + k' / k) exp(-k' d) - 1, with d =
-    log lambda' - log lambda and Euler's constant g; the KL to a `Gamma` stands at that class.
+    The KL is to another `Weibull`, with Euler's constant gamma; see `Gamma` for the KL to a Gamma.
+
+    Formula:
+        S_s ~ "Weibull"(k, lambda_s), quad lambda_s = (bb E[S_s]) / (Gamma(1 + 1/k)), quad log bb E[S_s] = "log_mean"_s
+        "KL"(q || p) = sum_s (Gamma(1 + r) exp(-k_p d_s) - 1 + k_p d_s - log r - gamma (1 - r))
+        r = k_p / k_q, quad d_s = log lambda_(p,s) - log lambda_(q,s)
 
     Args:
         k: Shape, a positive number.
         log_mean: (..., S), or (..., E) of `SegmentKeys`.
         keys: A `keras_vattn.Keys`: which entries are a row.
-        sums_to_one: Whether E[S] sums to one over the valid keys, which makes the KL to a Gamma cheaper, and wrong
-            where it does not. Defaults to `False`.
+        sums_to_one: Whether E[S] sums to one over the valid keys. `True` makes the KL to a Gamma cheaper, and wrong if
+            the sum is another. Defaults to `False`.
 
     Example:
 
@@ -37,7 +41,7 @@ class Weibull(RowDistribution):
 
     @property
     def log_gamma(self):
-        """log Gamma(1 + 1/k), by which log lambda stays below log E[S]."""
+        """log Gamma(1 + 1/k), the difference log E[S] - log lambda."""
         return math.lgamma(1.0 + 1.0 / self.k)
 
     @property
@@ -67,12 +71,16 @@ class Weibull(RowDistribution):
 
 
 class NormalizedWeibull(RowDistribution):
-    """Weibull draws of each row, normalised: w = S / sum_s S, S ~ Weibull(k, lambda), on the simplex.
+    """Weibull draws of each row, normalised, on the simplex.
 
-    p(w) = (n - 1)! k^(n - 1) prod_s lambda_s^-k w_s^(k - 1) / (sum_s (w_s / lambda_s)^k)^n over the n valid keys. What
-    all lambda of a row share has no say. No KL is in closed form: it is estimated at draws, log q(w) - log p(w), which
-    is 0 at every draw where the two are equal, and grows with k times the distance of the logits, not with its
-    exponential. It is never above that of the draws S, of which w is a function. The mean is not known.
+    A factor on all lambda of a row changes nothing; n is the number of valid keys of a row. No KL is in closed form: it
+    is estimated at draws, as log q(w) - log p(w). The estimate is 0 at every draw where q and p are equal, and grows
+    with k times the distance of the logits, not with the exponential of it. The KL of w is never above the KL of the
+    draws S, because w is a function of S. The mean of the draws is not known.
+
+    Formula:
+        w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s
+        p(w) = (n - 1)! k^(n - 1) (prod_s lambda_s^(-k) w_s^(k - 1)) / (sum_s (w_s / lambda_s)^k)^n
 
     Args:
         k: Shape, a positive number.
