@@ -1,4 +1,4 @@
-"""Recurrent decoders: a list of parts around a pure step. What is here builds a decoder of one's own."""
+"""Recurrent decoders: a list of parts around a pure step, and the parts to build your own decoder from."""
 
 from keras_vattn.recurrent.attention_decoder import AttentionDecoder
 from keras_vattn.recurrent.cells import GRUCell, LSTMCell, MaxOutLSTMCell, RecurrentCell

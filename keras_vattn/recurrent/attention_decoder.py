@@ -21,36 +21,41 @@ QUERIES = ("current", "previous")
 class AttentionDecoder(RecurrentDecoder):
     """Recurrent decoder with any `keras_vattn.Attention` inside.
 
-    It runs in three acts: project the memory and the inputs and draw all noise; loop over what truly depends on the
-    previous step; account for the KL of all steps at once, with one `add_loss`. The papers disagree about query and
-    feeding, so both are arguments:
+    A call first projects the memory and the inputs and draws all noise. It then loops over what truly depends on the
+    previous step. At the end it accounts for the KL of all steps at once, with one `add_loss`. The papers disagree
+    about query and feeding, so both are arguments:
 
-    - `query="previous"` (Bahdanau et al. 2015): a_j = attend(s_{j-1}) enters the cell at step j. In a stack s is the
-      first layer's state.
-    - `query="current"` (Luong et al. 2015; Bahuleyan's code): a_j = attend(h_j), h_j the top's output, enters the cell
-      at step j + 1.
-    - `feeding="sampled"` feeds the drawn context, `"expected"` the one expected under p, which no draw, dropout or
-      posterior enters (Deng et al. 2018), `"off"` nothing; with `"off"`, and a score that keeps no state, attention
-      leaves the loop.
+    - `query="previous"` (Bahdanau et al. 2015): the context enters the cell at the same step. In a stack the query is
+      the first layer's state.
+    - `query="current"` (Luong et al. 2015; Bahuleyan's code): the query is the output of the top layer, and the context
+      enters the first cell at the next step.
+    - `feeding="sampled"` feeds the drawn context. `"expected"` feeds the context expected under p, which depends on no
+      draw, dropout or posterior (Deng et al. 2018). `"off"` feeds nothing; attention then leaves the loop, unless its
+      score keeps a state.
 
-    With `residual=True` the layers after the first add their input to their output: s2 = RNN2(s1) + s1.
+    With `residual=True` the layers after the first add their input to their output.
+
+    Formula:
+        h_t = "cell"(x_t, c_(t-1), h_(t-1)), quad c_t = "attention"(h_t, "memory") quad ("current")
+        c_t = "attention"(h_(t-1), "memory"), quad h_t = "cell"(x_t, c_t, h_(t-1)) quad ("previous")
+        h_t^((l)) = "cell"^((l))(h_t^((l-1)), h_(t-1)^((l))) + h_t^((l-1)), quad l > 1 quad ("residual")
 
     Args:
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
-        cell: `"lstm"`, `"gru"`, `"max_out_lstm"`, a class or an instance of `RecurrentCell`, of which every layer is a
-            copy. Defaults to `"lstm"`.
+        cell: `"lstm"`, `"gru"`, `"max_out_lstm"`, a class or an instance of `RecurrentCell`; every layer is a copy of
+            it. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
         residual: Whether layers after the first are residual. Defaults to `False`.
         dropout: Rate of dropout on the inputs of the layers after the first, in training. Defaults to 0.0.
-        kernel_initializer: Initializer of what the cells multiply inputs and context by, where `cell` is a name or a
-            class; an instance or a config has its own. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what they multiply their state by, where `cell` is a name or a class; an
+        kernel_initializer: Initializer of the cells' kernels for inputs and context, where `cell` is a name or a class;
+            an instance or a config has its own. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of the cells' kernels for the state, where `cell` is a name or a class; an
             instance or a config has its own. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of their biases, where `cell` is a name or a class; an instance or a config has
-            its own. The forget gate of an LSTM starts at 1. Defaults to `"zeros"`.
+        bias_initializer: Initializer of the cells' biases, where `cell` is a name or a class; an instance or a config
+            has its own. The bias of an LSTM's forget gate starts at 1. Defaults to `"zeros"`.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
 
     Call arguments:
@@ -62,14 +67,14 @@ class AttentionDecoder(RecurrentDecoder):
         posterior_logits: (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked step adds
             no KL.
         return_attention_scores: Whether the result holds the weights. Defaults to `False`.
-        return_logits: Whether the result holds what was asked and the scores, for `keras_vattn.CategoricalAttention`,
-            which takes them instead of scoring again. Defaults to `False`.
+        return_logits: Whether the result holds the queries and the scores, which `keras_vattn.CategoricalAttention`
+            takes instead of scoring again. Defaults to `False`.
         return_state: Whether the result holds the last state. Defaults to `False`.
         training: Whether to draw and to drop out.
 
     Returns:
         A dictionary: `"hidden"` (B, T, units), with attention `"context"` (B, T, Dm), and on request `"weights"` (B, T,
-        S), `"query"` (B, T, units) and `"logits"` (B, T, S), float32, and `"state"`, a list as `initial_state`.
+        S), `"query"` (B, T, units) and `"logits"` (B, T, S), float32, and `"state"`, a list like `initial_state`.
 
     Raises:
         ValueError: For unknown options, and a memory without attention or attention without a memory.
@@ -119,7 +124,7 @@ class AttentionDecoder(RecurrentDecoder):
         self.cells = self._make_cells(cell)
 
     def _make_cells(self, identifier):
-        """Return a cell for each layer: a name or a class makes them, an instance or a config is what they copy."""
+        """Return a cell for each layer: new ones of a name or a class, copies of an instance or a config."""
         options = {
             "kernel_initializer": self.kernel_initializer,
             "recurrent_initializer": self.recurrent_initializer,

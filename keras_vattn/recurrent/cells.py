@@ -7,22 +7,25 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(keras.layers.Layer):
-    """Base class of the recurrent cells: the input is split in a part known before the loop and a context known in it.
+    """Base class of the recurrent cells, whose inputs are known before the loop and whose context is known only in it.
 
-    Three acts: `project_inputs` multiplies all inputs before the loop, `loop_kernels` puts together what the loop
-    multiplies by, `step` is what truly depends on the previous step. A call does the three for one step; a cell above
-    another one, whose inputs the loop makes, does it in `upper_step`, with `upper_kernels`. A cell carries
-    no dropout: a Keras cell caches its mask and fails on a second trace.
+    `project_inputs` multiplies all inputs before the loop, `loop_kernels` casts and joins the kernels of the loop, and
+    `step` does what truly depends on the previous step. A call does the three for one step. A cell above another one
+    gets its inputs in the loop: it has `upper_step` and `upper_kernels`. A cell has no dropout: a Keras cell caches its
+    mask and fails on a second trace.
 
     A subclass says how many states (B, units) it keeps (`num_states`), how many gates of width `units` the kernels feed
-    (`num_gates`) and which of these the context enters (`context_gates`, a slice of them), and defines `step`. Further
-    weights are made in `build`, after that of this class.
+    (`num_gates`) and which of the gates the context enters (`context_gates`, a slice), and defines `step`. It makes
+    further weights in `build`, after calling the `build` of this class.
+
+    Formula:
+        "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b
 
     Args:
         units: Width of the states and of the output.
-        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
+        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -96,7 +99,7 @@ class RecurrentCell(keras.layers.Layer):
         return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return what `step` multiplies by, cast or put together once before the loop: a dictionary of tensors."""
+        """Return the kernels of `step`, cast and joined once before the loop: a dictionary of tensors."""
         kernels = {"recurrent": self.recurrent_kernel}
         if self.context_kernel is not None:
             kernels["context"] = self.context_kernel
@@ -115,7 +118,7 @@ class RecurrentCell(keras.layers.Layer):
         return ops.concatenate([before, entered + share, after], axis=-1)
 
     def check_context(self, context):
-        """Raise ValueError unless there is a context exactly where the cell was built with one."""
+        """Raise ValueError unless the cell is called with a context if and only if it was built with one."""
         if (context is None) != (self.context_kernel is None):
             built = None if self.context_kernel is None else (None, self.context_kernel.shape[0])
             raise ValueError(
@@ -125,7 +128,7 @@ class RecurrentCell(keras.layers.Layer):
             )
 
     def gates(self, projected, context, hidden, kernels):
-        """Return the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
+        """Return the gates, the sums of input, context and state, a list of `num_gates` tensors (B, units)."""
         summed = self.add_context(projected, context, kernels) + product(hidden, kernels["recurrent"])
         return ops.split(summed, self.num_gates, axis=-1)
 
@@ -141,11 +144,11 @@ class RecurrentCell(keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
 
     def upper_kernels(self):
-        """Return what `upper_step` multiplies by, as `loop_kernels` does for `step`."""
+        """Return the kernels of `upper_step`, as `loop_kernels` returns the kernels of `step`."""
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Return what `step` does, of a cell above another one, whose inputs (B, D) only the loop knows. Pure."""
+        """Return what `step` returns, for a cell above another one, whose inputs (B, D) are made in the loop. Pure."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
@@ -185,16 +188,20 @@ class RecurrentCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTMCell(RecurrentCell):
-    """Long short-term memory with the gates in Keras's order i, f, c, o; states h and c.
+    """Long short-term memory with the gates in Keras's order i, f, g, o; states h and c.
 
-    c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), each gate W x + C context + U h + b (Hochreiter and
-    Schmidhuber 1997, as in `keras.layers.LSTM`). The bias of f starts at 1.
+    Hochreiter and Schmidhuber 1997, as in `keras.layers.LSTM`. The bias of f starts at 1.
+
+    Formula:
+        (i, f, g, o) = W x_t + C * "context"_t + U h_(t-1) + b
+        c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) tanh(g)
+        h_t = "sigmoid"(o) tanh(c_t)
 
     Args:
         units: Width of the states and of the output.
-        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases but the forget gate's. Defaults to `"zeros"`.
+        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of b, except the bias of f. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -264,14 +271,17 @@ class LSTMCell(RecurrentCell):
 class GRUCell(RecurrentCell):
     """Gated recurrent unit in Keras's default form (`reset_after=True`, gates z, r, h); state h.
 
-    h' = sigmoid(z) h + (1 - sigmoid(z)) tanh(W x + C context + sigmoid(r) (U h + b_u) + b) (Cho et al. 2014, as in
-    `keras.layers.GRU`).
+    Cho et al. 2014, as in `keras.layers.GRU`.
+
+    Formula:
+        (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u
+        h_t = u_t h_(t-1) + (1 - u_t) tanh(g + "sigmoid"(r + r_h) g_h), quad u_t = "sigmoid"(z + z_h)
 
     Args:
         units: Width of the state and of the output.
-        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
+        kernel_initializer: Initializer of W and C. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of U. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of b and b_u. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -314,17 +324,21 @@ class GRUCell(RecurrentCell):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class MaxOutLSTMCell(RecurrentCell):
-    """Long short-term memory whose candidate alone the context enters: the cell of Att2in; states h and c.
+    """Long short-term memory of Att2in: the context enters the candidate alone; states h and c.
 
-    c' = sigmoid(f) c + sigmoid(i) max(g, g'), h = sigmoid(o) tanh(c'), with the gates i, f, o of W x + U h + b, and the
-    two halves g, g' of the candidate of W x + C context + U h + b (Rennie et al. 2017, section 2, which Fan et al. 2020
-    use, B.3.1). No tanh bounds the candidate.
+    Rennie et al. 2017, section 2; Fan et al. 2020 use it, B.3.1. The candidate is the larger of its two halves g_1 and
+    g_2; no tanh bounds it.
+
+    Formula:
+        (i, f, o) = W_1 x_t + U_1 h_(t-1) + b_1, quad (g_1, g_2) = W_2 x_t + C * "context"_t + U_2 h_(t-1) + b_2
+        c_t = "sigmoid"(f) c_(t-1) + "sigmoid"(i) max(g_1, g_2)
+        h_t = "sigmoid"(o) tanh(c_t)
 
     Args:
         units: Width of the states and of the output.
-        kernel_initializer: Initializer of what inputs and context are multiplied by. Defaults to `"glorot_uniform"`.
-        recurrent_initializer: Initializer of what the state is multiplied by. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
+        kernel_initializer: Initializer of W_1, W_2 and C. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Initializer of U_1 and U_2. Defaults to `"orthogonal"`.
+        bias_initializer: Initializer of b_1 and b_2. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: (B, D).
@@ -361,7 +375,7 @@ CELLS = {"lstm": LSTMCell, "gru": GRUCell, "max_out_lstm": MaxOutLSTMCell}
 
 
 def lstm(gates, cell):
-    """Return h and c' of an LSTM: c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c').
+    """Return h and the new c of an LSTM, as in `LSTMCell`.
 
     Args:
         gates: i, f, g, o, (B, units) each.

@@ -3,11 +3,11 @@ from keras import ops
 
 
 class Feeding:
-    """Base class of the feedings: what of a step's attention enters the cell, and the state of a score that keeps one.
+    """Base class of the feedings: which part of a step's attention enters the cell, and the state of a score.
 
     A plain object, serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
-    is registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and `width` where
-    that is not as wide as the attention's context.
+    is registered with `keras.saving.register_keras_serializable`. A subclass overrides `context`, and also `width` if
+    the result is not as wide as the attention's context.
 
     Example:
 
@@ -32,7 +32,7 @@ class Feeding:
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) that the state of a score takes up."""
+        """Return the weights (B, S) that enter the state of a score that keeps one."""
         return attended["weights"]
 
     def width(self, context_width):
@@ -63,7 +63,7 @@ class NoFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class SampledFeeding(Feeding):
-    """`"sampled"`: the context as it was drawn (Bahuleyan et al. 2018, Fan et al. 2020).
+    """`"sampled"`: the drawn context enters the cell (Bahuleyan et al. 2018, Fan et al. 2020).
 
     Example:
 
@@ -75,7 +75,7 @@ class SampledFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the context expected under p, which no draw, dropout or posterior enters (Deng et al. 2018).
+    """`"expected"`: the context expected under p, which depends on no draw, dropout or posterior (Deng et al. 2018).
 
     Example:
 

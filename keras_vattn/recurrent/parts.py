@@ -9,14 +9,14 @@ from keras_vattn.recurrent.feeding import NoFeeding
 
 
 class Part:
-    """Base class of the parts of a `RecurrentDecoder`: before the loop, a pure step in it, and after it.
+    """Base class of the parts of a `RecurrentDecoder`: work before the loop, a pure step in it, and work after it.
 
-    Four dictionaries go through the decoder, and a part adds entries, under names of its own, to each of them: the
-    *memory* and the *noise*, made before the loop; the *state*, which a step hands to the next; and what the step has
-    *given* so far. A part reads any of them: of what is given, the entries of the parts before it in the list; of the
-    state, that before this step.
+    Four dictionaries go through the decoder: the *memory* and the *noise*, made before the loop; the *state*, which a
+    step hands to the next; and what the step has *given* so far. A part adds entries to each, under names of its own,
+    and may read all of them: in what is given it sees the entries of the parts before it in the list, and in the state
+    the values before this step.
 
-    A part is a plain object that holds layers of its decoder: the decoder tracks and saves those.
+    A part is a plain object that holds layers of its decoder; the decoder tracks and saves these layers.
 
     Example:
 
@@ -31,23 +31,23 @@ class Part:
     leaves_loop = False
 
     def prepare_memory(self, memory, mask):
-        """Return what every step needs of the memory, computed once. `memory` and `mask` are those of the call."""
+        """Return what every step needs of the memory, computed once. `memory` and `mask` are arguments of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
-        """Return what each step is given of the inputs, a dictionary like `inputs`, of (B, T, ...) tensors; of (B, ...)
-        where the decoder takes one step."""
+        """Return what each step gets of the inputs, a dictionary of (B, T, ...) tensors, as `inputs` is; of (B, ...)
+        tensors where the decoder takes one step."""
         return {}
 
     def draw_noise(self, batch_size, num_steps, memory, training):
-        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. Nothing is learned
-        through it: what depends on a weight, the rate of a learned dropout, belongs in the step. The masks of
-        dropout are what is named `"dropout"` or ends so (`"lower_dropout"`), in the dictionary or in one inside it:
-        `keras_vattn.posterior_predictive` draws those alone where it is asked for dropout."""
+        """Return the noise of all steps, structures of (B, T, ...) tensors; a step gets the slices. No gradient goes
+        through the noise: what depends on a weight, such as the rate of a learned dropout, belongs in the step. Dropout
+        masks have the name `"dropout"`, or one that ends so (`"lower_dropout"`), in the dictionary or in one inside it:
+        `keras_vattn.posterior_predictive` draws these masks alone where it is asked for dropout."""
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return this part's entries of the state before the first step. `initial_state` is that of the call."""
+        """Return this part's entries of the state before the first step. `initial_state` is an argument of the call."""
         return {}
 
     def step(self, given, state, memory, noise, training):
@@ -55,27 +55,29 @@ class Part:
         return {}, {}
 
     def after(self, given, memory, noise, training):
-        """Return what this part gives for all steps at once, (B, T, ...). Pure. Asked for where `leaves_loop`."""
+        """Return what this part gives for all steps at once, (B, T, ...). Pure. Called where `leaves_loop` is true."""
         return {}
 
     def kept(self, inputs):
-        """Return the names of what `after` and `account` read of each step."""
+        """Return the names of the entries of each step that `after` and `account` read."""
         return ()
 
     def account(self, given, memory, noise, mask, training):
-        """Add the loss of all steps, at most once. `given` holds the inputs and what was kept, `mask` is (B, T)."""
+        """Add the loss of all steps, at most once. `given` holds the inputs and the kept entries, `mask` is (B, T)."""
 
 
 class CellsPart(Part):
-    """Recurrent cells, one above the other. Gives `"hidden"`, (B, units), the output of the top.
+    """Recurrent cells, one above the other. Gives `"hidden"`, (B, units), the output of the top cell.
 
     Args:
-        cells: List of `RecurrentCell`; their states are `state["cells"]`, a list that begins with the first cell's.
-        context: Function of what is given and the state that returns what enters the first cell, (B, Dc), or `None`.
+        cells: List of `RecurrentCell`; their states are the list `state["cells"]`, which begins with the states of the
+            first cell.
+        context: Function of the given entries and the state that returns the context of the first cell, (B, Dc), or
+            `None`.
         dropout: Rate of dropout on the inputs of the cells after the first, in training. Defaults to 0.0.
         residual: Whether these cells add their input to their output. Defaults to `False`.
         seed_generator: `keras.random.SeedGenerator` of the dropout.
-        name: Where the states stand; another name than `"cells"` comes before all that the part gives, as in
+        name: Name of the states. Any name but `"cells"` becomes a prefix of all that the part gives, as in
             `"lower_hidden"`.
 
     Example:
@@ -128,7 +130,7 @@ class CellsPart(Part):
         return {self.name: [ops.cast(x, self.cells[0].compute_dtype) for x in initial_state]}
 
     def check_initial_state(self, initial_state):
-        """Raise ValueError unless the state, where it is not `None`, is a list of (B, units) for each state."""
+        """Raise ValueError unless the state is `None` or a list with a (B, units) tensor for each state."""
         if initial_state is None:
             return
         units, shapes = self.cells[0].units, [tuple(x.shape) for x in initial_state]
@@ -156,16 +158,16 @@ class CellsPart(Part):
 
 
 class AttentionPart(Part):
-    """Attention over the memory. Gives what `Attention.attend` returns (`"context"`, `"weights"`, `"logits"`, ...), the
-    `"query"`, and, with a feeding, what is `"fed"`. Reads `"posterior_logits"` of the inputs, if they are there.
+    """Attention over the memory. Gives the results of `Attention.attend` (`"context"`, `"weights"`, `"logits"`, ...),
+    the `"query"` and, with a feeding, `"fed"`. Reads `"posterior_logits"` of the inputs, if there are any.
 
     Args:
         attention: A built `Attention`.
-        query: Function of what is given and the state that returns the query, (B, Dq).
+        query: Function of the given entries and the state that returns the query, (B, Dq).
         feeding: A `Feeding`, or `None` for none. Defaults to `None`.
-        leaves_loop: Whether to attend for all steps after the loop, of which nothing depends on the attention; a score
-            that keeps a state stays in it.
-        name: Where memory and noise stand; another name than `"attention"` comes before all that the part gives and
+        leaves_loop: Whether to attend for all steps after the loop, where nothing in the loop depends on the attention.
+            A score that keeps a state stays in the loop.
+        name: Name of memory and noise. Any name but `"attention"` becomes a prefix of all that the part gives and
             reads, as in `"image_context"`.
 
     Example:
@@ -257,16 +259,21 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent at every step. Gives z, (B, units), under its name, and the parameters of q and p; the KL of q
-    from p is accounted for after the loop.
+    """A Gaussian latent at every step. Gives z, (B, units), under its name, and the parameters of q and p. The KL is
+    accounted for after the loop.
+
+    Formula:
+        z_t ~ q = "Normal"(mu_(q,t), "diag"(sigma_(q,t)^2)), quad [mu_(q,t), log sigma_(q,t)] = "latent"("posterior"_t)
+        p = "Normal"(mu_(p,t), "diag"(sigma_(p,t)^2)), quad [mu_(p,t), log sigma_(p,t)] = "prior"_t
+        "KL" = sum_t "KL"(q(z_t) || p(z_t))
 
     Args:
-        latent: A built `GaussianLatent`, which makes q of what `posterior` returns.
-        posterior: Function of what is given and the state that returns (B, D), or `None` to draw from p, which adds no
-            KL: then, for generation, there is no q.
-        prior: Function of the same that returns the mean of p and its log sigma side by side, (B, 2 units); or `None`
-            for N(0, I). Defaults to `None`.
-        name: Defaults to `"latent"`; z, `"latent_posterior"` and `"latent_prior"` are called after it.
+        latent: A built `GaussianLatent`, which makes q of the result of `posterior`.
+        posterior: Function of the given entries and the state that returns (B, D), or returns `None` to draw from p, as
+            in generation: then there is no q, and no KL.
+        prior: Function of the given entries and the state that returns the mean of p and its log sigma side by side,
+            (B, 2 units); or `None` for N(0, I). Defaults to `None`.
+        name: Name of z, and the prefix of `"latent_posterior"` and `"latent_prior"`. Defaults to `"latent"`.
 
     Example:
 
@@ -315,7 +322,7 @@ class LatentPart(Part):
         return gives, {}
 
     def infer(self, inputs, prior, memory):
-        """Return the parameters of q, from what `posterior` returned and those of p, `None` for N(0, I)."""
+        """Return the parameters of q, from the result of `posterior` and the parameters of p, `None` for N(0, I)."""
         return self.latent.parameters(inputs, memory[self.name])
 
     def kept(self, inputs):
@@ -327,12 +334,12 @@ class LatentPart(Part):
 
 
 class Carry(Part):
-    """Hands what a part gave to the next step: `state[name]` is `given[name]` of the step before, zeros at first.
+    """Hands an entry to the next step: `state[name]` is `given[name]` of the step before, zeros at first.
 
     Args:
-        name: What to carry, for instance `"fed"`.
-        width: Its width.
-        dtype: Its dtype. Defaults to `"float32"`.
+        name: Name of the entry, for instance `"fed"`.
+        width: Width of the entry.
+        dtype: Dtype of the entry. Defaults to `"float32"`.
 
     Example:
 

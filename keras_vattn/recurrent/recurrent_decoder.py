@@ -9,11 +9,10 @@ from keras_vattn.support.masks import first_mask, where_rows
 class RecurrentDecoder(keras.layers.Layer):
     """Base class of the recurrent decoders: a list of parts around a pure step.
 
-    A decoder holds layers, and says in `parts` what a step does with them, in order. Everything else follows from the
-    list, in three acts: what the parts need before the loop (memory, projected inputs, all noise), the loop over what
-    truly depends on the previous step, and what they account for after it, with one `add_loss` for each layer that has
-    a KL. A masked step keeps the state and adds no KL. `step` is the same code for training, greedy decoding, sampling
-    and beam search.
+    A decoder holds layers, and its `parts` say what a step does with them, in order. Everything else follows from the
+    list: before the loop the parts prepare memory, projected inputs and all noise; the loop runs what truly depends on
+    the previous step; after it each layer that has a KL accounts for it with one `add_loss`. A masked step keeps the
+    state and adds no KL. `step` is the same code for training, greedy decoding, sampling and beam search.
 
     Call arguments:
         inputs: (B, T, D).
@@ -47,7 +46,7 @@ class RecurrentDecoder(keras.layers.Layer):
         self.supports_masking = True
 
     def parts(self):
-        """Return the list of the parts of a step, in order. Made anew at every use: parts are light."""
+        """Return the list of the parts of a step, in order. The list is made anew at every use: parts are light."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):
@@ -73,13 +72,13 @@ class RecurrentDecoder(keras.layers.Layer):
         """One step of decoding. Pure: no loss, no metric, no seed; the same code as in training.
 
         Args:
-            inputs: (B, D), the input of this step, or a dictionary of such with `"inputs"`.
+            inputs: (B, D), the input of this step, or a dictionary of such tensors with `"inputs"`.
             state: Result of `start` or of the previous step.
             memory: Result of `prepare_memory`.
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            A dictionary of all that the parts give, tensors (B, ...) or dictionaries of such, and the next state.
+            A dictionary of all that the parts give, tensors (B, ...) or dictionaries of them, and the next state.
         """
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}
@@ -111,11 +110,11 @@ class RecurrentDecoder(keras.layers.Layer):
             initial_state: As in the call.
             inputs_mask: As in the call.
             memory_mask: As in the call.
-            keep: Names of what to return of all that the parts give.
+            keep: Names of the entries to return.
             training: As in the call.
 
         Returns:
-            A dictionary of what was kept, (B, T, ...), and the last state.
+            A dictionary of the kept entries, (B, T, ...), and the last state.
         """
         parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
@@ -147,7 +146,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return self.run({"inputs": inputs}, memory, initial_state, inputs_mask, memory_mask, self.gives, training)[0]
 
     def _spec_of(self, cells, given):
-        """Return the symbolic outputs that all decoders with an attention have, for the arguments of a call."""
+        """Return the symbolic outputs common to all decoders with attention, for the arguments of a call."""
         inputs, memory = given["inputs"], given["memory"]
         cells.check_initial_state(given["initial_state"])
         shapes = self.compute_output_shape(inputs.shape, None if memory is None else memory.shape)
@@ -163,7 +162,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
 
 def _take_step(parts, given, state, memory, noise, training):
-    """Run the parts in order, each with what those before it gave and the state before this step. Pure."""
+    """Run the parts in order, each with the entries that earlier parts gave and the state before this step. Pure."""
     new_state = {}
     for part in parts:
         gives, changed = part.step(given, state, memory, noise, training)

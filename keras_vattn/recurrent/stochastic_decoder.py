@@ -21,35 +21,35 @@ from keras_vattn.support.validation import positive_integer
 class StochasticDecoder(RecurrentDecoder):
     """Recurrent decoder with a latent variable at every step, which attention informs: VRAE-SA (Chien and Wang 2019).
 
-    A step is, in this order (equations 2-4, 6, 11, 15-19, algorithm 1):
+    The formula is a step, in the order of the computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
+    p(tilde(c)_t | z_t), as wide as c_t: neither c_t nor the auxiliary term can have the width 32 that the paper prints.
 
-        p(z_t | h_{t-1})       the prior, N(W h_{t-1} + b, diag(sigma^2))
-        c_t = attention(h_{t-1}, memory)
-        q(z_t | h_{t-1}, c_t)  the posterior, `latent` of [h_{t-1}; c_t]
-        z_t ~ q
-        c~_t ~ p(c~_t | z_t)   `prediction`, as wide as c_t (of the 32 that the paper prints neither c_t nor the
-                               auxiliary term can be)
-        h_t = LSTM([x_t, ...], [z_t; c~_t])
+    What every step reads besides, z_enc, is part of the inputs x_t. c_t itself does not enter the state: the memory
+    reaches the words through z_t alone. So the decoder can go on without a memory, as in generation: z_t is then drawn
+    from the prior, and nothing has a KL.
 
-    What else every step reads, z_enc, is part of the inputs. c_t itself does not enter the state: what the memory says
-    reaches the words through z_t alone. So the decoder goes on without a memory, as generation has none: then z_t is
-    drawn from the prior, and nothing has a KL.
+    KL(q || p) of all steps is summed under the mask after the loop, and so are the auxiliary term of `prediction` and
+    the KL of the attention, if it has one: one `add_loss` each.
 
-    KL(q || p) of all steps is summed under the mask after the loop, as are the auxiliary term of `prediction` and the
-    KL of the attention, if it has one: one `add_loss` each.
+    Formula:
+        p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b
+        c_t = "attention"(h_(t-1), "memory")
+        q(z_t | h_(t-1), c_t) = "Normal"(mu_q, "diag"(sigma_q^2)), quad [mu_q, log sigma_q] = "latent"([h_(t-1); c_t])
+        z_t ~ q(z_t | h_(t-1), c_t), quad tilde(c)_t ~ p(tilde(c)_t | z_t)
+        h_t = "cell"(x_t, [z_t; tilde(c)_t], h_(t-1))
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config), which says what it costs, weight, annealing, free bits, and how q
-            and p begin: `initial_log_scale` and `kernel_initializer`.
-        attention: An `Attention` (or its config), asked with h_{t-1}.
+        latent: A `GaussianLatent` (or its config). It says what the KL costs (weight, annealing, free bits) and how q
+            and p begin (`initial_log_scale` and `kernel_initializer`).
+        attention: An `Attention` (or its config), whose query is h_(t-1).
         prediction: A `PredictedContext` (or its config) as wide as the context, for most attentions Dm, or `None` for
-            one without the auxiliary term, of weight 0. Defaults to `None`.
+            one of weight 0, without the auxiliary term. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words beside z_enc.
-        memory: (B, S, Dm), or `None` for the prior in the place of the posterior.
+        memory: (B, S, Dm), or `None` to draw from the prior instead of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
         inputs_mask: Boolean (B, T), which Keras fills in where the inputs have one. A masked step keeps the state and
             adds nothing to a loss.
@@ -62,7 +62,7 @@ class StochasticDecoder(RecurrentDecoder):
     Returns:
         A dictionary: `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm), with a memory
         `"context"` (B, T, Dm); on request `"weights"` (B, T, S), with a memory; `"latent_prior"` and, with a memory,
-        `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and `"state"`, a list as
+        `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and `"state"`, a list like
         `initial_state`.
 
     Raises:
@@ -134,12 +134,12 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._first_prior_bias)
 
     def _first_prior_kernel(self, shape, dtype=None):
-        """Return a kernel like those of the first posterior."""
+        """Return a kernel made like the kernels of the initial posterior."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _first_prior_bias(self, shape, dtype=None):
-        """Return a bias whose log sigma is that of the first posterior: a KL of its own would be no use."""
+        """Return a bias whose log sigma is the initial log sigma of the posterior: a difference would only add a KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
@@ -228,7 +228,7 @@ class StochasticDecoder(RecurrentDecoder):
 
 
 class _OptionalAttention(AttentionPart):
-    """Attention where there is a memory; without one it gives nothing."""
+    """Attention where there is a memory; without a memory it gives nothing."""
 
     def prepare_memory(self, memory, mask):
         return {} if memory is None else super().prepare_memory(memory, mask)
@@ -248,7 +248,7 @@ class _OptionalAttention(AttentionPart):
 
 
 class _InformedLatent(LatentPart):
-    """A latent whose posterior is its prior where there was nothing to attend to."""
+    """A latent whose posterior is its prior where there is nothing to attend to."""
 
     def infer(self, inputs, prior, memory):
         found, any_valid = super().infer(inputs, prior, memory), memory["attention"]["keys"].any_valid()
