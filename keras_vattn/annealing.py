@@ -1,6 +1,6 @@
 """Annealing schedules: the weight of a KL as a function of the training step.
 
-They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules serve beside them.
+They are `keras.optimizers.schedules.LearningRateSchedule` objects, so Keras's own schedules serve as well.
 """
 
 import keras
@@ -15,7 +15,9 @@ __all__ = ["CyclicalAnnealing", "LinearAnnealing", "LogisticAnnealing", "final_v
 class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that goes in a straight line from one value to another, and stays there.
 
-        w(step) = initial_value + (final_value - initial_value) * clip((step - start_step) / num_steps, 0, 1)
+    Formula:
+        "weight" = "initial_value" + ("final_value" - "initial_value") * "fraction"
+        "fraction" = min(1, max(0, ("step" - "start_step") / "num_steps"))
 
     Args:
         num_steps: Positive integer. Steps from `initial_value` to `final_value`.
@@ -67,9 +69,10 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that follows a logistic curve and stops at a chosen value.
 
-        w(step) = min(final_value, sigmoid(slope * (step - center)))
+    It stays finite at every step: the sigmoid is the stable one, whereas `exp(x) / (1 + exp(x))` is NaN past x = 88.
 
-    It stays finite at every step: the sigmoid is the stable one, where `exp(x) / (1 + exp(x))` is NaN past x = 88.
+    Formula:
+        "weight" = min("final_value", "sigmoid"("slope" * ("step" - "center")))
 
     Args:
         center: Number. Step at which the curve is 0.5.
@@ -115,14 +118,15 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that climbs from zero and holds, again and again.
 
-        tau(step) = (step mod cycle_length) / cycle_length
-        w(step)   = final_value * min(1, tau / ramp_fraction)
+    Formula:
+        "weight" = "final_value" * min(1, "position" / "ramp_fraction")
+        "position" = ("step" mod "cycle_length") / "cycle_length"
 
     Args:
         cycle_length: Positive integer. Steps in one cycle.
         ramp_fraction: Number in (0, 1]. Share of a cycle spent climbing. Defaults to 0.5.
-        num_cycles: Positive integer, cycles before the weight stays at `final_value`, or `None` to cycle for ever.
-            Defaults to `None`.
+        num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
+            for ever. Defaults to `None`.
         final_value: Number of at least 0. Top of every ramp, and the weight at inference. Defaults to 1.0.
 
     Call arguments:
@@ -170,7 +174,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def final_value(schedule):
-    """Return the weight that a schedule gives a KL outside training.
+    """Return the weight of a KL outside training under a schedule.
 
     Args:
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
@@ -180,7 +184,7 @@ def final_value(schedule):
         `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay` of Keras ends with; 1.0 for `None`.
 
     Raises:
-        ValueError: If `schedule` is neither a schedule nor `None`, or has no end, as an `ExponentialDecay`.
+        ValueError: If `schedule` is neither a schedule nor `None`, or has no end, such as an `ExponentialDecay`.
 
     Example:
 

@@ -11,12 +11,14 @@ from keras_vattn.support.validation import integer, refuse_ignore_class
 class NegativeBound(SequenceLoss):
     """Loss of a model whose output is a log-likelihood, or a bound of it: summed over time, averaged over the batch.
 
-        loss = -1/B sum_b sum_t mask_bt * weight_bt * bound_bt
+    For models that take the targets as an input and end in `keras_vattn.LatentLogLikelihood`. With the KL that
+    `keras_vattn.CategoricalAttention` adds, the total is the negative ELBO in nats (Deng et al. 2018, section 3).
 
-    For models that end in `keras_vattn.LatentLogLikelihood`, to which the targets are an input. Beside the KL that
-    `keras_vattn.CategoricalAttention` adds, the sum is the negative ELBO in nats (Deng et al. 2018, section 3).
+    The Keras mask of `y_pred` removes steps, and so does `ignore_class`. Removed steps cost nothing and have no
+    gradient.
 
-    The Keras mask of `y_pred` removes steps, and so does `ignore_class`; they cost nothing and have no gradient.
+    Formula:
+        "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)
 
     Args:
         ignore_class: Integer label in `y_true` whose steps are removed, for instance the padding. Defaults to `None`.
@@ -25,8 +27,8 @@ class NegativeBound(SequenceLoss):
         name: Name of the loss. Defaults to `"negative_bound"`.
 
     Call arguments:
-        y_true: Integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, votes (B, V) too,
-            and is not looked at.
+        y_true: Integer labels, of the shape of `y_pred`; with `ignore_class=None` it may be anything, such as votes
+            (B, V), and is not read.
         y_pred: The bound of each step, (B, T), or of each example, (B,), in nats.
         sample_weight: Scalar, (B,), one per sequence, or (B, T), one per step.
 

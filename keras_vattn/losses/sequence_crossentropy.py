@@ -11,24 +11,27 @@ from keras_vattn.support.validation import fraction, integer, refuse_ignore_clas
 class SequenceCrossentropy(SequenceLoss):
     """Negative log-likelihood of whole sequences: summed over time, averaged over the batch.
 
-        loss = 1/B sum_b sum_t mask_bt * weight_bt * -log p(y_bt | ...)
+    With KLs summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy averages over
+    tokens and makes such a KL T times too strong.
 
-    Beside KLs that are summed per example, `loss + sum(KL)` is the negative ELBO in nats. Keras's own cross-entropy
-    averages over tokens and makes such a KL T times too strong.
+    The Keras mask of `y_pred` removes steps, which cost nothing and have no gradient.
 
-    The Keras mask of `y_pred` removes steps; they cost nothing and have no gradient.
+    Labels may be weights of all words: a distribution over words, or votes. Votes that sum to n count n times; to count
+    once, divide them by their sum.
 
-    Labels may be weights of all words, with the log-likelihood sum_v y_btv log p(v | ...): a distribution over words,
-    or votes. Votes that sum to n count n times; to count once, divide them by their sum.
+    Formula:
+        "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * L_(b,t)
+        L_(b,t) = log p(y_(b,t)) quad ("labels")
+        L_(b,t) = sum_v y_(b,t,v) log p(v) quad ("weights of all words")
 
     Args:
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
-        ignore_class: Integer label whose steps are removed too, for instance the padding; weights of all words have
-            none. Defaults to `None`.
+        ignore_class: Integer label whose steps are removed too, for instance the padding. Not for weights of all words.
+            Defaults to `None`.
         label_smoothing: Number in [0, 1). Share of the target spread evenly over the vocabulary; above 0 the loss is
-            no likelihood any more. Defaults to 0.0.
+            no longer a likelihood. Defaults to 0.0.
         reduction: As in `keras.losses.Loss`, over the batch; `None` returns one value per sequence, and
-            `"mean_with_sample_weight"` divides by the sum of `(B,)` sample weights, and by B under `(B, T)` ones.
+            `"mean_with_sample_weight"` divides by the sum of the weights if these are (B,), by B if they are (B, T).
             Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
@@ -86,7 +89,8 @@ class SequenceCrossentropy(SequenceLoss):
 def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
     """Return the log-likelihood of each sequence under the logits of its steps.
 
-        log p(y_b) = sum_t mask_bt * log softmax(logits_bt)[y_bt]
+    Formula:
+        log p(y_b) = sum_t "mask"_(b,t) log p(y_(b,t)), quad p(v) = "softmax"_v("logits"_(b,t,v))
 
     Args:
         y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
@@ -113,7 +117,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return the log-likelihood of each step, 0 at the steps that do not count, and which steps count.
+    """Return the log-likelihood of each step, 0 where it does not count, and whether the step counts.
 
     Args:
         y_true: Integer labels, (B, T), or weights of all words, (B, T, V).

@@ -7,7 +7,7 @@ from keras_vattn.support.masks import fits
 class SequenceLoss(keras.losses.Loss):
     """Base class of the losses of whole sequences: summed over time, reduced over the batch.
 
-    A subclass gives the log-likelihood of the steps, and says which of them count.
+    A subclass computes the log-likelihood of the steps, and says which steps count.
 
     Args:
         reduction: As in `keras.losses.Loss`, over the batch.
@@ -19,8 +19,8 @@ class SequenceLoss(keras.losses.Loss):
         self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
     def log_likelihood(self, y_true, y_pred):
-        """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and a boolean (B, T),
-        whether it counts; both (B,) where an example has no steps."""
+        """Return the log-likelihood of each step, float32 (B, T), 0 where it does not count, and whether the step
+        counts, boolean (B, T); both (B,) where an example has no steps."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
     # `Loss.__call__` applies the (B, T) mask to what `call` returns, which has no time axis left: with B == T that
