@@ -1,4 +1,4 @@
-"""Checks of what the metrics on draws take."""
+"""Checks of the arguments of the metrics on draws."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Sets of classes that hold the true one as often as is asked for."""
+"""Sets of classes that hold the true class as often as required."""
 
 import math
 
@@ -13,20 +13,25 @@ SCORES = ("lac", "aps")
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
     """Return the sets of classes of split conformal prediction, which hold the true class with probability 1 - alpha.
 
-        C(x) = {c : s(x, c) <= the k-th smallest of s(x_i, y_i), i = 1 .. n}, k = ceil((n + 1)(1 - alpha))
+    Whatever the model, a new example's class is in its set with probability 1 - alpha to 1 - alpha + 1 / (n + 1), if
+    the n calibration examples are exchangeable with the new one and unseen in training, and the scores have no ties.
+    This probability is a mean over examples and over calibration sets: for a single class or for hard examples it may
+    be less.
 
-    Whatever the model, a new example's class is in its set with probability 1 - alpha to 1 - alpha + 1 / (n + 1),
-    where the calibration examples are exchangeable with the new one, unseen in training, and the scores have no ties.
-    It is a mean over examples and over calibration sets: for a single class or for hard examples it may be less.
-
-    - `score="lac"`: s = 1 - p(c | x), the smallest sets on average. A set may be empty: no class is likely enough.
-    - `score="aps"`: s is the probability of c and of all classes that are more likely. Sets grow with the uncertainty
-      of the prediction, and cover hard examples better. Nothing is drawn at random.
+    - `score="lac"`: the smallest sets on average. A set may be empty: no class is likely enough.
+    - `score="aps"`: the probability of c and of all likelier classes. Sets grow with the uncertainty of the prediction,
+      and cover hard examples better. Nothing is drawn at random.
 
     Where k > n, so that n is too small for alpha, every set has all classes.
 
+    Formula:
+        "set"(x) = {c : s(x, c) <= "threshold"}
+        "threshold" = "the " k "-th smallest of " s(x_1, y_1), ..., s(x_n, y_n), quad k = ceil((n + 1)(1 - alpha))
+        s(x, c) = 1 - bar(p)(c | x) quad ("lac")
+        s(x, c) = bar(p)(c | x) + sum_(j : bar(p)(j | x) > bar(p)(c | x)) bar(p)(j | x) quad ("aps")
+
     Args:
-        calibration_draws: Probabilities (num_samples, n, C), whose mean counts; one prediction p is p[None].
+        calibration_draws: Probabilities (num_samples, n, C), of which the mean counts; one prediction p is p[None].
         calibration_labels: Integers (n,).
         draws: Probabilities (num_samples, N, C) of the new examples.
         alpha: Share of the examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
@@ -62,9 +67,9 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the largest score of a class in a set of `conformal_sets`, all that a server needs of the examples.
+    """Return the threshold of `conformal_sets`, all that a server needs of the calibration examples.
 
-    With `score="lac"` a class is in the set where 1 - its mean probability is at most the threshold.
+    With `score="lac"` a class is in the set if 1 - its mean probability is at most the threshold.
 
     Args:
         draws: Probabilities (num_samples, n, C) of the calibration examples.
@@ -97,7 +102,7 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
 
 
 def _scores(probabilities, score):
-    """Return how unlike each class is, (N, C)."""
+    """Return the score s of each class, (N, C)."""
     if score == "lac":
         return 1.0 - probabilities
     order = np.argsort(-probabilities, axis=1, kind="stable")

@@ -1,11 +1,11 @@
-"""What `predictive_entropy` and `mutual_information` compute, of tensors."""
+"""`predictive_entropy` and `mutual_information` of tensors."""
 
 import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return the mean of draws of probabilities (S, ..., C), and of the prediction the entropy and the mutual
-    information (...), in nats: a dictionary of tensors."""
+    """Return the mean of draws of probabilities (S, ..., C), and the entropy and the mutual information of the
+    prediction (...), in nats: a dictionary of tensors."""
     mean = tf.reduce_mean(draws, axis=0)
     whole = entropy(mean)
     information = tf.maximum(whole - tf.reduce_mean(entropy(draws), axis=0), 0.0)

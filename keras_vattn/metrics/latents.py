@@ -11,10 +11,11 @@ _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return how many units of a latent variable vary with the input: those of a variance of the posterior mean above
-    the threshold.
+    """Return how many units of a latent variable vary with the input: the variance of the posterior mean over the
+    inputs is above the threshold.
 
-        Var_x(E_q[z_d | x]) > threshold
+    Formula:
+        "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]
 
     Args:
         means: Posterior means (N, Z), of N inputs.
@@ -41,11 +42,12 @@ def active_units(means, threshold=0.01):
 def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     """Return the mutual information of an input and its Gaussian latent variable under q, in nats.
 
-        I(x; z) = E_x E_q(z|x) [log q(z | x) - log q(z)], q(z) = 1/N sum_n q(z | x_n)
+    The mean KL is the sum of this and KL(q(z) || p(z)), so a KL that is not small may still say nothing of x. The
+    estimate is made from draws, and is at most log N: take a thousand inputs, or as many as there are.
+    `mutual_information` is another measure, of a prediction and the draws of a model.
 
-    The mean KL is this and KL(q(z) || p(z)): a KL that is not small may still say nothing of x. The estimate is from
-    draws, and at most log N: take a thousand inputs, or as many as there are. `mutual_information` is another one, of a
-    prediction and the draws of a model.
+    Formula:
+        I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
 
     Args:
         means: Posterior means (N, Z), of N inputs.

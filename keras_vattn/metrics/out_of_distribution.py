@@ -6,11 +6,14 @@ from keras_vattn.support.validation import positive_number
 
 
 def out_of_distribution_detection(in_scores, out_scores):
-    """Return how well a score tells examples out of distribution, whose score is to be larger, from those within.
+    """Return how well a score tells examples out of distribution from examples within; it should be larger for the
+    former.
 
     Scores: `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
-    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), or `energy` of logits. Equal scores count as a threshold that
-    cannot part them.
+    (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), or `energy` of logits. No threshold separates equal scores.
+
+    Formula:
+        "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
 
     Args:
         in_scores: (N,), of examples within the distribution.
@@ -19,8 +22,8 @@ def out_of_distribution_detection(in_scores, out_scores):
     Returns:
         A dictionary of floats in [0, 1]. `"auroc"`: the probability that an example out of distribution has the larger
         score, a tie counting one half; 0.5 for a score that says nothing. `"aupr"`: the average precision; K / (K + N)
-        for a score that says nothing. `"fpr95"`: the share of examples within the distribution that a threshold which
-        finds 95 % of those out of it takes for such; less is better.
+        for a score that says nothing. `"fpr95"`: the share of the examples within the distribution that are taken for
+        out of it, at the threshold that finds 95 % of the latter; less is better.
 
     Raises:
         ValueError: If a score is NaN, or one kind has no examples.
@@ -55,9 +58,12 @@ def out_of_distribution_detection(in_scores, out_scores):
 
 
 def energy(logits, temperature=1.0):
-    """Return the energy of logits, larger for an example that no class fits: -T log sum_c exp(z_c / T).
+    """Return the energy of logits, larger for an example that no class fits.
 
-    It sees the size of the logits, which a softmax does not. Of draws take the mean over the first axis.
+    It sees the size of the logits, which a softmax does not. For draws, take the mean over the first axis.
+
+    Formula:
+        "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"
 
     Args:
         logits: (..., C).

@@ -24,7 +24,7 @@ class PavpuResult:
         p_values: (N,), of the test of the two best classes.
         certain: Boolean (N,), Cer_i.
         predictions: (N,), the best class.
-        num_draws: Number of draws: only results of equal numbers compare.
+        num_draws: Number of draws: only results of the same number compare.
 
     Example:
 
@@ -51,25 +51,26 @@ class PavpuResult:
 def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities", accuracies=None):
     """Return the accuracy versus uncertainty of predictions: is the model certain where it is right?
 
-    A prediction is certain if its two best classes, by the mean of the draws, differ in a two-sided t-test
-    over the draws with p < significance.
-
-        PAvPU = (n_ac + n_iu) / (n_ac + n_au + n_ic + n_iu)
-        n_ac = sum_i Acc_i Cer_i            n_au = sum_i Acc_i (1 - Cer_i)
-        n_ic = sum_i (1 - Acc_i) Cer_i      n_iu = sum_i (1 - Acc_i) (1 - Cer_i)
+    A prediction is certain (Cer_i = 1) if its two best classes, by the mean of the draws, differ in a two-sided t-test
+    over the draws with p < significance. Acc_i is its accuracy, 0 or 1 for labels.
 
     **Only results of the same number of draws compare.** The test asks whether the two *means* differ, and more draws
     find ever smaller differences: certainty grows with the number of draws by construction. Two draws, the default of
     the published code, test next to nothing; use 20 or more.
 
-    - `test="welch"` is the two-sample t-test of the paper, variances not assumed equal; it takes the draws of the two
-      classes as unrelated. `test="paired"` is that of their differences, draw by draw.
+    - `test="welch"` is the two-sample t-test of the paper, without the assumption of equal variances; it treats the
+      draws of the two classes as unrelated. `test="paired"` tests their differences, draw by draw.
     - `on="log_probabilities"` tests logarithms. The normaliser cancels in a difference, so with `test="paired"` this is
-      the paired test on *logits* of the published code (which reads the classes off the mean probabilities too).
-      Probabilities below 2^-126, the smallest normal float32, count as that.
+      the paired test on *logits* of the published code (which also takes the classes from the mean probabilities).
+      Smaller probabilities count as 2^-126, the smallest normal float32.
     - Where nothing varies there is no t: if both classes (for "paired": their difference) are the same in every draw, p
       is 0 where the means differ and 1 where they are equal. A deterministic model is certain of everything but a tie.
-    - Where classes tie for best or second best, the one of lower index goes first; two best that tie are uncertain.
+    - Where classes tie for best or second best, the class of lower index goes first; two best that tie are uncertain.
+
+    Formula:
+        "PAvPU" = (n_("ac") + n_("iu")) / (n_("ac") + n_("au") + n_("ic") + n_("iu"))
+        n_("ac") = sum_i "Acc"_i "Cer"_i, quad n_("au") = sum_i "Acc"_i (1 - "Cer"_i)
+        n_("ic") = sum_i (1 - "Acc"_i) "Cer"_i, quad n_("iu") = sum_i (1 - "Acc"_i)(1 - "Cer"_i)
 
     Args:
         draws: Probabilities (num_samples, N, C), for instance of `keras_vattn.posterior_predictive`; at least 2 draws.
@@ -77,8 +78,8 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         significance: The threshold of p, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: In place of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
-            that of the prediction is taken. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
+            the predicted class is taken. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
         A `PavpuResult`: `pavpu`, the four counts, p-values, certainties and predictions.

@@ -11,12 +11,10 @@ KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Perplexity(keras.metrics.Metric):
-    """Perplexity per token over a whole data set, which carries in its name what likelihood it is made of.
-
-        perplexity = exp(- sum_b log p(y_b | x_b) / sum_b T_b)
+    """Perplexity per token over a whole data set, whose name says which likelihood it is made of.
 
     T_b counts every step that is not masked, the end-of-sentence token included. Perplexities of different kinds do
-    not compare, except "predictive" with "exact"; those of "elbo" and "iw" are upper bounds.
+    not compare, except "predictive" with "exact"; "elbo" and "iw" are upper bounds.
 
     | kind | log p(y given x) |
     |---|---|
@@ -26,12 +24,15 @@ class Perplexity(keras.metrics.Metric):
     | "elbo" | evidence lower bound |
     | "iw" | importance-weighted bound |
 
+    Formula:
+        "perplexity" = exp(- (sum_b log p(y_b | x_b)) / (sum_b T_b))
+
     Args:
         kind: One of the kinds above. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` holds logits or probabilities. Defaults to `True`.
         ignore_class: Integer label whose steps do not count, for instance the padding. Defaults to `None`.
-        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`; a step of
-            training has draws and dropout, and is of no kind.
+        name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`. A training step
+            has draws and dropout: its likelihood is of no kind.
         dtype: Dtype of the result. Defaults to float32 under every dtype policy; the sums are float64.
 
     Call arguments:
@@ -120,10 +121,11 @@ class Perplexity(keras.metrics.Metric):
 def predictive_log_likelihood(log_likelihoods):
     """Return the log-likelihood of each sequence under the posterior predictive, from draws of the model.
 
-        log p(y_b | x_b) = log 1/N sum_n p(y_b | x_b, weights_n)
+    Formula:
+        log bar(p)(y_b | x_b) = log (1/M sum_m p_m(y_b | x_b)), quad log p_m(y_b | x_b) = "log_likelihoods"_(m,b)
 
     Args:
-        log_likelihoods: (N, B), in nats: one row per joint draw of all attention weights.
+        log_likelihoods: (M, B), in nats: one row per joint draw of all attention weights.
 
     Returns:
         (B,), in nats.

@@ -1,4 +1,4 @@
-"""How sure draws of a model are of the sequences that it has written."""
+"""How certain the draws of a model are of the sequences that it has written."""
 
 import tensorflow as tf
 
@@ -11,22 +11,22 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     """Return the uncertainty of written sequences under draws of the model, word by word and as a whole.
 
     A written sequence y of T words is read once more under each draw m (teacher forcing), so it does not matter how it
-    was found: by greedy decoding, by sampling or by beam search. With p_m(v | y_<t, x) of every word v, their mean
-    pbar over the draws, and H the entropy over the vocabulary,
-
-        word_entropy[t]             = H[pbar(. | y_<t, x)]
-        word_mutual_information[t]  = H[pbar(. | y_<t, x)] - 1/M sum_m H[p_m(. | y_<t, x)]
-        log_likelihoods[m]          = log p_m(y | x) = sum_t log p_m(y_t | y_<t, x)
-        predictive_log_likelihood   = log 1/M sum_m p_m(y | x)
-        entropy                     = 1/T sum_t word_entropy[t]
-        mutual_information          = 1/T sum_t word_mutual_information[t]
-        reverse_mutual_information  = 1/T (predictive_log_likelihood - 1/M sum_m log_likelihoods[m])
+    was found: by greedy decoding, by sampling or by beam search. H is the entropy over the vocabulary.
 
     The entropy is the whole uncertainty, the mutual information the part of it that the draws disagree on: the chain
     rule along the one sequence y, every draw with the same weight at every word (the "product of expectations" of the
     reference). The last figure is the reference's estimate of the disagreement from the sequence alone, 0 or more.
 
-    The draws are made one after the other. Of all words of the vocabulary, (B, T, V), one draw and a sum are in memory.
+    The draws are made one after the other. For all words of the vocabulary, (B, T, V), one draw and a sum are in
+    memory.
+
+    Formula:
+        p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)
+        "word_entropy"_t = H[bar(p)_t], quad "word_mutual_information"_t = H[bar(p)_t] - 1/M sum_m H[p_(m,t)]
+        "log_likelihoods"_m = log p_m(y | x) = sum_t log p_(m,t)(y_t)
+        "predictive_log_likelihood" = log (1/M sum_m p_m(y | x))
+        "entropy" = 1/T sum_t "word_entropy"_t, quad "mutual_information" = 1/T sum_t "word_mutual_information"_t
+        "reverse_mutual_information" = 1/T ("predictive_log_likelihood" - 1/M sum_m "log_likelihoods"_m)
 
     Args:
         draw: Function of the number of a draw, a scalar int32, that returns log p(v | y_<t, x) of every word, (B, T, V)
@@ -34,7 +34,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
             `tf.function` it is traced once.
         num_samples: M, a positive integer, or a scalar tensor of one.
         targets: y, integers (B, T).
-        mask: Boolean (B, T): the words that count, the end of the sequence among them and the padding not.
+        mask: Boolean (B, T): the words that count, with the end of the sequence and without the padding.
 
     Returns:
         A dictionary of float32 tensors in nats. Of words, 0 where the mask is false: `"word_log_likelihoods"` (M, B,
@@ -48,8 +48,8 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         tf.errors.InvalidArgumentError: In a `tf.function`, if a tensor `num_samples` is not positive.
 
     Reference:
-        Malinin and Gales 2021, https://arxiv.org/abs/2002.07650. The mean and the variance of `log_likelihoods` over
-        draws are those of Fomicheva et al. 2020, https://arxiv.org/abs/2005.10608.
+        Malinin and Gales 2021, https://arxiv.org/abs/2002.07650. Fomicheva et al. 2020,
+        https://arxiv.org/abs/2005.10608, use the mean and the variance of `log_likelihoods` over draws.
 
     Example:
 

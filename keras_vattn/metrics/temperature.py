@@ -14,19 +14,21 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(logits, labels):
     """Return the temperature T that makes held-out labels most likely under softmax(logits / T).
 
-        T = argmin - 1/N sum_i log 1/M sum_m softmax(z_mi / T)[y_i], 0.01 <= T <= 100
+    A T above 1 makes the probabilities less sure; the predicted class of a single prediction stays the same. Fit T on
+    examples that the model was not trained on, and divide the logits of new ones by it. The likelihood of the mean of
+    several draws may have several maxima: the best of 64 temperatures is refined.
 
-    A T above 1 makes the probabilities less sure; the predicted class of a single prediction stays. Fit T on examples
-    that the model was not trained on, and divide the logits of new ones by it. The likelihood of the mean of several
-    draws may have several maxima: the best of 64 temperatures is refined.
+    Formula:
+        T = "argmax"_(0.01 <= T <= 100) 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
+        p_m(c | x_i) = "softmax"_c("logits"_(m,i,c) / T)
 
     Args:
-        logits: (N, C); or of draws (num_samples, N, C), whose mean probability is scored.
+        logits: (N, C); or of draws (num_samples, N, C), of which the mean probability is scored.
         labels: Integers (N,).
 
     Returns:
-        A float. It is 0.01 or 100 where the likelihood grows beyond: where every label has the largest logit, or most
-        have the smallest.
+        A float. It is 0.01 or 100 where the likelihood would grow further: where every label has the largest logit, or
+        most labels have the smallest.
 
     Raises:
         ValueError: If the logits are not finite, or the labels lie outside the classes.

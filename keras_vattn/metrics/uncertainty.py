@@ -10,10 +10,11 @@ from keras_vattn.support.validation import positive_integer
 def negative_log_likelihood(draws, labels):
     """Return the mean negative log-likelihood of the labels under the mean of the draws, in nats.
 
-        - 1/N sum_i log 1/M sum_m p_m(y_i | x_i)
+    It is infinite where every draw gives a label probability 0. `keras_vattn.metrics.predictive_log_likelihood` does
+    the same for sequences, from log-likelihoods.
 
-    It is infinite where every draw gives a label probability 0. `keras_vattn.metrics.predictive_log_likelihood` is the
-    same for sequences, from log-likelihoods.
+    Formula:
+        "NLL" = - 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
 
     Args:
         draws: Probabilities (num_samples, N, C); one prediction p is p[None].
@@ -41,9 +42,12 @@ def negative_log_likelihood(draws, labels):
 
 
 def brier_score(draws, labels):
-    """Return the Brier score of the mean of the draws: 1/N sum_i sum_c (p(c | x_i) - [c = y_i])^2, from 0 to 2.
+    """Return the Brier score of the mean of the draws, from 0 to 2.
 
     For two classes this is twice the score of the positive class alone.
+
+    Formula:
+        "Brier" = 1/N sum_i sum_c (bar(p)(c | x_i) - [c = y_i])^2, quad bar(p)(c | x_i) = 1/M sum_m p_m(c | x_i)
 
     Args:
         draws: Probabilities (num_samples, N, C); one prediction p is p[None].
@@ -72,9 +76,10 @@ def brier_score(draws, labels):
 def expected_calibration_error(draws, labels, num_bins=15):
     """Return the gap between confidence and accuracy of the predicted class, averaged over bins of the confidence.
 
-        sum_b n_b / N |accuracy of bin b - mean confidence of bin b|
-
     The confidence is the largest mean probability; bin b holds the confidences in ((b - 1) / num_bins, b / num_bins].
+
+    Formula:
+        "ECE" = sum_b n_b / N abs("accuracy"_b - "confidence"_b)
 
     Args:
         draws: Probabilities (num_samples, N, C); one prediction p is p[None].
@@ -113,6 +118,9 @@ def confidence_bins(draws, labels, num_bins):
 def predictive_entropy(draws):
     """Return the entropy of the mean of the draws of each example: the whole uncertainty of a prediction.
 
+    Formula:
+        H[bar(p)] = - sum_c bar(p)(c) log bar(p)(c), quad bar(p)(c) = 1/M sum_m p_m(c)
+
     Args:
         draws: Probabilities (num_samples, N, C); one prediction p is p[None].
 
@@ -136,8 +144,11 @@ def predictive_entropy(draws):
 def mutual_information(draws):
     """Return the mutual information of each example's class and the draw (BALD): the disagreement of the draws.
 
-    It is the predictive entropy less the mean entropy of the draws: 0 where all draws agree, however unsure each of
-    them is, and the whole predictive entropy where each draw is certain.
+    It is 0 where all draws agree, however unsure each draw is, and the whole predictive entropy where each draw is
+    certain.
+
+    Formula:
+        I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)
 
     Args:
         draws: Probabilities (num_samples, N, C).
@@ -165,16 +176,19 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     """Return the area under the risk-coverage curve: does the uncertainty put the mistakes last?
 
     The examples are accepted from the least uncertain on. The risk at coverage k / N is the share of mistakes among the
-    first k; the area is the mean of the N risks. Constant uncertainty gives the error rate.
+    first k examples. Constant uncertainty gives the error rate.
 
-    Among examples of equal uncertainty no order is better than another: the area is the mean over all their orders, for
-    which each mistake among j tied examples counts as 1 / j of a mistake at each of them.
+    Among examples of equal uncertainty no order is better than another: the area is the mean over all their orders.
+    This counts each mistake among j tied examples as 1 / j of a mistake at each of them.
+
+    Formula:
+        "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
 
     Args:
-        draws: Probabilities (num_samples, N, C); one prediction p is p[None]. The prediction is the best class of their
-            mean.
+        draws: Probabilities (num_samples, N, C); one prediction p is p[None]. The predicted class is the best class of
+            the mean.
         labels: Integers (N,).
-        uncertainty: (N,), larger for what is less certain, such as the `p_values` of `keras_vattn.metrics.pavpu`,
+        uncertainty: (N,), larger for less certain examples, such as the `p_values` of `keras_vattn.metrics.pavpu`,
             `predictive_entropy` or `mutual_information`. Defaults to minus the largest mean probability.
 
     Returns:
