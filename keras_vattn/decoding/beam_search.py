@@ -28,21 +28,22 @@ def beam_search(
 ):
     """Decode a batch by beam search, in graph, with the penalties of machine translation.
 
-    The score of a sentence y of |y| words, the end-of-sentence token included, is
+    A sentence y has |y| words, the end-of-sentence token included, and x is the source. The length penalty a and the
+    coverage penalty b are from Wu et al. 2016 (eq. 14); the `eos_normalization` e is from the code of Deng et al. 2018,
+    and applies to a sentence that has ended. A sentence that has ended keeps its place in the beam, unchanged, until
+    better ones push it out: with one beam the search is greedy decoding. The search ends when no unfinished sentence
+    can enter the results any more, or at `max_length`; a sentence that is cut off there ranks after all that have
+    ended.
 
-        (log p(y) - e |x| / |y|) / ((5 + |y|) / 6)^a + b sum_s log min(sum_t weights[t, s], 1)
-
-    with the length penalty a and the coverage penalty b of Wu et al. 2016 (eq. 14), and the `eos_normalization` e of
-    the code of Deng et al. 2018, there for a sentence that has ended, x being the source. The sum over t takes at least
-    1e-6. A sentence that has ended keeps its place in the beam, unchanged, until better ones push it out: with one beam
-    the search is greedy decoding. It ends where no unfinished sentence can enter the results any more, or at
-    `max_length`; a sentence that is cut off there ranks after all that have ended.
+    Formula:
+        "score"(y) = (log p(y) - e abs(x) / abs(y)) / (((5 + abs(y)) // 6)^a) + b sum_s log "coverage"_s
+        "coverage"_s = min(1, max(10^(-6), sum_t w_(t,s)))
 
     Args:
         step: Function of ids (N,), the state and the position (a scalar); returns logits or log-probabilities (N, V),
             the next state, and a dictionary of (N, ...) tensors to keep for every step, for instance `"weights"` (N,
-            S), which the coverage penalty reads. N is B times `num_beams`: what a step sees beside its arguments, such
-            as the memory, is there once for each beam, `tf.repeat(memory, num_beams, axis=0)`.
+            S), which the coverage penalty reads. N is B times `num_beams`: repeat what a step reads beside its
+            arguments, such as the memory, for each beam, `tf.repeat(memory, num_beams, axis=0)`.
         state: Structure of tensors (B, ...) whose shapes and dtypes the step keeps; repeated for the beams here.
         start_ids: (B,) int32.
         end_id: Id of the end-of-sentence token.
@@ -55,14 +56,14 @@ def beam_search(
         min_length: Shortest sentence in words, the end-of-sentence token included. Defaults to 0.
         source_mask: Boolean (B, S), needed with a coverage penalty or `eos_normalization`. Defaults to `None`.
         forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
-            probabilities, so that a log p(y) is that of the model. Defaults to `()`.
+            probabilities, so that log p(y) is the model's. Defaults to `()`.
         pad_id: Written after the end of a sentence. Defaults to 0.
 
     Returns:
         A dictionary, the best sentence first: `"ids"` (B, R, max_length) int32; `"lengths"` (B, R) int32, with the
         end-of-sentence token; `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and
-        what `step` kept, (B, R, max_length, ...), zeros after the last word. Where there are fewer sentences than
-        results the others have length 0 and score -inf.
+        what `step` kept, (B, R, max_length, ...), zeros after the last word. If there are fewer sentences than results,
+        the remaining results have length 0 and score -inf.
 
     Raises:
         ValueError: For options out of range, a missing `source_mask`, a coverage penalty for a step that keeps no
@@ -146,7 +147,7 @@ def beam_search(
 
 
 class _Scoring:
-    """What a sentence is worth: the penalties, and what they need of the source."""
+    """The score of a sentence: the penalties, and what they need of the source."""
 
     def __init__(self, length_penalty, coverage_penalty, eos_normalization, source_mask, max_length):
         self.length_penalty = nonnegative_number("length_penalty", length_penalty)
@@ -164,11 +165,11 @@ class _Scoring:
             self.source_length = tf.reduce_sum(tf.cast(self.source_mask, tf.float32), axis=1, keepdims=True)  # (B, 1)
 
     def of_length(self, length):
-        """Return what a log-probability is divided by."""
+        """Return the divisor of a log-probability."""
         return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** self.length_penalty
 
     def end_penalty(self, position):
-        """Return what the end-of-sentence token costs as word `position`, (B, 1)."""
+        """Return the cost of the end-of-sentence token as word `position`, (B, 1)."""
         return self.eos_normalization * self.source_length / tf.cast(position + 1, tf.float32)
 
     def cover(self, beams, kept):
@@ -246,7 +247,7 @@ def _extend(beams, log_words, position, scoring, end_id, pad_id):
 
 
 def _best(extended, num_beams):
-    """Return the K best of the extended beams, and the index of the beam (B, K) that each comes from."""
+    """Return the K best of the extended beams, and the index (B, K) of the beam that each comes from."""
     shape = tf.shape(extended["scores"])
     flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items() if name != "coverage"}
     _, index = tf.math.top_k(flat["scores"], num_beams)
@@ -260,7 +261,7 @@ def _best(extended, num_beams):
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, kept_structure, pad_id):
-    """Return the results, their words and what was kept found by going back from each beam to its parents."""
+    """Return the results, with their words and kept entries, by going back from each beam to its parents."""
     dead = beams["penalised"] <= 0.5 * DEAD
     # Ended ones first, dead ones last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))

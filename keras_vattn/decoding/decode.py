@@ -23,13 +23,13 @@ def decode(step, state, start_ids, end_id, max_length, sampler, pad_id=0, forbid
         sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
             (B,).
         pad_id: Written after the end of a sentence. Defaults to 0.
-        forbidden_ids: Ids that the sampler is not offered, for instance of padding and unknown words. The others keep
-            their probabilities, so that log p is that of the model. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The others keep their
+            probabilities, so that log p is the model's. Defaults to `()`.
 
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, the end-of-sentence token included where it was reached;
-        `"lengths"` (B,) int32 with it; `"log_probabilities"` (B,) float32, the sum of log p of the chosen words in
-        nats; and what `step` kept, (B, max_length, ...), zeros after the last step.
+        `"lengths"` (B,) int32, with this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
+        words in nats; and what `step` kept, (B, max_length, ...), zeros after the last step.
 
     Raises:
         ValueError: If `max_length` is not positive, or `step` keeps something under a name of the result.
@@ -146,8 +146,8 @@ def without(log_words, forbidden_ids):
 
 
 def trace_kept(step, ids_shape, state, results):
-    """Return the structure of what a step keeps, and a TensorSpec for each entry; ValueError if it keeps something
-    under one of the names of the results."""
+    """Return the structure of the entries that a step keeps, and a TensorSpec for each; ValueError if one has a name of
+    the results."""
     structure, specs = trace(
         lambda ids, state: step(ids, state, tf.constant(0))[2],
         tf.TensorSpec(ids_shape, tf.int32),
