@@ -11,7 +11,7 @@ NAMES = ("train_function", "test_function", "predict_function")
 
 
 class FunctionByMarks:
-    """A compiled function of a model, another one for every choice of marks that the layers have in the calling thread.
+    """A compiled function of a model, one for every set of marks that its layers have in the calling thread.
 
     Args:
         model: A `keras.Model`.
@@ -55,7 +55,7 @@ class FunctionByMarks:
             return self.functions[marks]
 
     def _made(self):
-        """Return a function that Keras makes, and that the model has at no moment: another thread would call it."""
+        """Return a function made by Keras that is never an attribute of the model: another thread would call it."""
         made = {}
 
         def keep(name, value):
@@ -71,7 +71,7 @@ class FunctionByMarks:
 
 
 def make_by_marks(model):
-    """Have Keras make compiled functions by the marks of a model, until the turn at hand ends."""
+    """Have Keras make compiled functions by the marks of a model, until the current turn ends."""
     with LOCK:
         for name in NAMES:
             # Keras tracks nothing of it.
@@ -80,7 +80,7 @@ def make_by_marks(model):
 
 
 def _make(model, name, force=False):
-    """Do what `make_predict_function` and its like do in a context; `compile` has Keras call it again."""
+    """Replace `make_predict_function` and its like in a context; `compile` has Keras call it again."""
     with LOCK:
         function = getattr(model, name)
         if force or not isinstance(function, FunctionByMarks):

@@ -32,37 +32,37 @@ def export_draws(
     """Write a SavedModel that answers by the mean of draws, with the uncertainty of each answer.
 
     Its signature `serving_default` takes the inputs of the model by their names and `seed`, an int32 scalar. A process
-    that has TensorFlow alone loads it. The same inputs and the same seed give the same answer, another seed other
-    draws. Noise is drawn for the batch as a whole: an example has other draws in another batch.
+    with TensorFlow alone can load it. The same inputs and the same seed give the same answer, another seed other draws.
+    Noise is drawn for the batch as a whole: an example has other draws in another batch.
 
     A task of KerasHub with a tokenizer takes strings, named `texts`, as its `predict` does (a process that loads it
-    imports tensorflow_text first). The preprocessor is in the graph: requests are not preprocessed. The task without
-    it is `keras.Model(task.inputs, task.outputs)`.
+    imports tensorflow_text first). The preprocessor is in the graph: do not preprocess requests. To leave it out,
+    export `keras.Model(task.inputs, task.outputs)`.
 
     Args:
         model: A built `keras.Model` with one output.
         path: Folder of the SavedModel.
         num_samples: Number of draws of a request. Defaults to 20.
-        outputs: What the model's output is. `"probabilities"` over the last axis, or `"logits"` of these, as of a task
-            of KerasHub without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and
-            `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: it returns
-            `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; one row of
-            ones is tried, and a request fails where the outputs are none.
-        temperature: What the logits of every draw are divided by, of `keras_vattn.metrics.fit_temperature` for
-            instance; of `outputs="logits"` alone. Defaults to 1.0.
+        outputs: What the model's output is. `"probabilities"` over the last axis, or their `"logits"`, as in a task of
+            KerasHub without an activation: the signature returns `mean`, the mean probabilities (B, ..., C), and
+            `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`. `"values"`: the signature
+            returns `mean` and `sd`, the standard deviation of the draws, (B, ...). Defaults to `"probabilities"`; one
+            row of ones is tried, and a request fails if the outputs are no probabilities.
+        temperature: Divisor of the logits of every draw, for instance from `keras_vattn.metrics.fit_temperature`; for
+            `outputs="logits"` alone. Defaults to 1.0.
         dropout: Whether dropout is on, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
         posterior: Whether stochastic layers draw. Defaults to `True`.
-        max_rows: The most rows (examples times draws) that go through the model together, one draw of a batch at
-            least. Defaults to 256.
+        max_rows: The largest number of rows (examples times draws) that go through the model together; at least one
+            draw of a batch does. Defaults to 256.
         input_signature: `tf.TensorSpec`s with names in the structure that the model, or its preprocessor, is called
-            with: for a subclass of `keras.Model`, a function as the preprocessor, pairs of texts (a tuple), other
-            names. Defaults to the model's own inputs, the one input without a name as `inputs`.
-        preprocessor: A layer, or a function, whose result the model is called with; one of KerasHub for a model that
-            is no task of it. Defaults to the task's own.
+            with: for a subclass of `keras.Model`, a function as the preprocessor, pairs of texts (a tuple), or other
+            names. Defaults to the model's own inputs; a single input without a name is called `inputs`.
+        preprocessor: A layer or function whose result the model is called with, such as a preprocessor of KerasHub for
+            a model that is not a task. Defaults to the task's own.
 
     Raises:
-        ValueError: If the model is not built, nothing in it is random, an input has no name or that of another one, or
-            `outputs` is unknown, has no temperature, or is not what the model returns.
+        ValueError: If the model is not built, nothing in it is random, an input has no name or the name of another
+            input, or `outputs` is unknown, has no temperature, or is not what the model returns.
 
     Example:
 

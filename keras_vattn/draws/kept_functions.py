@@ -1,4 +1,4 @@
-"""Compiled functions that a model keeps until it is no longer the model that they were made of."""
+"""Compiled functions that a model keeps until it changes."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.draws.compiled_functions import NAMES
@@ -20,13 +20,13 @@ _LEFT_BEHIND = {
 
 
 def kept_function(model, options, make):
-    """Return the function that `make()` returned for a model and these options, a new one where the model has changed.
+    """Return the function that `make()` returned for a model and these options, a new one if the model has changed.
 
-    The model holds it, and nothing else does: a copy or a file of the model has none, and it goes with the model.
+    The model alone holds the function: a copy or a file of the model has none.
 
     Args:
         model: A `keras.Model` or layer.
-        options: What tells the functions of a model apart, hashable.
+        options: A hashable key of the function.
         make: A function without arguments.
     """
     with TURN.taken({}):  # Meanwhile no method of a layer is another than its own.
@@ -41,7 +41,7 @@ def kept_function(model, options, make):
 
 
 def _settings(model):
-    """Return what a trace of a model takes from its layers and their parts, beside the values of variables: public
+    """Return what a trace of a model reads of its layers and their parts, except the values of variables: public
     attributes, dtype policies and the marks of `posterior_draws`."""
     layers = keras_private.flatten_layers(model)
     owners = [*layers, *(x for layer in layers for x in _alignments(layer))]

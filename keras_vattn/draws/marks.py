@@ -1,4 +1,4 @@
-"""The marks of `keras_vattn.posterior_draws`: which layers draw at inference, how, and for whom."""
+"""The marks of `keras_vattn.posterior_draws`: which layers draw at inference, how, and in which thread."""
 
 import contextlib
 import dataclasses
@@ -36,20 +36,20 @@ class Draws:
 
 
 class Turn:
-    """The lock of all draws, with the marks of who has it: one thread, and the replica threads that `tf.distribute`
+    """The lock of all draws, with the marks of its owner: one thread, and the replica threads that `tf.distribute`
     starts for it. Any thread may leave it.
 
     Attributes:
         marks: A tuple of dictionaries from layers to `Draws`, the innermost last. It is replaced, never changed:
             reading needs no lock.
-        at_end: A dictionary from models, which it does not keep, to functions of them that the last to leave calls.
+        at_end: A dictionary from models, held weakly, to functions of them that are called when the turn ends.
     """
 
     def __init__(self):
         self.marks, self.at_end, self._owner = (), weakref.WeakKeyDictionary(), (None, None)
 
     def is_mine(self):
-        """Return whether it is the turn of this thread, or of the one that this replica thread works for."""
+        """Return whether it is the turn of this thread, or of the thread that this replica thread works for."""
         thread, graph = self._owner
         return thread is threading.current_thread() or graph is _graph_of_thread()
 
@@ -106,7 +106,7 @@ def sees_marks(layer):
 
 
 def _graph_of_thread():
-    """Return the outermost graph here: every thread has its own, which replica threads take from who starts them."""
+    """Return the outermost graph here: every thread has its own, and a replica thread has its starter's."""
     graph = tf.compat.v1.get_default_graph()
     while graph.building_function:
         graph = graph.outer_graph

@@ -23,8 +23,8 @@ class ModelNoise:
     """The noise of a model as a function of a seed that may be a tensor, for an endpoint of your own that draws.
 
     `keras_vattn.posterior_predictive` is the loop around it. `drawn_from(seed)` is a context in which every call of the
-    model draws, and changes none of its variables. It works in a `tf.function`; where threads share one, it is traced
-    first, by `get_concrete_function`. `draws(predict, inputs, num_samples, seed)` has several draws in a graph.
+    model draws, and changes none of its variables. It works in a `tf.function`; trace a function that threads share
+    first, with `get_concrete_function`. `draws(predict, inputs, num_samples, seed)` makes several draws in a graph.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -67,7 +67,7 @@ class ModelNoise:
     @contextlib.contextmanager
     def drawn_from(self, seed):
         """Make every call of the model in this thread draw from a seed, an integer or an int32 tensor of shape () or
-        (2,), and change none of its variables. Another thread that asks for it, of whatever model, waits."""
+        (2,), and change none of its variables. Another thread that enters it, of whatever model, waits."""
         with contextlib.ExitStack() as stack:
             # Two at once would each take the other's methods for the layers' own.
             stack.enter_context(TURN.taken({}))
@@ -96,7 +96,8 @@ class ModelNoise:
             inputs: Tensor (B, ...), or a structure of them.
             num_samples: Number of draws, an integer or an int32 tensor.
             seed: Integer, or an int32 tensor of shape () or (2,).
-            max_rows: The most rows (examples times draws) at a time, one draw of the batch at least. Defaults to 256.
+            max_rows: The largest number of rows (examples times draws) at a time; at least one draw of the batch.
+                Defaults to 256.
         """
         seed = random.as_seed(seed)
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
@@ -140,7 +141,7 @@ def has_dropout(layer):
 
 
 def seed_sequence(seed):
-    """Return what `SeedGenerator.next` does, with another seed made of `seed` at every call."""
+    """Return a replacement of `SeedGenerator.next` that makes another seed of `seed` at every call."""
     count = itertools.count()
 
     def next_seed(ordered=True):
@@ -150,14 +151,14 @@ def seed_sequence(seed):
 
 
 def dropping_method(layer):
-    """Return the name of the method of a layer that decides on dropout, and one that drops."""
+    """Return the name of the layer's method that decides on dropout, and a method that drops."""
     if hasattr(layer, "draw_noise"):
         return "draw_noise", with_dropout_noise(layer.draw_noise)
     return "call", with_training(layer.call, True)
 
 
 def with_training(call, training):
-    """Return a call of a layer whose `training`, if it takes one, is fixed."""
+    """Return the call of a layer with a fixed `training`, if it takes one."""
     if "training" not in inspect.signature(call).parameters:
         return call
 
@@ -169,7 +170,7 @@ def with_training(call, training):
 
 
 def with_dropout_noise(draw_noise):
-    """Return the `draw_noise` of an attention layer or decoder with the dropout, and nothing else, of training."""
+    """Return the `draw_noise` of an attention layer or decoder with the dropout of training, and nothing else of it."""
 
     @functools.wraps(draw_noise)
     def dropping(*args, **kwargs):

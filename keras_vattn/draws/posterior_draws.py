@@ -16,15 +16,15 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make every stochastic layer of a model draw from its posterior at inference, as it does in training; dropout
     stays off.
 
-    The mark holds in the thread that enters the context, and in the replica threads that `tf.distribute` starts for it.
-    There every call of the layers draws, and so do `predict`, `evaluate` and validation in `fit` of the model and of
-    models inside it, whether compiled before or inside the context. Contexts nest, and may be left in any order: the
-    innermost that is still entered counts. Coroutines of one thread share its marks: await nothing inside.
+    The context applies to the thread that enters it, and to the replica threads that `tf.distribute` starts for this
+    thread. There every call of the layers draws, and so do `predict`, `evaluate` and validation in `fit` of the model
+    and of models inside it, whether compiled before or inside the context. Contexts nest, and may be left in any order:
+    the innermost that is still entered counts. Coroutines of one thread share the context: await nothing inside.
 
-    One thread draws at a time: another that enters a context, of whatever model, or begins a `posterior_predictive`
-    waits until the first has left its last one. Inside, wait for no thread that does; a `tf.function` that enters one
-    is traced before threads share it. Calls and compiled functions of the model in other threads go on without draws,
-    and wait for nothing.
+    One thread draws at a time: another thread that enters a context, of whatever model, or begins a
+    `posterior_predictive` waits until the first has left its last context. Inside a context, do not wait for such a
+    thread. Trace a `tf.function` that enters a context before threads share it. Calls and compiled functions of the
+    model in other threads go on without draws, and wait for nothing.
 
     A `tf.function` of your own draws if and only if it was traced inside the context, in whatever thread it then runs;
     so does the compiled function of another model that shares layers with this one.
@@ -32,10 +32,10 @@ def posterior_draws(model, seed=None, temperature=None):
     Args:
         model: A `keras.Model` or layer.
         seed: `None` (every call draws anew), an integer or an int32 tensor of shape () or (2,), which may be an input
-            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw,
-            so the calls of a layer that a model uses twice share their noise; `keras_vattn.posterior_predictive` gives
-            each its own. Each batch of a `predict` or `evaluate` has other noise, or each call of the compiled function
-            where `steps_per_execution` has several in one; the next `predict` has the same again.
+            of the `tf.function` that is traced inside the context. With a seed the same call gives the same draw, so
+            two calls of one layer in a model share their noise; `keras_vattn.posterior_predictive` gives each call its
+            own. Each batch of a `predict` or `evaluate` has other noise (each call of the compiled function, where
+            `steps_per_execution` puts several batches in one); the next `predict` repeats it.
         temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` for the layers' own.
 
     Raises:

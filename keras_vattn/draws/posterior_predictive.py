@@ -28,52 +28,52 @@ def posterior_predictive(
 
     Every draw is one pass through the model under fresh noise: every stochastic layer draws from its posterior, and
     with `dropout=True` every dropout drops as well (MC dropout, Gal and Ghahramani 2016; Fan et al. 2020, section 4.2,
-    use it alone for the deterministic rows and beside the posterior for the others). With `posterior=False` dropout is
-    all that is random, in a stochastic model too: what of its uncertainty is that of the attention?
+    use dropout alone for the deterministic rows and dropout with the posterior for the others). With `posterior=False`
+    only dropout is random, in a stochastic model too: the difference is the uncertainty of the attention.
 
-    Draws of the attention weights are draws of a model whose output holds them: `keras.Model(model.inputs,
-    [model.output, weights])`, where the model has called its attention with `return_attention_scores=True` from the
-    beginning. (A second call for them alone fails in Keras 3.15, "Output with path ... is not connected".)
+    To draw attention weights, make them an output of the model: `keras.Model(model.inputs, [model.output, weights])`,
+    where the model has called its attention with `return_attention_scores=True` from the beginning. (A second call for
+    the weights alone fails in Keras 3.15, "Output with path ... is not connected".)
 
     `dropout=True` is not `training=True`. The model runs as at inference, batch normalisation with its moving
-    averages; only the layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout`, `feature_dropout` or
-    `dropout_rate` above 0 and a seed generator) drop as in training, `keras_vattn.WordDropout` among them. No variable
-    of the model changes, whatever the options: averages, the layers' counts of training calls, the KL in the log and
-    seed generators are left as they were.
+    averages. Only layers with a dropout of their own (`rate`, `dropout`, `recurrent_dropout`, `feature_dropout` or
+    `dropout_rate` above 0 and a seed generator), including `keras_vattn.WordDropout`, drop as in training. No variable
+    of the model changes, whatever the options: not the averages, the layers' counts of training calls, the KL in the
+    log or the seed generators.
 
     What no draw changes is computed once a batch: in a functional or sequential model, and in such models among its
-    layers, all operations before the first that draws or drops. From there several draws of a batch go on together,
+    layers, all operations before the first that draws or drops. The rest runs for several draws of a batch together,
     repeated on the first axis, as far as `max_rows` allows: the noise depends on the seed, `num_samples`, `batch_size`
-    and `max_rows`. A model with a `call` of its own is repeated as a whole. One draw at a time goes through a model
-    whose examples share noise: one with a layer that has `mixes_examples` (`GraphAttention`), or a Keras dropout whose
-    `noise_shape` begins with 1.
+    and `max_rows`. A model with a `call` of its own is repeated as a whole. A model whose examples share noise runs one
+    draw at a time: it has a layer with `mixes_examples` (`GraphAttention`), or a Keras dropout whose `noise_shape`
+    begins with 1.
 
-    The model keeps what it has traced, so that a later call with the same options, on inputs of the same shape but for
-    the number of examples, starts at once. Weights and counts of training calls are read in every call. A new value of
-    a public attribute of a layer, of its alignment or of its context (`rate`, `alignment.k`, the dtype policy), another
-    layer and `compile` make it trace again. Whatever else the code of a layer reads, a private attribute, a global or
-    what is inside a list, is as it was when the model was traced, as in `predict`.
+    The model keeps its traced functions, so that a later call with the same options starts at once if its inputs differ
+    only in the number of examples. Weights and counts of training calls are read in every call. The model is traced
+    again after a new value of a public attribute of a layer, of its alignment or of its context (`rate`, `alignment.k`,
+    the dtype policy), after a change of layers and after `compile`. Anything else that the code of a layer reads, such
+    as a private attribute, a global or the inside of a list, is as it was when the model was traced, as in `predict`.
 
-    Several threads may call it at once: they trace one after the other, and begin after a thread that is in
-    `posterior_draws` has left it. Meanwhile the model does in every other thread what it always does.
+    Several threads may call it at once: they trace one after the other, and wait for a thread inside `posterior_draws`
+    to leave it. Meanwhile the model behaves as always in every other thread.
 
     Args:
         model: A built `keras.Model`.
         inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset` of batches x, (x, y) or
-            (x, y, weights), whose x counts and whose batches are taken as they are. A KerasHub task with a preprocessor
-            takes strings as its `predict` does: a list or array of them, a tuple of lists for pairs of segments, or a
+            (x, y, weights), of which x is used, with batches as they are. A KerasHub task with a preprocessor takes
+            strings as its `predict` does: a list or array of them, a tuple of lists for pairs of segments, or a
             dataset.
         num_samples: Number of draws.
         dropout: Whether dropout is on. Defaults to `False`.
-        seed: `None` (fresh draws each time, the same ones again after `keras.utils.set_random_seed`), an integer or an
-            int32 tensor of shape () or (2,). Defaults to `None`.
+        seed: `None` (fresh draws each time, which `keras.utils.set_random_seed` repeats), an integer or an int32 tensor
+            of shape () or (2,). Defaults to `None`.
         batch_size: Number of examples in a batch; a dataset has its own. Defaults to 32.
-        max_rows: The memory limit: the most rows (examples times draws) that go through the model together, one draw of
-            a batch at least. 1 means one draw at a time. Defaults to 256.
-        posterior: Whether stochastic layers draw, and are not at their mean. Defaults to `True`.
+        max_rows: The memory limit: the largest number of rows (examples times draws) that go through the model
+            together; at least one draw of a batch does. 1 means one draw at a time. Defaults to 256.
+        posterior: Whether stochastic layers draw, instead of using their mean. Defaults to `True`.
         reduce: `"mean"` for the mean of the draws, and `"log_mean_exp"` for the logarithm of the mean of their
-            exponentials, where the outputs are log-probabilities: float32, with `max_rows` rows in memory at a time and
-            not all draws of (T, V) words. `"none"` for all draws. Defaults to `"none"`.
+            exponentials, where the outputs are log-probabilities: float32, with `max_rows` rows in memory at a time
+            instead of all draws of (T, V) words. `"none"` for all draws. Defaults to `"none"`.
 
     Returns:
         NumPy arrays in the structure of the model's outputs, each (num_samples, N, ...), or (N, ...) where the draws
@@ -133,7 +133,7 @@ def posterior_predictive(
 
 
 def _preprocessed(model, inputs):
-    """Return the inputs of the model: what a KerasHub task with a preprocessor makes of strings, as in `predict`."""
+    """Return the inputs of the model; a KerasHub task with a preprocessor makes them of strings, as in `predict`."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)
@@ -206,8 +206,8 @@ def _draws_together(batch, num_samples, max_rows):
 
 
 def _halves(model, noise, spec, repeats, shares):
-    """Return the function of a batch that returns what all its draws share, and the one that draws: from the batch,
-    what is shared, a seed and a number of draws, 1 unless it repeats the batch."""
+    """Return two functions: the first returns what all draws of a batch share; the second draws, from the batch, the
+    shared tensors, a seed and a number of draws, 1 unless it repeats the batch."""
     prefix = SharedPrefix(model, noise)
     first = tf.function(prefix.first, input_signature=[spec])
     if not shares or draws_in_a_loop(first.get_concrete_function()):
@@ -239,7 +239,7 @@ def _reduced(draws, reduce, num_samples):
 
 
 def _join(*batches, axis):
-    """Return the batches along that of the examples."""
+    """Return the batches joined along the axis of the examples."""
     shapes = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(

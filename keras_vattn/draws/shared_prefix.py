@@ -20,9 +20,9 @@ _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
 class SharedPrefix:
     """A model in two halves: the operations that no draw changes, and the rest, which runs once for every draw.
 
-    An operation is shared where neither the operation nor one that it depends on draws. Each half is a call of the
-    model in which its graph of layers runs a part of its nodes, and so do the functional models among its layers that
-    draw: masks, dtypes and arguments are those of every call. A model that is no graph has an empty first half.
+    An operation is shared if neither it nor an operation that it depends on draws. Each half is a call of the model in
+    which its graph of layers, and the functional models among its layers that draw, run a part of their nodes: masks,
+    dtypes and arguments are as in every call. A model that is no graph has an empty first half.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -110,7 +110,7 @@ class SharedPrefix:
 
 
 def draws_in_a_loop(function):
-    """Return whether a function that a concrete function calls, such as the body of a loop, draws."""
+    """Return whether a function called by a concrete function, such as the body of a loop, draws."""
     library = function.graph.as_graph_def().library.function
     return any(_RANDOM.search(node.op) for part in library for node in part.node_def)
 
@@ -129,7 +129,7 @@ def _is_by_example(node, examples):
     """Return whether the outputs of a node have the examples on their first axis, as far as its shapes tell.
 
     `examples` is the first axis of the graph's inputs: (None,), or the batch that a `Sequential` was first called with.
-    An operation that is no layer may move the axis: it is asked what it does to a number of examples.
+    An operation that is no layer may move the axis: its output shapes are computed for a number of examples.
     """
     if not all(x.shape and x.shape[:1] == examples for x in node.outputs):
         return False

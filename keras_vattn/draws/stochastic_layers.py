@@ -7,15 +7,15 @@ from keras_vattn.support import keras_private
 def stochastic_layers(model):
     """Return the layers of a model that draw from a posterior or have a KL.
 
-    Dropout is no posterior: a layer that only drops is none of them. `LatentLogLikelihood` is one where its objective
-    samples: it values draws.
+    Dropout is no posterior: a layer that only drops is not in the list. `LatentLogLikelihood` is in the list if its
+    objective samples, because it takes draws.
 
     Args:
         model: A `keras.Model` or layer.
 
     Returns:
-        A list of layers, those inside layers and inside models inside the model included, each once. The order is that
-        of the model's making: the same for every model that the same code makes.
+        A list of layers, each once, including layers inside layers and inside models inside the model. They are in the
+        order in which they were made, which is the same for every model that the same code makes.
 
     Example:
 
@@ -31,7 +31,7 @@ def stochastic_layers(model):
 
 
 def is_stochastic(layer):
-    """Return whether a layer, which may be any of Keras, draws from a posterior."""
+    """Return whether a layer, any layer of Keras, draws from a posterior."""
     return getattr(layer, "is_stochastic", False)
 
 

@@ -8,7 +8,7 @@ _HEAD = ("layer", "draws", "prior", "KL weight", "KL is a", "seed")
 
 
 def summary(model, print_fn=print):
-    """Print the random layers of a model: what each draws, what holds it, and how its KL counts.
+    """Print the random layers of a model: the distribution, the prior, and the weight of the KL of each.
 
     Args:
         model: A `keras.Model` or layer.
