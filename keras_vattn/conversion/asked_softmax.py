@@ -1,4 +1,4 @@
-"""The softmax that a converted attention asks for its weights, and the keys that a prior of it reads."""
+"""The softmax that computes the weights of a converted attention, and the keys that its prior reads."""
 
 import contextvars
 import functools
@@ -56,8 +56,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         return both(super()._counts(inputs), ops.logical_not(hidden))
 
     def _key_of(self, logits):
-        """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), those of a group of
-        heads for each of its heads, or (B, G, 1, S, D) where the groups have an axis; `None` beside a cache."""
+        """Return the projected keys as the prior reads them, before any rotation: (B, H, S, D), the keys of a group
+        repeated for each of its heads, or (B, G, 1, S, D) where the groups have an axis; `None` beside a cache."""
         if not _KEPT.get():
             return None
         key = _KEPT.get()[0]
@@ -88,7 +88,7 @@ class AskingAttention:
 
 
 def held_softmax(layer):
-    """Return the softmax of an attention as one that draws, made where it holds none."""
+    """Return the softmax of an attention, made to draw; a new one if the attention has none."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -102,7 +102,7 @@ def held_softmax(layer):
 
 
 def softmax_of(layer):
-    """Return the softmax over the keys that an attention holds, `None` where it holds none."""
+    """Return the softmax over the keys that an attention holds, `None` if it has none."""
     if PLACE in vars(layer):
         return vars(layer)[PLACE]
     held = [x for x in keras_private.read(layer, "_layers") if isinstance(x, keras.layers.Softmax)]
@@ -117,7 +117,7 @@ def key_projection(layer):
     """Return the layer that projects the keys of an attention that is built, and the shape of the keys by head.
 
     Raises:
-        ValueError: If it is not known which that is.
+        ValueError: If it is not known which layer this is.
     """
     held = [x for name, x in vars(layer).items() if _KEY_PROJECTION.fullmatch(name) and isinstance(x, keras.Layer)]
     # A sink is an entry of the softmax beside the keys.

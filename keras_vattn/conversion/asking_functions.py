@@ -1,4 +1,4 @@
-"""The functions of an attention that call another one for its weights, made again to ask the softmax that it holds.
+"""The functions of an attention that compute its weights, made again to ask the softmax that it holds.
 
 An attention that is neither Keras's nor ours holds a `keras.layers.Softmax`, or calls `keras.ops.softmax` or
 `keras.ops.dot_product_attention`, or has the last as a fused path beside the first. Its functions are made again with
@@ -20,13 +20,13 @@ _ASKED = contextvars.ContextVar("asked_softmax", default=None)
 
 @functools.cache
 def asking_functions(layer_class, softmax_of):
-    """Return the functions of a class that call one for the weights, by name, made again to ask `softmax_of(layer)`."""
+    """Return the functions of a class that compute weights, by name, made again to ask `softmax_of(layer)`."""
     asking = {name: x for name, x in own_functions(layer_class).items() if _asks(x)}
     return {name: _bound(_made_again(x), softmax_of) for name, x in asking.items()}
 
 
 def own_functions(layer_class):
-    """Return the functions of a layer's class by name, without those of Keras."""
+    """Return the functions of a layer's class by name, without Keras's own."""
     members = {name: x for each in reversed(layer_class.__mro__) for name, x in vars(each).items()}
     functions = {name: x for name, x in members.items() if isinstance(x, types.FunctionType)}
     return {name: x for name, x in functions.items() if not _is_of_keras(x)}
@@ -50,7 +50,7 @@ def _dot_product_attention(
     flash_attention=None,
     attn_logits_soft_cap=None,
 ):
-    """Do what `keras.ops.dot_product_attention` does, without a kernel that computes no weights."""
+    """Compute `keras.ops.dot_product_attention` without a fused kernel, which has no weights."""
     key, value = (ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
     logits = ops.cast(ops.einsum("btnh,bsnh->bnts", query, key), "float32")
     logits *= query.shape[-1] ** -0.5 if scale is None else ops.cast(scale, "float32")
@@ -74,7 +74,7 @@ _ANSWERS = {
 
 
 def _answer(x):
-    """Return what stands in the place of a global: a function, a module with other ones, or itself."""
+    """Return the replacement of a global: a function, a module with other functions, or the global itself."""
     if _is_keras(x):
         return _Module(x)
     if _is_asked(x):
@@ -93,7 +93,7 @@ class _Module:
 
 
 def names_in(code):
-    """Return the global names and attributes in the code of a function and of those inside it."""
+    """Return the global names and attributes in the code of a function and of the functions inside it."""
     inside = (x for x in code.co_consts if isinstance(x, types.CodeType))
     return {*code.co_names, *(name for x in inside for name in names_in(x))}
 
@@ -112,7 +112,8 @@ def _is_of_keras(function):
 
 @functools.cache
 def _asks(function, asking=()):
-    """Return whether a function asks for weights, or one of its module that it calls; `asking` are those on the way."""
+    """Return whether a function, or a function of its module that it calls, asks for weights; `asking` is the chain of
+    functions so far."""
     if _is_of_keras(function):
         return False
     names = names_in(function.__code__)

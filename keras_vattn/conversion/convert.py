@@ -1,4 +1,4 @@
-"""A model whose attentions draw their weights, from one whose attentions do not."""
+"""A model whose attentions draw their weights, made from a model whose attentions do not."""
 
 import contextvars
 import copy
@@ -45,48 +45,48 @@ def to_bayesian(
     layers=1 / 3,
     verbose=False,
 ):
-    """Return a new model, with the same weights, whose attentions draw theirs.
+    """Return a new model, with the same parameters, whose attentions draw their attention weights.
 
-    Without options the last third of the attentions draws, Weibull weights of k = 1 that have no KL. Fan et al. 2020,
+    Without options the last third of the attentions draws Weibull weights of k = 1, without a KL. Fan et al. 2020,
     section 4.5, draw in every attention and hold the draws to a prior; docs/pretrained_models.md compares both.
 
     Every `keras.layers.MultiHeadAttention`, `Attention` and `AdditiveAttention`, and every
     `keras_hub.layers.CachedMultiHeadAttention`, gets the alignment and a prior of its own, wherever in the model it is;
-    a layer that is called many times, such as the one of ALBERT, stays one layer. Subclasses of these are understood
-    unless they compute the weights in a way of their own. In another layer whose class is named an attention, such as
-    those of Llama and T5, a `StochasticSoftmax` takes the place of the softmax over the last axis that it holds or its
-    functions call. The model is the same class as before, and predicts the same as before (weights at their mean) until
-    it is trained; `fit` draws, and adds the KLs to the loss. It is not compiled.
+    a layer that is called many times, such as the attention of ALBERT, stays one layer. Subclasses are understood
+    unless they compute the weights in a way of their own. Any other layer whose class is named an attention, as in
+    Llama and T5, gets a `StochasticSoftmax` in place of the softmax over the last axis that it holds or its functions
+    call. The new model has the class of the old one, and predicts the same (weights at their mean) until it is trained;
+    `fit` draws, and adds the KLs to the loss. It is not compiled.
 
     The conversion is part of the model's config: `.keras` files load in any process that has imported keras_vattn.
-    In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub the
-    padding mask alone says so.
+    In self-attention a position that no query sees is padding, and adds no KL as a query; in a model from KerasHub only
+    the padding mask tells.
 
     Args:
         model: A built `keras.Model`, of the functional API or a subclass with a `get_config`.
         alignment: `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`. Defaults to
             `None`, which is `Weibull(k=1.0)`; `"weibull"` has a k of 10.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`, of which every attention gets a copy. A
-            contextual prior reads the projected keys of a head or its group, before any rotation; where it is not known
-            which layer projects them: `None` or `"fixed"`. Defaults to `None`.
+            contextual prior reads the projected keys of a head or its group, before any rotation. Where it is not known
+            which layer projects the keys, only `None` and `"fixed"` are possible. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight: Constant factor on the KL of each attention. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
         kl_reduction: As in `keras_vattn.MultiHeadAttention`. Defaults to `"sum"`.
-        seed: Integer or `None`, of the draws; with an integer the attentions get this seed and those after it. Defaults
-            to `None`.
-        skip_unknown: Whether attention that is not understood stays as it is. Defaults to `False`.
-        layers: Which attentions: `None` for all, a number for so many at the end of the model, a share below 1 for
-            that part of them at the end, one at least (ALBERT's layers share one), a regular expression that is
-            searched for in the path of each, or a function of the layer. Defaults to 1/3.
-        verbose: Whether to print how many draw now, and which are left. Defaults to `False`.
+        seed: Integer or `None`, of the draws; the attentions get this integer and the following ones. Defaults to
+            `None`.
+        skip_unknown: Whether to leave attention that is not understood as it is. Defaults to `False`.
+        layers: The attentions to convert: `None` for all, an integer for the last so many of the model, a share below 1
+            for this share at the end, at least one (ALBERT's layers share one), a regular expression that is searched
+            for in the path of each, or a function of the layer. Defaults to 1/3.
+        verbose: Whether to print how many attentions draw now, and which do not. Defaults to `False`.
 
     Returns:
         A model of the class of `model`.
 
     Raises:
         ValueError: If the model is not built, has no attention, has attention that is not understood (the error lists
-            it), is converted already, or cannot be made again from its config; and for options as in
+            it), is converted already, or cannot be made again from its config; and for wrong options, as in
             `keras_vattn.MultiHeadAttention`.
 
     Example:
@@ -137,12 +137,12 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of the layers and models that `to_bayesian` has converted, or that hold what it has converted and make it
-    themselves: their config is that of the original and the conversion.
+    """Mixin of the layers and models that `to_bayesian` has converted, or that make and hold a converted layer: their
+    config holds the config of the original and the conversion.
 
-    Its subclasses are made for each class that is converted. All of them are saved under the name of this one, so that
-    a process that has none of them finds it. None is registered: KerasHub makes what it loads of the first registered
-    class that fits.
+    A subclass is made for each converted class. All subclasses are saved under the name of this class, so that a
+    process without them finds it. None is registered: KerasHub makes what it loads of the first registered class that
+    fits.
     """
 
     def get_config(self):
@@ -170,7 +170,7 @@ NAME = keras.saving.get_registered_name(Converted)
 
 
 class _ConvertedHeads:
-    """What a converted multi-head attention does beside drawing: it finds the queries that are padding."""
+    """Finds the queries of a converted multi-head attention that are padding."""
 
     def __call__(self, *arguments, **options):
         # Before Keras converts and casts its inputs, each for itself.
@@ -200,8 +200,8 @@ class _ConvertedHeads:
 
 
 def _chosen(model, attentions, layers, skip_unknown):
-    """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none or,
-    unless they are skipped, others among them."""
+    """Return the attentions to convert, a dictionary as `attentions_in` returns it; ValueError if there are none, or if
+    some are not understood and not skipped."""
     known = attentions_in(model)
     # A share is a share of the attentions that can be converted.
     is_share = isinstance(layers, numbers.Real) and layers < 1
@@ -268,7 +268,7 @@ def _convert(layer, conversion):
 
 
 def _convert_attention(layer, conversion, seed, name):
-    """Make of an attention one of the same weights that draws, in place: whoever holds it has the new one."""
+    """Make an attention draw, with the same parameters, in place: whoever holds it has the new one."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
     drawing = layer if is_understood(type(layer)) else held_softmax(layer)
@@ -310,7 +310,7 @@ def _and_its_prior(layer, build):
 
 @functools.cache
 def _class_of(original, mixin=None):
-    """Return the class of what was an `original` and is converted."""
+    """Return the class of a converted `original`."""
     mixins = {MultiHeadMixin: (_ConvertedHeads, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -11,8 +11,8 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer, optional=False):
-    """Return the config of a layer or model, its class and what it was built for; not how it was compiled. A ValueError
-    where a class has no `get_config` that works, or `None` where that is optional."""
+    """Return the config of a layer or model with its class and build shapes, without its compilation. If a class has no
+    working `get_config`: ValueError, or `None` where the config is optional."""
     try:
         config = without_compilation(keras.saving.serialize_keras_object(layer))
     except (NotImplementedError, AttributeError, TypeError) as error:
@@ -81,7 +81,7 @@ def refuse_changed_layers(model, lora=True):
 
 
 def copy_weights(sources, targets):
-    """Assign weights, and freeze those that are frozen; ValueError unless there are as many, of the same shapes."""
+    """Assign weights, and freeze the copies of frozen ones; ValueError unless number and shapes agree."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
             "The model that is made again from its config has other weights: its `get_config` does not describe it. "
@@ -93,11 +93,11 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, but=()):
-    """Copy what `copy_weights` does not: what is frozen, vocabularies, statistics that are computed from weights.
+    """Copy the rest of a model's state: frozen layers, vocabularies, statistics that are computed from weights.
 
     Args:
         model: A model.
-        new: One of the same layers.
+        new: A model of the same layers.
         but: Layers of `model` that `new` does not have.
     """
     old_layers, new_layers = _layers(model, but), _layers(new, ())
@@ -121,8 +121,8 @@ def copy_state(model, new, but=()):
 
 
 def _layers(model, but):
-    """Return the layers of a model, without those of its preprocessor, which makes some when it is first called, and
-    without its inputs, which a model inside may share with it."""
+    """Return the layers of a model, without the layers of its preprocessor, which makes some when it is first called,
+    and without its inputs, which a model inside may share with it."""
     outside = [*but, *_preprocessing(model)]
     left_out, inside = {id(layer) for layer in outside}, keras_private.flatten_layers(model)
     return [x for x in inside if id(x) not in left_out and not isinstance(x, keras.layers.InputLayer)]

@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return those of a model's attentions, a list in its order, that the argument `layers` names."""
+    """Return the attentions that the argument `layers` names, from the list of a model's attentions in its order."""
     if layers is None:
         return attentions
     if callable(layers):
@@ -58,7 +58,7 @@ def seeds_and_names(attentions, chosen, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior, without a dtype where it is to have that of each attention."""
+    """Return the config of a prior, without a dtype where the prior takes the dtype of each attention."""
     if prior is None:
         return None
     made_here = not isinstance(prior, (Prior, dict))
@@ -84,7 +84,7 @@ def prior_of(conversion, layer):
 
 
 def check_options(conversion, seed, attentions):
-    """Raise ValueError for options that one of the attentions cannot have."""
+    """Raise ValueError for options that do not fit one of the attentions."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     if not alignment.is_stochastic:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The model that a model from `to_bayesian` was made of, with its weights."""
+"""The original of a model from `to_bayesian`, with the weights that the model has now."""
 
 from keras_vattn.conversion.asked_softmax import PLACE, SwappedSoftmax
 from keras_vattn.conversion.convert import NAME, Converted
@@ -8,14 +8,14 @@ from keras_vattn.support import keras_private
 
 
 def to_deterministic(model):
-    """Return a new model with the attentions that a model had before `to_bayesian`, and the weights that it has now.
+    """Return a new model with the attentions of a model before `to_bayesian`, and its present weights.
 
     Args:
         model: A model from `to_bayesian`, trained or not, or loaded from a file.
 
     Returns:
-        A model of the class that the original one had, not compiled; what belongs to the priors is gone, and LoRA is
-        part of the weights, as in a `.keras` file. It predicts what `model` predicts.
+        A model of the original class, not compiled. The weights of the priors are gone, and LoRA is merged into the
+        weights, as in a `.keras` file. It predicts what `model` predicts.
 
     Raises:
         ValueError: If nothing in the model was converted, or the model is quantised.
@@ -42,8 +42,8 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the priors' and
-    those of LoRA."""
+    """Return the weights of a model from `to_bayesian` that the original has too, in its order: all but the weights of
+    priors and of LoRA."""
     added = {id(weight) for layer in _added_to(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):
@@ -52,7 +52,7 @@ def original_weights(model):
 
 
 def _unconverted(config):
-    """Return the config of a model with the originals in place of what was converted."""
+    """Return the config of a model with the originals in place of the converted layers."""
     if isinstance(config, dict):
         if config.get("registered_name") == NAME:
             # In the config of a model a layer has the place that it is called at beside it.
@@ -65,7 +65,7 @@ def _unconverted(config):
 
 
 def _added_to(model):
-    """Return the layers that the conversion has added: priors, and the softmaxes of attentions that held none."""
+    """Return the layers that the conversion has added: priors, and the softmaxes of attentions that had none."""
     layers = keras_private.flatten_layers(model)
     drawing = [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
     priors = [x.alignment_prior for x in drawing if x.alignment_prior is not None]

@@ -1,4 +1,4 @@
-"""Which layers are attentions, and what of them `to_bayesian` converts."""
+"""Which layers are attentions, and which of them `to_bayesian` converts."""
 
 import inspect
 import re
@@ -21,8 +21,8 @@ def is_understood(layer_class):
 
 
 def attentions_in(layer):
-    """Return what `to_bayesian` converts in a layer or model, with what the log calls each, a dictionary: attentions
-    whose class it understands, and others that ask a softmax for their weights, or a function."""
+    """Return the attentions that `to_bayesian` converts in a layer or model, with their names in the log, a dictionary:
+    attentions whose class it understands, and others that ask a softmax or a function for their weights."""
     found = {}
     for x in keras_private.flatten_layers(layer):
         if is_understood(type(x)):
@@ -40,7 +40,7 @@ def all_attentions(model):
 
 
 def asks_softmax(layer):
-    """Return whether an attention whose class is not understood asks a softmax for its weights, or a function."""
+    """Return whether an attention whose class is not understood asks a softmax or a function for its weights."""
     if isinstance(layer, (StochasticLayer, keras.Model)) or is_understood(type(layer)) or not _is_attention(layer):
         return False
     has_softmax = softmax_of(layer) is not None or asking_functions(type(layer), softmax_of)
@@ -48,7 +48,7 @@ def asks_softmax(layer):
 
 
 def mixin_of(layer_class):
-    """Return the mixin that converts the layers of a class, `None` for those that are left alone."""
+    """Return the mixin that converts the layers of a class, `None` for a class that is left alone."""
     if issubclass(layer_class, StochasticLayer):
         return None
     for base, mixin, inherited, asked in _KINDS:
@@ -74,7 +74,7 @@ def _is_attention(layer):
 
 
 def is_unknown(layer):
-    """Return whether a layer attends, is not understood, and is no box around attention that is looked at itself."""
+    """Return whether a layer attends, is not understood, and is no wrapper of an attention that is checked itself."""
     if is_understood(type(layer)) or isinstance(layer, (AlignmentLayer, keras.Model)) or not _is_attention(layer):
         return False
     return not asks_softmax(layer) and not _holds_attention(layer)
