@@ -8,9 +8,9 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, fast under XLA on a CPU.
 
-    The same arguments, and the draws that Keras's has in float32 from the same seed. XLA on a CPU makes Keras's masks
-    entry by entry, and anew for each of four numbers; they are other ones there, and in other dtypes. The mask here is
-    the same in every dtype, with and without XLA. Replicas draw masks of their own.
+    It has the same arguments, and the same draws as Keras's layer in float32 from the same seed. XLA on a CPU makes
+    Keras's masks entry by entry, and anew for each of four numbers; Keras's masks differ under XLA, and between dtypes.
+    The mask here is the same in every dtype, with and without XLA. Replicas draw masks of their own.
 
     Args:
         rate: Probability that an entry is dropped, in [0, 1].
@@ -21,10 +21,10 @@ class Dropout(keras.layers.Dropout):
         training: Whether to drop.
 
     Returns:
-        A tensor of the shape and dtype of the inputs, what is kept divided by 1 - rate.
+        A tensor of the shape and dtype of the inputs; the kept entries are divided by 1 - rate.
 
     Raises:
-        ValueError: As `keras.layers.Dropout`: for a rate outside [0, 1], and for inputs that are no floats.
+        ValueError: As `keras.layers.Dropout`: for a rate outside [0, 1], and for inputs that are not floats.
 
     Example:
 

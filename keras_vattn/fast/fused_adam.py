@@ -9,9 +9,9 @@ import tensorflow as tf
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` in one pass over every weight, by TensorFlow's own kernel.
 
-    The same arguments, variables and results, up to rounding; Keras's is a dozen passes. `global_clipnorm` scales
-    gradients where their norm is above it, and leaves them where they stand otherwise. `amsgrad=True` is Keras's, and
-    so is, without `global_clipnorm`, the step of an embedding.
+    It has the same arguments, variables and results, up to rounding; Keras's takes a dozen passes. `global_clipnorm`
+    scales the gradients if their norm is larger, and otherwise leaves them in place. `amsgrad=True` uses Keras's code,
+    and so does the step of an embedding without `global_clipnorm`.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.

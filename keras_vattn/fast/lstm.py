@@ -12,12 +12,12 @@ from keras_vattn.support.products import product
 class LSTM(keras.layers.LSTM):
     """`keras.layers.LSTM`, faster to train on a CPU.
 
-    The same arguments, weights, masks and results; it takes the place of that layer, inside of
-    `keras.layers.Bidirectional` as well. Where Keras runs its own loop, this one runs that of the library: the inputs
-    are multiplied before it, in one product, and the gradients of both kernels are computed after it, in one product
-    each. Everything else is Keras's: cuDNN where there is a GPU, `unroll=True`, `recurrent_dropout`, activations other
-    than the usual ones, another cell, and `implementation=1` with dropout. Its gradient in training has no gradient
-    itself.
+    It has the same arguments, weights, masks and results, and can replace that layer anywhere, also inside
+    `keras.layers.Bidirectional`. Where Keras runs its own loop, this layer runs the library's: the inputs are
+    multiplied before the loop, in one product, and the gradients of both kernels are computed after it, in one product
+    each. Keras's code still runs with cuDNN where there is a GPU, with `unroll=True`, `recurrent_dropout`, activations
+    other than the usual ones, another cell, and `implementation=1` with dropout. Second derivatives are not available
+    in training.
 
     Args:
         units: Width of the states and of the output.
@@ -30,8 +30,8 @@ class LSTM(keras.layers.LSTM):
         training: Whether to drop out.
 
     Returns:
-        As `keras.layers.LSTM`: the last output (B, units), with `return_sequences=True` all of them, (B, T, units), and
-        with `return_state=True` h and c.
+        As `keras.layers.LSTM`: the last output (B, units), or with `return_sequences=True` all outputs, (B, T, units),
+        and with `return_state=True` also h and c.
 
     Raises:
         ValueError: As `keras.layers.LSTM`.

@@ -18,7 +18,7 @@ def alignment_heat_map(
 ):
     """Draw attention weights: one row per target token, one column per source token.
 
-    Every panel shares one grey scale from 0 (white) to 1 (black), so panels compare.
+    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared.
 
     Args:
         weights: (T, S) array in [0, 1], or a sequence of P of them for P panels, for instance the rows of a table or
@@ -27,9 +27,9 @@ def alignment_heat_map(
         target_tokens: List of T strings; likewise.
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. Drawn as an orange
-            circle whose area is proportional to it; one that fills its cell is 0.5. Defaults to `None`.
-        panels_per_row: Number of panels beside each other, however wide that is, or `None` for as many as fit a page.
+        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. Each is drawn as an
+            orange circle of proportional area; a circle that fills its cell means 0.5. Defaults to `None`.
+        panels_per_row: Number of panels beside each other, whatever their width, or `None` for as many as fit a page.
             Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.

@@ -1,4 +1,4 @@
-"""What every picture is made with: colours, a figure without pyplot, and its file."""
+"""Shared parts of the pictures: colours, a figure without pyplot, and its file."""
 
 import os
 import pathlib
@@ -75,5 +75,5 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
 
 
 def by_name(draws):
-    """Return the draws of several models by their names; those of one without a name, as `""`."""
+    """Return the draws of several models by their names; the draws of one model under the name `""`."""
     return draws if isinstance(draws, dict) else {"": draws}

@@ -24,9 +24,10 @@ def image_attention(
 ):
     """Draw where attention looked: the image, clear where the attended regions are and in a grey fog elsewhere.
 
-    A pixel has the summed weight of the regions that contain it, the probability that the attended region does; weights
-    are not divided by areas. The fog lifts with its square root, and wholly where it is largest in the figure, so that
-    panels compare. The region of the largest weight is outlined, unless several share it, and its weight stands below.
+    A pixel has the summed weight of the regions that contain it, which is the probability that the attended region
+    contains it; weights are not divided by areas. The fog lifts with the square root of this weight, and fully at the
+    largest weight in the figure, so that panels can be compared. The region of the largest weight is outlined, unless
+    several share it, and its weight is written below.
 
     Args:
         images: (H, W, 3) uint8 array for all panels, or a sequence of P of them, which may differ in size.
@@ -35,13 +36,14 @@ def image_attention(
             may have an empty box, as padding has.
         titles: List of strings, or `None`: one a panel, such as the word; with `row_labels` one a column. Defaults to
             `None`.
-        row_labels: List of L strings, or `None`. Then the panels are L rows of P / L: the first P / L panels are the
-            first row, and so on, for instance draws from the prior above those from the posterior. Defaults to `None`.
+        row_labels: List of L strings, or `None`. With labels the panels are L rows of P / L: the first P / L panels are
+            the first row, and so on, for instance draws from the prior above draws from the posterior. Defaults to
+            `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. That of the largest
-            weight stands beside it. Defaults to `None`.
-        panels_per_row: Number of panels beside each other, or `None` for as many as fit a page. Rows that are longer
-            continue below, all L together. Defaults to `None`.
+        spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. The one of the
+            largest weight is written beside it. Defaults to `None`.
+        panels_per_row: Number of panels beside each other, or `None` for as many as fit a page. Longer rows continue
+            below, all L together. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
 
@@ -49,7 +51,7 @@ def image_attention(
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the shapes do not fit, or a weight or a box is none.
+        ValueError: If the shapes do not fit, or a weight or a box is not valid.
         ImportError: If matplotlib is not installed.
 
     Example:

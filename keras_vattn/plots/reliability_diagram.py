@@ -6,13 +6,13 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
     """Draw the accuracy of the predicted class against its confidence, the largest mean probability.
 
     A point is a bin of `keras_vattn.metrics.expected_calibration_error`: the mean confidence and the accuracy of its
-    examples, in a mark whose area is the bin's share of all examples. Below the diagonal the model is too sure. The
+    examples. The area of its mark is the bin's share of all examples. Below the diagonal the model is too sure. The
     legend has the error, the mean distance to the diagonal weighted by the number of examples; a bin with few examples
     may lie anywhere.
 
     Args:
-        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary of such from the names of
-            models, for a curve each.
+        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary from names of models to
+            such arrays, for one curve each.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.

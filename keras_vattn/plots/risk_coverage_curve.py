@@ -11,10 +11,10 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
     error rate.
 
     Args:
-        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary of such from the names of
-            models, for a curve each.
+        draws: Probabilities (num_samples, N, C), one prediction p as p[None]; or a dictionary from names of models to
+            such arrays, for one curve each.
         labels: Integers (N,).
-        uncertainty: Function of the draws of a model that returns (N,), larger for what is less certain, such as
+        uncertainty: Function of the draws of a model that returns (N,), larger for less certain examples, such as
             `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.
         title: Title of the figure, or `None`. Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
