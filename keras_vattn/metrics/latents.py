@@ -11,8 +11,8 @@ _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return how many units of a latent variable vary with the input: the variance of the posterior mean over the
-    inputs is above the threshold.
+    """Return how many units of a latent variable vary with the input: units whose posterior mean has a variance above
+    the threshold.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]

@@ -6,8 +6,7 @@ from keras_vattn.support.validation import positive_number
 
 
 def out_of_distribution_detection(in_scores, out_scores):
-    """Return how well a score tells examples out of distribution from examples within; it should be larger for the
-    former.
+    """Return how well a score, larger for examples out of distribution, tells them from examples within.
 
     Scores: `predictive_entropy` and `mutual_information` of draws, minus the largest mean probability
     (`-draws.mean(0).max(-1)`, Hendrycks and Gimpel 2017), or `energy` of logits. No threshold separates equal scores.
@@ -22,8 +21,8 @@ def out_of_distribution_detection(in_scores, out_scores):
     Returns:
         A dictionary of floats in [0, 1]. `"auroc"`: the probability that an example out of distribution has the larger
         score, a tie counting one half; 0.5 for a score that says nothing. `"aupr"`: the average precision; K / (K + N)
-        for a score that says nothing. `"fpr95"`: the share of the examples within the distribution that are taken for
-        out of it, at the threshold that finds 95 % of the latter; less is better.
+        for a score that says nothing. `"fpr95"`: the share of examples within the distribution from the threshold on
+        that finds 95 % of the examples out of it; less is better.
 
     Raises:
         ValueError: If a score is NaN, or one kind has no examples.

@@ -78,8 +78,8 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         significance: The threshold of p, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), from which
-            the predicted class is taken. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+        accuracies: Instead of labels, Acc_i in [0, 1] of each prediction, (N,), or of every class, (N, C), of which
+            the predicted class's is used. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
         A `PavpuResult`: `pavpu`, the four counts, p-values, certainties and predictions.
