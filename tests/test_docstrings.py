@@ -1,8 +1,10 @@
-"""Every example of a docstring runs and prints what it says."""
+"""Every example of a docstring runs and prints what it says; what has a formula says it, in AsciiMath."""
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 
 import keras
 import pytest
@@ -13,20 +15,38 @@ OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 MODULES = [keras_vattn.__name__] + [
     module.name for module in pkgutil.walk_packages(keras_vattn.__path__, prefix="keras_vattn.")
 ]
+HAVE_FORMULAS = (keras.layers.Layer, keras.losses.Loss, keras_vattn.Alignment, keras_vattn.LatentObjective)
+# Base classes, and a mixin: their subclasses have formulas.
+WITHOUT_FORMULA = {"Alignment", "Context", "MultiHeadMixin", "Prior", "Score"}
 
 
-def examples():
+def docstrings():
     finder = doctest.DocTestFinder(exclude_empty=True)
     tests = []
     for name in MODULES:
         module = importlib.import_module(name)
         # What a reader has imported, and nothing of the module.
         names = {"keras_vattn": keras_vattn, "keras": keras}
-        tests += [test for test in finder.find(module, globs=names) if test.examples]
+        tests += finder.find(module, globs=names)
     return {test.name: test for test in tests}
 
 
-EXAMPLES = examples()
+DOCSTRINGS = docstrings()
+EXAMPLES = {name: test for name, test in DOCSTRINGS.items() if test.examples}
+
+
+def formula(docstring):
+    """Return the lines of the section `Formula:`, or `None` without one."""
+    section = re.search(r"\n\nFormula:\n((?:    .+\n)+)\n", inspect.cleandoc(docstring) + "\n\n")
+    return section and section[1].splitlines()
+
+
+def is_balanced(line):
+    outside = re.sub(r'"[^"]*"', "", line)
+    shorter = None
+    while shorter != outside:
+        shorter, outside = outside, re.sub(r"\([^][(){}]*\)|\[[^][(){}]*\]|\{[^][(){}]*\}", "", outside)
+    return not set(outside) & set('()[]{}"')
 
 
 @pytest.mark.parametrize("name", list(EXAMPLES))
@@ -39,3 +59,15 @@ def test_example(name):
 
 def test_there_are_examples():
     assert len(EXAMPLES) > 25
+
+
+def test_what_has_a_formula_says_it():
+    public = {name: getattr(keras_vattn, name) for name in keras_vattn.__all__}
+    public = {name: x for name, x in public.items() if inspect.isclass(x) and issubclass(x, HAVE_FORMULAS)}
+    assert {name for name, x in public.items() if not formula(x.__doc__)} == WITHOUT_FORMULA
+
+
+def test_formulas_are_balanced():
+    headed = {name: x.docstring for name, x in DOCSTRINGS.items() if re.search(r"^ *Formula\b.*:$", x.docstring, re.M)}
+    lines = {name: formula(docstring) or ["("] for name, docstring in headed.items()}
+    assert {name for name, x in lines.items() if len(x) > 6 or not all(map(is_balanced, x))} == set()
