@@ -11,7 +11,7 @@ class PredictedContext(GaussianLayer):
     """Prediction of an attended vector c from a latent variable z (VRAE-SA, equations 16 and 19).
 
     A decoder reads the prediction, tilde(c), where it may not read c, and so goes on without a memory. With a target c,
-    training adds an auxiliary term to the loss, which makes z know c. sg stops the gradient: what attends gets one
+    training adds an auxiliary term to the loss, which makes z know c. sg stops the gradient, so the attention gets one
     through z alone. The printed term (equation 8) is E_(tilde(c) ~ p)[log p(tilde(c) | z)], a negative entropy, which
     the smallest sigma makes largest, whatever z is: hence c in the place of tilde(c), and a smallest log sigma.
 
