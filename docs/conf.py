@@ -3,7 +3,6 @@
 import ast
 import base64
 import functools
-import html
 import json
 import pathlib
 import re
@@ -84,11 +83,14 @@ def only_public(app, what, name, obj, skip, options):
 
 def in_restructured_text(app, what, name, obj, options, lines):
     """Keras's docstrings are Markdown but for their sections, which Napoleon reads; `Formula:` is for MathJax."""
+    text = re.sub(r"(?ms)^```\n(.*?)^```$", lambda code: textwrap.indent(code[1], "    "), "\n".join(lines))
     blocks = []
-    for block in "\n".join(lines).split("\n\n"):
+    for block in text.split("\n\n"):
         if block.startswith("Formula:\n"):
-            rows = "".join(f'<p class="formula">§{html.escape(row.strip())}§</p>' for row in block.splitlines()[1:])
-            blocks.append(f".. raw:: html\n\n    {rows}")
+            formulas = [row.strip() for row in block.splitlines()[1:]]
+            blocks += [f".. math::\n    :no-wrap:\n\n    §{formula}§" for formula in formulas]
+        elif block.startswith("Call arguments:\n") and not re.match(r".*\n    \w+: ", block):
+            blocks.append(block.replace("\n    ", " "))
         elif block.startswith("|"):
             blocks.append("::\n\n" + textwrap.indent(block, "    "))
         elif block.startswith("    ") and blocks[-1].endswith(":"):

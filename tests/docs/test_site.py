@@ -48,9 +48,9 @@ def check_pages(address, page):
     for name, (text, formulas) in PAGES.items():
         assert text in page.open(address + name), name
         if formulas:
-            page.wait("p.formula mjx-math")
+            page.wait("div.math mjx-math")
             # MathJax leaves what it cannot read as it stands.
-            assert len(page.elements("p.formula mjx-math")) == len(page.elements("p.formula")) >= formulas, name
+            assert len(page.elements("div.math mjx-math")) == len(page.elements("div.math")) >= formulas, name
             assert not page.elements("mjx-merror, [data-mjx-error]"), name
         backgrounds = {}
         for window, (width, scheme) in WINDOWS.items():
