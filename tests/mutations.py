@@ -45,7 +45,8 @@ def copy_project(folder):
     ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
     for name in ("applications", "docs", "keras_vattn", "tests", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for path in (ROOT / "pyproject.toml", *ROOT.glob("*.md")):
+        shutil.copy(path, folder)
 
 
 def run_pytest(folder, arguments, writes_bytecode):
@@ -90,7 +91,8 @@ def outcome_of(status, output):
 
 def file_of(fault, folder=ROOT):
     """Return the file that a fault is put into."""
-    return folder / (fault.file if fault.file.startswith(("applications/", "tools/")) else f"keras_vattn/{fault.file}")
+    path = folder / fault.file
+    return path if path.exists() else folder / "keras_vattn" / fault.file
 
 
 def apply(fault, folder):

@@ -7,7 +7,7 @@ class Fault:
 
     Attributes:
         name: What is wrong with it.
-        file: In keras_vattn/, or from applications/ or tools/ on.
+        file: In keras_vattn/, or from the project's folder on.
         old: Text that the file has once.
         new: What stands in its place.
         tests: Files or folders.
