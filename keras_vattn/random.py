@@ -1,11 +1,15 @@
 """Seeds and noise. Every stochastic layer draws through these functions.
 
-Seeds are int32 pairs: TensorFlow Probability refuses int64. Uniforms and normals are made from Philox *bits*, because
-with TensorFlow 2.21 `stateless_uniform(alg="philox")` and `stateless_normal(alg="philox")` give other numbers under XLA
-than outside it, and the bits are the same in both. The conversion never yields 0 or 1, so a logarithm of the draw, or
-of one minus the draw, is finite.
+Noise is made of the bits of Philox, because they are the same with and without XLA. With TensorFlow 2.21 the numbers of
+`stateless_uniform` and `stateless_normal`, which `keras.random` draws, are not, `alg="philox"` or not. Uniforms are
+never 0 or 1, so a logarithm of the draw, or of one minus the draw, is finite. Bits are uint32, because most of
+TensorFlow's GPU kernels keep int32 tensors in host memory; seeds are int32 pairs, because TensorFlow Probability
+refuses int64.
 
-Bits are uint32 because most of TensorFlow's GPU kernels keep int32 tensors in host memory.
+Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
+each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
+draws. Any other use of the bits changes the draws of every seed, which the changelog has to say. Tested in
+tests/test_random.py, what leaves a GPU in tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
 """
 
 import math

@@ -1,4 +1,12 @@
-"""The files that a process leaves: the state of training, and the weights of the report."""
+"""The files that a process leaves: the state of training, and the weights of the report.
+
+Before a change: a run that resumes has to end as the uninterrupted one, bit for bit, so all that training changes is in
+one file (`training_variables`, and the sums of the metrics). Variables are found by their place, shape and type, since
+Keras numbers names through the process: their order is the format. The sums are added after the first batch, since
+Keras resets metrics when an epoch begins. Weights and history are written before the state: after a kill in between
+they are ahead of it, and the repeated steps write them again. Tested in tests/applications/common/test_callbacks.py and
+test_resuming.py.
+"""
 
 import json
 import math

@@ -3,6 +3,12 @@
 An attention that is neither Keras's nor ours holds a `keras.layers.Softmax`, or calls `keras.ops.softmax` or
 `keras.ops.dot_product_attention`, or has the last as a fused path beside the first. Its functions are made again with
 other globals, in which these two ask the layer. Nothing in Keras is changed, and no other class.
+
+Before a change: only globals are replaced. A function that an attention finds in a closure or an attribute stays
+Keras's, and `_asks` follows calls within one module alone. Globals are read at every call, because a module may assign
+them later. The softmax is a context variable, because layers of one class share these functions, and threads call them.
+An attention that is called and asks nothing draws nothing; `AskingAttention` warns of it. Tested in
+tests/test_softmax_swaps.py, and with every backbone of KerasHub in tests/test_hub_models.py.
 """
 
 import contextvars

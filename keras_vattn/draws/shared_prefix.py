@@ -1,4 +1,15 @@
-"""The part of a model that is the same in every draw."""
+"""The part of a model that is the same in every draw.
+
+`SharedPrefix` runs a part of the nodes of a functional model: in the thread that draws, and for the time of a call, it
+replaces the private method with which Keras runs them (`keras_private.RUN`).
+
+Before a change: a node that is shared too much gives draws that agree where they should differ, and no error. So a node
+is shared only if what it depends on is, no layer in it draws or drops, its outputs have the examples on their first
+axis, and its trace holds no random operation; of the body of a loop the caller asks `draws_in_a_loop`. Seeds are
+counted in the order of the calls, so the second half calls what draws in the order of the whole model. Masks of Keras
+cross between the halves with their tensors. tests/draws/test_shared_prefix.py compares with the draws of the whole
+model.
+"""
 
 import contextlib
 import functools

@@ -1,3 +1,16 @@
+"""The seed of every layer that draws, the weight of its KL, and its KL in the log.
+
+A KL is a loss like any other of Keras. Its tensor carries what the log needs as attributes: the unweighted KL, the
+batch size, the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log from
+them.
+
+Before a change: to update the log in the call looks simpler, but then every `predict` and every export computes the KL
+and holds the log's variables. Replicas are threads with one list of losses, of which each takes its own, and a loss of
+another graph, left by an earlier trace, must not get into the log. `to_bayesian` makes layers stochastic in place with
+`become_stochastic`, and never calls `__init__`. Tested in tests/layers/test_divergence_in_the_log.py,
+tests/layers/test_training_calls.py and the battery.
+"""
+
 import collections
 import threading
 

@@ -1,10 +1,15 @@
 """The one loop of the library: a step over time, eagerly, in graph and under XLA, of static or unknown length.
 
-TensorFlow differentiates a `tf.while_loop` by keeping every intermediate of every step, and sums the gradient of what
-all steps share in its backward loop: for a kernel T outer products of a few rows, and T additions of the whole kernel.
-In training the loop here has a backward loop of its own. It keeps the states and the products with what the loop does
-not change, computes the rest of a step again from these (that is cheap, and stays in the cache), and leaves the
-gradients of kernels for after the loop: one product each, of the rows of all steps.
+TensorFlow's gradient of a `tf.while_loop` keeps every intermediate of every step, and adds up each kernel's gradient
+step by step. In training the loop here has a backward loop of its own. It keeps the states and the products of a step
+with what the loop does not change (`products.py`), computes the rest of a step again, which is cheap and stays in the
+cache, and leaves the gradients of kernels for after the loop: one product each, of the rows of all steps.
+
+Before a change: a step in training is called in the trace that finds its products, in the forward loop, and in the
+gradient, which is traced when the call is over. Hence the gradient restores what Keras knew of the call, and the values
+that variables had before the loop. A step that draws, assigns or reads a `tf.Variable` is not refused, it has
+TensorFlow's gradient: right, slow, and unseen by tests of values. tests/support/test_loop_gradients.py counts the
+operations of both loops instead. Without `maximum_iterations` a loop has no gradient under XLA.
 """
 
 import contextlib
@@ -26,8 +31,8 @@ NO_SECOND_GRADIENT = (
 def scan(step, state, inputs, length, training=False, noise=(), owner=None):
     """Run `outputs_t, state = step(inputs_t, state)` over the time axis and stack the outputs.
 
-    `keras.ops.scan` on TensorFlow drops outputs that are not shaped like the carry and does not compile under XLA,
-    hence this helper on `tf.while_loop` with `maximum_iterations`; eagerly the steps run one by one.
+    `keras.ops.scan` on TensorFlow keeps one of several outputs, refuses outputs that are not shaped like the state, and
+    has no gradient under XLA, hence this helper on `tf.while_loop`; eagerly the steps run one by one.
 
     Args:
         step: Function of a structure of (B, ...) tensors and the state; returns a structure of (B, ...) tensors and the
