@@ -116,7 +116,7 @@ CONTENTS = {
         "experiments/uncertainty_digits experiments/uncertainty_easy_vqa experiments/uncertainty_sst2 "
         "experiments/uncertainty_multi30k experiments/which_recipe"
     ),
-    "Reference": "notebooks /api/keras_vattn/index /CHANGELOG",
+    "Reference": "notebooks /api/keras_vattn/index /ARCHITECTURE /CONTRIBUTING /CHANGELOG",
 }
 
 
