@@ -70,7 +70,7 @@ from keras_vattn.recurrent import (  # noqa: E402
 )
 from keras_vattn.scores import Additive, Bilinear, DotProduct, Local, Location, LocationSensitive, Score  # noqa: E402
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Additive",
