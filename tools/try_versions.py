@@ -1,0 +1,60 @@
+"""Test the library with the lowest and the newest versions of its direct dependencies, each in a fresh environment.
+
+    python -m tools.try_versions --python 3.11 3.12 3.13 [--tests TEST ...]
+
+Prints a row of a table for each environment, with the last line of pytest; the whole output is beside it in LOGS. `uv`
+has to be installed: it resolves to the lowest versions that pyproject.toml allows, and pip does not.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import tempfile
+
+NAMED = ("tensorflow", "keras", "tensorflow-probability", "numpy", "keras-hub", "matplotlib")
+TESTS = [
+    "tests/test_docstrings.py",
+    "tests/test_import.py",
+    "tests/test_conversion.py",
+    "tests/support/test_keras_private.py",
+    "tests/plots",
+    "tests/applications/graphs",
+]
+
+
+def try_one(python, resolution, tests, logs):
+    """Return the versions that were installed, by name, and the last line of pytest."""
+    log_file = logs / f"{pathlib.Path(python).name}-{resolution}.log"
+    with tempfile.TemporaryDirectory() as folder, log_file.open("w", encoding="utf-8") as log:
+        interpreter = pathlib.Path(folder) / "bin" / "python"
+        uv = {"check": True, "stdout": log, "stderr": subprocess.STDOUT}
+        subprocess.run(["uv", "venv", "--python", python, folder], **uv)
+        install = ["uv", "pip", "install", "--python", interpreter, "--resolution", resolution]
+        subprocess.run([*install, "-e", ".[test]"], **uv)
+        listed = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
+        # The lowest versions of some packages call what the newest of the packages under them deprecate.
+        pytest = [interpreter, "-m", "pytest", "-n", "2", "-W", "default::DeprecationWarning"]
+        subprocess.run([*pytest, *tests], **{**uv, "check": False})
+    return dict(re.findall(r"^(\S+)==(\S+)$", listed, re.M)), log_file.read_text("utf-8").strip().splitlines()[-1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", nargs="+", default=["3.11", "3.12", "3.13"], help="a version, or an interpreter")
+    parser.add_argument("--resolution", nargs="+", default=["lowest-direct", "highest"])
+    parser.add_argument("--tests", nargs="+", default=TESTS)
+    parser.add_argument("--logs", type=pathlib.Path, default=pathlib.Path("runs/versions"))
+    options = parser.parse_args()
+    options.logs.mkdir(parents=True, exist_ok=True)
+    print("| Python | versions |", " | ".join(NAMED), "| tests |")
+    print("|---|" + "---|" * (len(NAMED) + 2), flush=True)
+    for python in options.python:
+        for resolution in options.resolution:
+            versions, outcome = try_one(python, resolution, options.tests, options.logs)
+            row = [python, resolution, *(versions[name] for name in NAMED), outcome.strip("= ")]
+            print("|", " | ".join(row), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
