@@ -5,7 +5,7 @@ import re
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_RELATIVE_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([\w.][\w./#-]*)\)")
+_RELATIVE_LINK = re.compile(r"(!?)\[([^\[\]]*)\]\(([\w.][\w./#-]*)\)")
 
 
 def long_description(readme, address, version):
