@@ -45,8 +45,9 @@ def copy_project(folder):
     ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
     for name in ("applications", "docs", "keras_vattn", "tests", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for path in (ROOT / "pyproject.toml", *ROOT.glob("*.md")):
-        shutil.copy(path, folder)
+    for path in ROOT.glob("[!.]*"):
+        if path.is_file():
+            shutil.copy(path, folder)
 
 
 def run_pytest(folder, arguments, writes_bytecode):
