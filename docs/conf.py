@@ -1,4 +1,4 @@
-"""The site: `python -m sphinx -W -c docs . build/site` in the project's folder, without TensorFlow and without a network."""
+"""The site: `python -m sphinx -W -c docs . build/site` in the project's folder, without TensorFlow or a network."""
 
 import ast
 import base64

@@ -1,4 +1,4 @@
-"""The picture of README: can a model tell digits with noise by its entropy, and by what draws of its attention disagree on?
+"""The picture of README: does a model tell digits with noise by its entropy, or by what draws of its attention say?
 
     python docs/experiments/noisy_digits.py RUNS docs/images/noisy_digits.png
 
@@ -13,36 +13,39 @@ from matplotlib.figure import Figure
 
 from applications.common.application import Application
 from applications.common.training import load_run
-from applications.graphs.__main__ import PROGRAM
+from applications.graphs.options import PROGRAM
 from keras_vattn import metrics
 
-NOISE = 5.0  # standard deviations of a feature, as `compare` has it
+NOISE = 5.0  # the noise of `compare`, in standard deviations of a feature
+NUM_DRAWS = 20
 
 
-def scores(run, corruption, score, kind):
-    """Return a score of every test node of a run."""
-    part = APPLICATION.encode(run.options, run.codec, APPLICATION.read(run.options)["test"])
-    predictor = APPLICATION.layouts["uncertainty"].predictor(run, part, corruption)
-    return score(predictor.predictions(20)[kind])
-
-
-def draw(axes, run, score, kind, title):
-    test, noisy = (scores(run, corruption, score, kind) for corruption in (0.0, NOISE))
-    bins = np.linspace(0, max(test.max(), noisy.max()), 31)
-    for values, label in ((test, "as they are"), (noisy, "with noise")):
-        axes.hist(values, bins, alpha=0.6, label=label)
-    told = metrics.out_of_distribution_detection(test, noisy)["auroc"]
-    axes.set_title(f"{title}\nAUROC {told:.2f}", fontsize=10)
+def draw(axes, application, folder, kind, score, title):
+    run = load_run(application, folder)
+    part = application.encode(run.options, run.codec, application.read(run.options)["test"])
+    of = application.layouts["uncertainty"].predictor
+    clean, noisy = (score(of(run, part, noise).predictions(NUM_DRAWS)[kind]) for noise in (0.0, NOISE))
+    bins = np.geomspace(np.quantile(clean, 0.002), noisy.max(), 41)
+    axes.set_xscale("log")
+    axes.hist(clean, bins, alpha=0.6, label="as they are")
+    axes.hist(noisy, bins, alpha=0.6, label="with noise")
+    axes.set_title(f"{title}\nAUROC {metrics.out_of_distribution_detection(clean, noisy)['auroc']:.2f}", fontsize=10)
     axes.set_xlabel("nats")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
-APPLICATION = Application.of(PROGRAM)
-folder, path = map(pathlib.Path, sys.argv[1:])
-figure = Figure((7.5, 2.8), layout="constrained")
-left, right = figure.subplots(1, 2, sharey=True)
-draw(left, load_run(APPLICATION, folder / "gat_seed_1"), metrics.predictive_entropy, "mean", "entropy of one model")
-wc = load_run(APPLICATION, folder / "wc_seed_1")
-draw(right, wc, metrics.mutual_information, "attention", "mutual information of 20 draws of `wc`")
-left.set_ylabel("test digits")
-left.legend(frameon=False, fontsize=9)
-figure.savefig(path, dpi=150)
+def main(runs, path):
+    application, figure = Application.of(PROGRAM), Figure((7.5, 2.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    of_one, of_draws = metrics.predictive_entropy, metrics.mutual_information
+    draw(left, application, runs / "gat_seed_1", "mean", of_one, "deterministic attention: entropy")
+    draw(right, application, runs / "wc_seed_1", "attention", of_draws, f"mutual information of {NUM_DRAWS} draws")
+    left.set_xticks((0.2, 0.5, 1.0, 2.0), ("0.2", "0.5", "1", "2"))
+    left.minorticks_off()
+    left.set_ylabel("test digits")
+    left.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main(*map(pathlib.Path, sys.argv[1:]))

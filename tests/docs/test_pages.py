@@ -16,7 +16,7 @@ BLOCKS = {
 
 
 SLOW = {"pretrained_models.md", "saving_and_exporting.md", "serving.md"}
-PAGES = sorted(BLOCKS.keys() - {"README.md", "the_kl_and_your_loss.md", "new_application.md"} - SLOW)
+PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 
 
 @pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
@@ -27,29 +27,6 @@ def test_page(page, tmp_path, monkeypatch):
     with keras.saving.CustomObjectScope({}):
         for block in BLOCKS[page]:
             exec(compile(block, page, "exec"), names)
-
-
-def logs(text):
-    """The figures of the last epoch of each `fit` in a log, or in what README prints of one."""
-    epochs = [line for line in text.splitlines() if " - loss: " in line]
-    return [{name: float(x) for name, x in re.findall(r"(\w+): ([-+.\de]+)", line)} for line in epochs]
-
-
-def test_the_first_minute_is_as_readme_prints_it(tmp_path, monkeypatch, capsys):
-    """The three logs have the names that are printed, and the relations that README explains."""
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "page"}
-    for block in BLOCKS["README.md"]:
-        exec(compile(block, "README.md", "exec"), names)
-    printed, found = logs(README.read_text("utf-8")), logs(capsys.readouterr().out)[1::2]
-    assert [list(log) for log in found] == [list(log) for log in printed]
-    assert len(found) == 3
-    for log, expected in zip(found, printed, strict=True):
-        assert log["accuracy"] > 0.9
-        assert log["loss"] == pytest.approx(expected["loss"], rel=0.1, abs=0.1)
-    assert found[2]["attention_kl"] == pytest.approx(printed[2]["attention_kl"], rel=0.1)
-    assert found[2]["loss"] > 0.1 * found[2]["attention_kl"]
-    assert (tmp_path / "swap.png").exists()
 
 
 def anchors(text):
