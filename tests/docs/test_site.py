@@ -20,6 +20,7 @@ PAGES = {
     "docs/pretrained_models.html": ("to_bayesian", 0),
     "docs/applications/nmt.html": ("applications.nmt", 0),
     "docs/notebooks.html": ("Neighbours that are drawn", 0),
+    "ARCHITECTURE.html": ("The rooms", 0),
     "notebooks/alignments.html": ("What the alignments do", 0),
     "api/keras_vattn/GaussianAttention.html": ("context_prior", 1),
     "api/keras_vattn/Weibull.html": ("kl_estimator", 1),
