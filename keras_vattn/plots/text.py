@@ -23,15 +23,19 @@ def write(method, *arguments, **options):
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Makes white space visible, shortens long tokens, and spells out letters that no installed font has."""
+    """Returns what `visible` does, and spells out letters that no installed font has."""
+    return "".join(
+        character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]"
+        for character in visible(token, longest, spaces)
+    )
+
+
+def visible(token, longest=_LONGEST_TOKEN, spaces=True):
+    """Makes white space visible, and shortens long tokens."""
     text = unicodedata.normalize("NFC", str(token))
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
-    if spaces:
-        text = "".join(_VISIBLE.get(character, character) for character in text)
-    return "".join(
-        character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]" for character in text
-    )
+    return "".join(_VISIBLE.get(character, character) for character in text) if spaces else text
 
 
 def text_width(text):

@@ -1,0 +1,48 @@
+"""What every chart to click is made with: Altair, and a look that fits light and dark pages."""
+
+from keras_vattn.plots.text import visible
+
+# The colour of the text around the chart, whatever the page is.
+INK = "currentColor"
+_QUIET = {f"{part}Color": INK for part in ("label", "title", "tick", "domain", "grid")}
+CONFIG = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "text": {"fill": INK},
+    "title": {"color": INK, "subtitleColor": INK, "anchor": "start", "fontSize": 13},
+    "axis": {**_QUIET, "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "titleFontWeight": "normal"},
+    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12},
+    "legend": {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "symbolBaseFillColor": INK},
+}
+
+
+def require_altair():
+    try:
+        import altair  # noqa: F401
+    except ImportError as error:
+        raise ImportError('Charts to click need Altair: pip install "keras_vattn[plots]"') from error
+
+
+def finished(chart):
+    """Return a chart with the look of `CONFIG`, as a notebook or a file of its own shows it."""
+    # A canvas would not follow the page from light to dark.
+    return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
+
+
+def numbered(tokens):
+    """Return tokens with their places before them, so that equal ones are different and stay in their order."""
+    # Altair writes data into a script as they are: a joiner, which nobody sees, keeps `</script>` from ending it.
+    words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
+    return [f"{place:03d} {word}" for place, word in enumerate(words)]
+
+
+# Takes the places away again, in an expression of Vega about `datum.value`.
+WITHOUT_PLACE = "substring(datum.value, 4)"
+
+
+def chooser(name, values):
+    """Return a parameter whose value is chosen from a list above or below the chart."""
+    import altair as alt
+
+    return alt.param(name, value=values[0], bind=alt.binding_select(options=values, name=f"{name} "))

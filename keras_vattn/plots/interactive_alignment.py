@@ -1,0 +1,160 @@
+import itertools
+
+import numpy as np
+
+from keras_vattn.plots.chart import INK, WITHOUT_PLACE, chooser, finished, numbered, require_altair
+from keras_vattn.plots.figure import COLORS
+
+# Pixels of a cell of the alignment.
+_CELL = 24
+# Pixels of panels beside each other.
+_ROW = 960
+# What is chosen where there are several.
+_CHOICES = ("example", "layer", "head")
+
+
+def interactive_alignment(weights, source_tokens, target_tokens, spread=None, title=None):
+    """Draw attention weights as a chart to click: one row per target token, one column per source token.
+
+    The picture of `alignment_heat_map` as an object that shows itself in a notebook. A cell is the darker the larger
+    its weight. The area of an orange circle is proportional to the standard deviation; a circle that fills its cell is
+    0.5. The pointer shows the numbers of a cell. Where there are several heads or layers, a list chooses one.
+
+    Args:
+        weights: (T, S) array in [0, 1]; (heads, T, S) or (layers, heads, T, S) for several of them; or a dictionary
+            from names, "p" and "q" for instance, to such arrays, which stand beside each other.
+        source_tokens: List of S strings.
+        target_tokens: List of T strings.
+        spread: Standard deviations of the weights over draws, of the shape of `weights`; a dictionary may leave out
+            names. Defaults to `None`.
+        title: Title of the chart, or `None`. Defaults to `None`.
+
+    Returns:
+        An `altair.FacetChart`. `chart.save("alignment.html", inline=True)` writes a file that needs no network.
+
+    Raises:
+        ValueError: If the shapes do not fit, or a weight lies outside [0, 1].
+        ImportError: If Altair is not installed.
+
+    Example:
+
+    >>> import numpy as np
+    >>> chart = keras_vattn.plots.interactive_alignment(
+    ...     {"p": np.full((2, 2), 0.5), "q": np.eye(2)}, ["guten", "Tag"], ["good", "day"]
+    ... )
+    >>> chart.to_dict()["facet"]["field"]
+    'panel'
+
+    Reference:
+        Bahdanau et al. 2015, figure 3, for this picture.
+    """
+    require_altair()
+    weights = _by_name("weights", weights, len(target_tokens), len(source_tokens), 1.0)
+    spread = {} if spread is None else _by_name("spread", spread, len(target_tokens), len(source_tokens), np.inf)
+    for name, deviation in spread.items():
+        if name not in weights or deviation.shape != weights[name].shape:
+            raise ValueError(
+                "Expected a spread with the names and shapes of the weights. Received: spread of "
+                f"{_shapes(spread)}, weights of {_shapes(weights)}"
+            )
+    pair = {"title": "", "source": source_tokens, "target": target_tokens, "weights": weights, "spread": spread}
+    chart, datasets = alignment_chart([pair])
+    return finished(chart if title is None else chart.properties(title=title)).properties(datasets=datasets)
+
+
+def alignment_chart(pairs):
+    """Return the chart of several pairs of sentences, one of which is chosen, without a configuration; and its data
+    sets, which come last: whatever is added to a chart copies all that it has.
+
+    Args:
+        pairs: List of dictionaries: "title", which differs from pair to pair; "source" and "target", lists of strings;
+            "weights" and "spread", dictionaries from names to arrays as `interactive_alignment` has them.
+    """
+    import altair as alt
+
+    drawn = any(pair["spread"] for pair in pairs)
+    rows = [row for pair in pairs for row in _rows(pair, drawn)]
+    choices = {name: list(dict.fromkeys(row[name] for row in rows if name in row)) for name in _CHOICES}
+    choices = {name: values for name, values in choices.items() if len(values) > 1}
+    label = {"labelExpr": WITHOUT_PLACE, "title": None, "domain": False, "ticks": False, "labelLimit": 200}
+    x = alt.X("source:O", axis=alt.Axis(orient="bottom", labelAngle=-90, **label))
+    y = alt.Y("target:O", axis=alt.Axis(**label))
+    words = {"source word": "source", "target word": "target"}
+    tooltip = [alt.Tooltip(f"{name}:N") for name in words]
+    tooltip.append(alt.Tooltip("weight:Q", format=".3f"))
+    under = {"orient": "bottom", "direction": "horizontal"}
+    shade = alt.Opacity(
+        "weight:Q",
+        scale=alt.Scale(domain=[0, 1], range=[0, 1], clamp=True),
+        legend=alt.Legend(values=[0.2, 0.4, 0.6, 0.8, 1], symbolType="square", symbolStrokeWidth=0, **under),
+    )
+    frame = alt.Chart().mark_rect(fill="transparent", stroke=INK, strokeOpacity=0.15).encode(x, y)
+    layers = [frame, alt.Chart().mark_rect(fill=INK).encode(x, y, shade)]
+    if drawn:
+        tooltip.append(alt.Tooltip("spread:Q", format=".3f", title="standard deviation"))
+        area = alt.Size(
+            "spread:Q",
+            scale=alt.Scale(domain=[0, 0.5], range=[0, 0.6 * _CELL**2], clamp=True),
+            legend=alt.Legend(title="standard deviation", values=[0.1, 0.3, 0.5], **under),
+        )
+        rings = alt.Chart().mark_point(stroke=COLORS[1], strokeWidth=1.5, opacity=1).encode(x, y, area)
+        layers.append(rings.transform_filter("datum.spread > 0.001"))
+    layers = [layer.encode(tooltip=tooltip) for layer in layers]
+    cells = alt.layer(*layers, data=alt.NamedData("cells")).properties(width=alt.Step(_CELL), height=alt.Step(_CELL))
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    # Two at least, so that p is beside q.
+    columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
+    chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
+    for name, values in choices.items():
+        # A panel without heads is shown with every head.
+        chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
+        chart = chart.add_params(chooser(name, values))
+    chart = chart.transform_flatten(["source", "weight", *(["spread"] if drawn else [])])
+    for name, key in words.items():
+        chart = chart.transform_calculate(**{name: WITHOUT_PLACE.replace("value", key)})
+    # Sentences differ in length.
+    return chart.properties(autosize=alt.AutoSizeParams(type="pad", resize=True)), {"cells": rows}
+
+
+def _rows(pair, drawn):
+    """Return a row for every target token of every panel, layer and head, with the weights as a list; with a spread,
+    perhaps of nothing, if `drawn`."""
+    source, target, rows = numbered(pair["source"]), numbered(pair["target"]), []
+    for panel, weights in pair["weights"].items():
+        weights = np.asarray(weights)
+        spread = pair["spread"].get(panel)
+        for place in itertools.product(*map(range, weights.shape[:-2])):
+            chosen = {name: number + 1 for name, number in zip(("head", "layer"), place[::-1])}
+            for token, of_token in enumerate(target):
+                row = {"example": pair["title"], "panel": panel, **chosen, "target": of_token, "source": source}
+                row["weight"] = np.round(weights[place][token].astype("float64"), 4).tolist()
+                if drawn:
+                    row["spread"] = len(source) * [None]
+                if spread is not None:
+                    row["spread"] = np.round(np.asarray(spread, "float64")[place][token], 4).tolist()
+                rows.append(row)
+    return rows
+
+
+def _by_name(argument, arrays, num_targets, num_sources, largest):
+    """Return checked arrays by the names of their panels."""
+    arrays = arrays if isinstance(arrays, dict) else {"": arrays}
+    arrays = {str(name): np.asarray(array, "float64") for name, array in arrays.items()}
+    for array in arrays.values():
+        if not 2 <= array.ndim <= 4 or array.shape[-2:] != (num_targets, num_sources) or not array.size:
+            raise ValueError(
+                f"`{argument}` must be ([[layers,] heads,] target, source) with (target, source) = "
+                f"({num_targets}, {num_sources}), not empty. Received: {argument} of {_shapes(arrays)}"
+            )
+        if not ((array >= 0) & (array <= largest + 1e-6)).all():
+            raise ValueError(
+                f"`{argument}` must be finite and at least 0{', and at most 1' if largest == 1 else ''}. "
+                f"Received: {argument} from {array.min()} to {array.max()}"
+            )
+    if not arrays:
+        raise ValueError(f"`{argument}` must have a panel at least. Received: {argument}={{}}")
+    return arrays
+
+
+def _shapes(arrays):
+    return ", ".join(f"{name or 'one panel'} {array.shape}" for name, array in arrays.items())
