@@ -126,7 +126,6 @@ NMT_CASE = Case(
         "samples.txt",
         "hypotheses.txt",
         "references.txt",
-        "alignments.json",
         "alignments.png",
     ),
     outputs=("hypotheses", "references"),

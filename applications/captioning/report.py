@@ -17,12 +17,15 @@ from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
 from applications.common.progress import progress
 from applications.common.runs import write_json
+from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, main_table, spread, title_from, titled
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
-from applications.text.pairs import evenly, write_samples
+from applications.text.pairs import write_samples
 from applications.text.text import PAD
+from applications.text.uncertainty import words_with_nats
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
+from applications.vision.images import thumbnail
 from applications.vision.program import BATCH
 
 CURVES = {
@@ -37,6 +40,8 @@ PICTURES = "pictures.json"
 NUM_STATISTICS = 32
 # Seed of draws: reports of equal runs are equal.
 SEED = 0
+# Draws of weights behind their standard deviation.
+NUM_DRAWS = 16
 # Metrics of the most certain captions.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
@@ -76,20 +81,27 @@ def evaluate(run, part, evaluation=None):
     report |= likelihood_report(captioner, run, part, num_draws)
     report["attention"] |= statistics(run, part)
     hypotheses = caption(captioner, part)
+    outputs = {"hypotheses": hypotheses, "part": part}
     report["captions"] = caption_metrics(hypotheses, part.captions.captions, reports.java)
     if part.scenes is not None:
         report["true"] = float(np.mean(true_of(part, hypotheses)))
     if evaluation is not None and evaluation.uncertainty:
-        report["uncertainty"] = uncertainty_report(captioner, run, part, num_draws)
+        outputs["sentences"] = written(captioner, part, num_draws)
+        report["uncertainty"] = uncertainty_report(outputs["sentences"], run, part)
         print(*coverage_lines({run.options.model: [report["uncertainty"]]}, QUALITY), "", sep="\n\n")
-    return report, {"hypotheses": hypotheses, "part": part}
+    return report, outputs
 
 
-def uncertainty_report(captioner, run, part, num_draws):
-    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
+def written(captioner, part, num_draws):
+    """Return the captions of a part with their uncertainty, results of `Captioner.written`."""
     sentences = []
     for number, (inputs,) in enumerate(progress(part.images(BATCH), "uncertainty")):
         sentences += captioner.written(inputs["regions"], inputs["num_regions"], num_draws, number)
+    return sentences
+
+
+def uncertainty_report(sentences, run, part):
+    """Return the `coverage_report` of the captions of a part, in CIDEr and, on scenes, the share of true ones."""
     texts = [sentence["text"] for sentence in sentences]
     of_images = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:
@@ -187,7 +199,10 @@ def statistics(run, part):
 
 def looks(run, part, chosen, texts=None):
     """Return the captions of some images, by default the model's own, with the weights of their words: dictionaries of
-    "words", "weights" (T, R), and of BAM "prior" and "posterior", (T, R): draws for each word."""
+    "words", "weights" (T, R), and of BAM "prior" and "posterior", (T, R): draws for each word. Of the model's own also
+    "summed" (T, R), p(region | word) where regions are summed over, and "spread" (T, R), the standard deviation of
+    weights that are drawn; "prior_mean" and "prior_spread" (R,), those of a prior."""
+    own, kind = texts is None, MODELS[run.options.model]
     captioner = Captioner(run)
     texts = caption(captioner, part, chosen, title=None) if texts is None else texts
     ids = [part.captions.ids[index] for index in chosen]
@@ -196,11 +211,21 @@ def looks(run, part, chosen, texts=None):
     rows = []
     for (inputs, _), tokens in zip(of_texts.batches(run.options).unbatch().batch(1), of_texts.tokens, strict=True):
         captions, shape = arguments_of(inputs), (len(tokens), int(inputs["num_regions"][0]))
-        weights = {"weights": captioner.read(*captions)["weights"]}
-        if MODELS[run.options.model].is_bayesian:
+        figures, draws = captioner.read(*captions), []
+        weights = {"weights": figures["weights"]}
+        for draw in range((NUM_DRAWS if own else kind.is_bayesian) if kind.alignment is not None else 0):
+            draws.append(captioner.read_drawn(*captions, tf.constant([SEED, draw]))["weights"])
+        if own and "posterior" in figures:
+            weights["summed"] = figures["posterior"]
+        if own and draws:
+            weights["spread"] = np.std(draws, axis=0)
+        if kind.is_bayesian:
             weights["prior"] = prior_draws(run, inputs, *shape)[None]
-            weights["posterior"] = captioner.read_drawn(*captions, tf.constant([SEED, 0]))["weights"]
+            weights["posterior"] = draws[0]
         cut = {name: np.array(x)[0, : shape[0], : shape[1]] for name, x in weights.items()}
+        if own and kind.is_bayesian:
+            of_prior = prior_draws(run, inputs, NUM_DRAWS, shape[1])
+            cut |= {"prior_mean": of_prior.mean(axis=0), "prior_spread": of_prior.std(axis=0)}
         rows.append({"words": tokens, **cut})
     return rows
 
@@ -233,17 +258,43 @@ def example_of(part):
     return part.captions.ids[0]
 
 
-def report(run, part, record, outputs):
-    pictures = pictures_of(run, part)
-    write_json(run.folder.file(PICTURES), {"model": run.options.model, "pictures": pictures})
-    for picture in pictures:
-        draw_caption(picture, part, run.folder.file(f"pictures/{picture['image']}.png"))
-    rows = zip(part.captions.ids, outputs["hypotheses"], part.captions.captions, strict=True)
+def shown(run, part, outputs):
+    pictures, sentences, alignments = pictures_of(run, part), outputs.get("sentences"), []
+    for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
+        image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]
+        # As in `_draw`.
+        if image is None or not np.any(picture["boxes"]) or not words:
+            continue
+        alignment = Alignment(f"{picture['image']}: {' '.join(words)}", words, *_panels(picture["caption"]))
+        alignment.image, alignment.size, alignment.boxes = *image, picture["boxes"]
+        if sentences is not None:
+            alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(words)]
+        alignments.append(alignment)
+    hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
+    rows = zip(part.captions.ids, hypotheses, part.captions.captions, strict=True)
     samples = [
         [("image", image), ("caption", text), *(("reference", reference) for reference in references)]
         for image, text, references in rows
     ]
-    return write_samples(run.folder.file("samples.txt"), samples)
+    return Shown(samples, alignments, drawn=pictures)
+
+
+def _panels(own):
+    """Return the weights of a model's own caption, and their standard deviations, by the names of panels."""
+    if "prior_mean" not in own:
+        weights = {"weights": "weights", "p(region | word)": "summed"}
+        weights = {name: own[key] for name, key in weights.items() if key in own}
+        return weights, {"weights": own["spread"]} if "spread" in own else {}
+    prior, of_prior = (np.tile(own[name], (len(own["words"]), 1)) for name in ("prior_mean", "prior_spread"))
+    return {"p": prior, "q": own["weights"]}, {"p": of_prior, "q": own["spread"]}
+
+
+def report(run, part, record, outputs, shown):
+    pictures = shown.drawn
+    write_json(run.folder.file(PICTURES), {"model": run.options.model, "pictures": pictures})
+    for picture in pictures:
+        draw_caption(picture, part, run.folder.file(f"pictures/{picture['image']}.png"))
+    return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def compared(comparison):

@@ -7,6 +7,7 @@ import types
 import typing
 
 from applications.common.runs import CODEC, RunFolder
+from applications.common.shown import Shown
 
 
 @dataclasses.dataclass
@@ -34,7 +35,18 @@ class Run:
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
-    "report": ("COLUMNS", "CURVES", "LAYOUTS", "evaluate", "files", "heading", "example_of", "report", "compared"),
+    "report": (
+        "COLUMNS",
+        "CURVES",
+        "LAYOUTS",
+        "evaluate",
+        "files",
+        "heading",
+        "example_of",
+        "shown",
+        "report",
+        "compared",
+    ),
     "serve": ("generate", "endpoints"),
 }
 
@@ -71,8 +83,10 @@ class Application:
             metrics. Defaults to the name of the part.
         example_of: `example_of(part)` returns, for an encoded part, a str that a user can try with `generate`, "" if it
             needs no input, `None` if there is none to try.
-        report: `report(run, part, record, outputs)` writes samples and pictures into `run.folder`, and returns lines
-            for report.txt. Defaults to none.
+        shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded part, for
+            report.html. Defaults to none.
+        report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
+            lines for report.txt. Defaults to none.
         compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
             into its folder. Defaults to none.
         generate: `generate(run, options)` yields an answer, a str, to each input of `generate` or `predict`.
@@ -95,7 +109,8 @@ class Application:
     files: typing.Callable = lambda outputs: {}
     heading: typing.Callable = lambda record: f"{record['split']} split"
     example_of: typing.Callable = lambda part: None
-    report: typing.Callable = lambda run, part, record, outputs: []
+    shown: typing.Callable = lambda run, part, outputs: Shown()
+    report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []
     endpoints: typing.Callable = lambda run, options=None: None
 

@@ -6,6 +6,8 @@ import pathlib
 import tensorflow as tf
 
 from applications.common.errors import InputError
+from applications.common.option_values import values_of
+from applications.common.page import Page, write_page
 from applications.common.reporting import counts_of
 from applications.common.runs import digest_of, write_json, write_lines
 from applications.common.serving import save_module
@@ -13,7 +15,7 @@ from applications.common.tables import figures_of
 from applications.common.training import load_run
 
 # Files that every run has.
-_TAKEN = ("metrics",)
+_TAKEN = ("metrics", "report")
 
 
 def evaluate(application, options):
@@ -33,6 +35,14 @@ def evaluate(application, options):
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
     write_json(path, record | {"options": options})
     named = split or "other"
+    page = Page(
+        title=f"{application.program.name.rpartition('.')[2]}: {run.options.model}, {named} data",
+        heading=application.heading(record | {"split": named}),
+        tables=figures_of(application.columns, record),
+        shown=application.shown(run, part, outputs),
+        details={"Options": values_of(options)},
+    )
+    write_page(path.with_suffix(".html"), page)
     if record["data"]:
         print(counts_of(named, record["data"]))
     print(f"{application.heading(record | {'split': named})}\n")

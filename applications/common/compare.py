@@ -216,6 +216,9 @@ def compare(application, options):
 
 
 def _write(application, options, comparison):
+    from applications.common.option_values import values_of
+    from applications.common.page import Page, write_page
+    from applications.common.shown import SHOWN, Shown, joined
     from applications.common.tables import difference_table, main_table, titled
     from applications.common.training_curves import training_curves
 
@@ -236,6 +239,17 @@ def _write(application, options, comparison):
     histories = comparison.of_models(comparison.history)
     training_curves(histories, application.curves, comparison.folder / "curves.png")
     parts += application.compared(comparison)
+    shown = {run.name: Shown.of(comparison.read(run, SHOWN)) for run in comparison.of_first_seed}
+    page = Page(
+        title=f"{application.program.name.rpartition('.')[2]}: {', '.join(records)}",
+        heading=f"{len(records)} models; {claim}",
+        tables="\n\n".join(parts),
+        histories=histories,
+        curves=application.curves,
+        shown=joined(shown),
+        details={"Options": values_of(options)},
+    )
+    write_page(comparison.folder / "report.html", page)
     table = "\n\n".join(parts) + "\n"
     write_text_atomically(comparison.folder / "table.md", table)
     print(table)

@@ -2,6 +2,7 @@
 
 import shlex
 
+from applications.common.page import Page
 from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 
@@ -20,23 +21,49 @@ def write_report(application, folder, record, lines, example, has_endpoints):
         example: An input for `generate`, empty for a call without an input, or `None` for none.
         has_endpoints: Whether the run can be exported.
     """
-    kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
-    options = record["options"]
-    begun = f"begun by {options['start_from']}, the rest " if options["continue_training"] else ""
-    parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
     text = [
         f"{record['model']}, seed {record['seed']} (one seed, no claim); {application.heading(record)}",
         "",
         figures_of(application.columns, record),
         "",
-        f"trained {record['epochs']} epochs, {record['steps']} steps, {begun}in {record['train_seconds']:.0f} s{kept}; "
-        f"parameters: {parameters}",
+        trained(record),
         *unused_latents(record["history"]),
         "",
         *lines,
         *next_steps(application, folder, record, example, has_endpoints),
     ]
     write_text_atomically(folder.file("report.txt"), "\n".join(text) + "\n")
+
+
+def page_of_run(application, record, rows, shown):
+    """Return the `page.Page` of a run.
+
+    Args:
+        application: `Application`.
+        record: The content of metrics.json.
+        rows: The rows of its history.
+        shown: Its `shown.Shown`.
+    """
+    figures, unused = figures_of(application.columns, record), unused_latents(record["history"])
+    return Page(
+        title=f"{application.program.name.rpartition('.')[2]}: {record['model']}, seed {record['seed']}",
+        heading=f"{application.heading(record)}; one seed, no claim",
+        tables="\n\n".join([figures, trained(record), *unused]),
+        histories={record["model"]: [rows]},
+        curves=application.curves,
+        shown=shown,
+        details={"Options": record["options"], "Environment": record["environment"]},
+    )
+
+
+def trained(record):
+    """Return the line that says how long a run was trained, and how large its model is."""
+    kept = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
+    options = record["options"]
+    begun = f"begun by {options['start_from']}, the rest " if options["continue_training"] else ""
+    parameters = ", ".join(f"{count:,} {name}" for name, count in record["parameters"].items())
+    taken = f"trained {record['epochs']} epochs, {record['steps']} steps, {begun}in {record['train_seconds']:.0f} s"
+    return f"{taken}{kept}; parameters: {parameters}"
 
 
 def counts_of(name, report):

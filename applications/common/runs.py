@@ -194,11 +194,11 @@ def write_lines(path, lines):
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
-def write_json(path, value):
+def write_json(path, value, indent=2):
     """Write plain values, NumPy's numbers and arrays, paths and data classes as JSON, atomically. NaN and infinities,
-    which JSON has not, become null."""
+    which JSON has not, become null. Without an indent the file is one line."""
     plain = _plain("value", value, finite=True)
-    write_text_atomically(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text_atomically(path, json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager

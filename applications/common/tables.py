@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import numbers
+import re
 import typing
 
 from applications.common.significance import mean_interval, paired_interval
@@ -120,6 +121,19 @@ def table(heads, rows):
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
     return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in lines)
+
+
+def blocks_of(text):
+    """Return the blocks of a Markdown text of tables, sentences and titles: a str, or the cells of a table, a list of
+    rows, the heads first."""
+    blocks = []
+    for block in text.split("\n\n"):
+        lines = block.split("\n")
+        if lines[0].startswith("| "):
+            rows = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in (lines[0], *lines[2:])]
+            block = [[cell.replace(r"\|", "|") for cell in row] for row in rows]
+        blocks.append(block)
+    return blocks
 
 
 def interval_text(interval, digits=3):

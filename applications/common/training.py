@@ -28,8 +28,9 @@ from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import fields_of, is_file, values_of
+from applications.common.page import write_page
 from applications.common.program import config_of
-from applications.common.reporting import counts_of, write_report
+from applications.common.reporting import counts_of, page_of_run, write_report
 from applications.common.runs import (
     CHECKPOINT,
     CODEC,
@@ -42,6 +43,7 @@ from applications.common.runs import (
     write_lines,
 )
 from applications.common.serving import save_module
+from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
 
 
@@ -266,13 +268,16 @@ class TrainingRun(Run):
         }
         for name, lines in application.files(outputs).items():
             write_lines(folder.file(f"{name}.txt"), lines)
-        lines = application.report(self, self.data[split], record, outputs)
+        shown = application.shown(self, self.data[split], outputs)
+        write_json(folder.file(SHOWN), shown.record(), indent=None)
+        lines = application.report(self, self.data[split], record, outputs, shown)
         training_curves({options.model: [rows]}, application.curves, folder.file("curves.png"))
         endpoints = application.endpoints(self)
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         example = application.example_of(self.data[split])
         write_report(application, folder, record, lines, example, endpoints is not None)
+        write_page(folder.file("report.html"), page_of_run(application, record, rows, shown))
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
         shutil.rmtree(_aside(folder.path), ignore_errors=True)

@@ -23,12 +23,7 @@ def training_curves(histories, curves, path=None):
     Reference:
         Bahuleyan et al. 2018, "Variational Attention for Sequence-to-Sequence Models", figures 4 and 5.
     """
-    columns = {name for seeds in histories.values() for rows in seeds for row in rows for name in row}
-    labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
-    for name in sorted(columns):
-        if name.startswith("val_") and name.endswith("_kl"):
-            labels[name] = f"KL of {name[4:-3]}, validation (nats)"
-    labels = {name: label for name, label in {**labels, **curves}.items() if name in columns}
+    labels = labels_of(histories, curves, {"_kl": ""})
     if not labels:
         return None
     across = min(len(labels), 3)
@@ -67,6 +62,23 @@ def training_curves(histories, curves, path=None):
     for text, name in zip(legend.get_texts(), lines, strict=True):
         write(lambda string, text=text, **options: text.update({"text": string, **options}), name)
     return finish(figure, path, 150)
+
+
+def labels_of(histories, curves, kinds):
+    """Return a dictionary from the columns that are drawn to their labels: losses, KLs, and the program's own.
+
+    Args:
+        histories: As of `training_curves`.
+        curves: As of `training_curves`.
+        kinds: Dictionary from the endings of columns of KLs to what their labels say of them.
+    """
+    columns = {name for seeds in histories.values() for rows in seeds for row in rows for name in row}
+    labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
+    for name in sorted(columns):
+        for ending, kind in kinds.items():
+            if name.startswith("val_") and name.endswith(ending):
+                labels[name] = f"KL of {name[4 : -len(ending)]}{kind}, validation (nats)"
+    return {name: label for name, label in {**labels, **curves}.items() if name in columns}
 
 
 def _curve(seeds, column):

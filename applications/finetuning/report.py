@@ -14,14 +14,15 @@ from applications.common.errors import InputError
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
+from applications.common.shown import Shown, evenly
 from applications.common.tables import Column
 from applications.finetuning import data, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
-# Examples in report.txt.
-NUM_SHOWN = 5
+# Examples in report.txt, and in report.html.
+NUM_SHOWN, NUM_SAMPLES = 5, 20
 _TASK, _DRAWS = "report.task", "report.draws"
 COLUMNS = (
     Column("Matthews", f"{_TASK}.matthews"),
@@ -204,7 +205,25 @@ def example_of(part):
     return "\t".join(column[0] for column in texts.columns)
 
 
-def report(run, part, record, outputs):
+def shown(run, part, outputs):
+    part, answers, unknown = part.part, outputs["answers"], outputs.get("unknown")
+    rows = evenly(len(answers), NUM_SAMPLES) if unknown is None else np.argsort(-unknown)[:NUM_SAMPLES]
+    if isinstance(part, spans.Questions):
+        return Shown([[("question", part.questions[row]), ("answer", answers[row])] for row in rows])
+    return Shown(
+        [
+            [
+                *(("text", column[row]) for column in part.columns),
+                ("label", str(part.labels[row])),
+                ("predicted", answers[row]),
+                *([] if unknown is None else [("unsure", f"{unknown[row]:.3f}")]),
+            ]
+            for row in rows
+        ]
+    )
+
+
+def report(run, part, record, outputs, shown):
     unknown = outputs.get("unknown")
     if unknown is None:
         return []

@@ -3,14 +3,18 @@
 Shapes: N nodes, M nodes of a part, C classes, S draws.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
+import keras_vattn
 from applications.common import uncertainty
 from applications.common.batches import prefetched
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
+from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, spread, table, title_from, titled
 from applications.graphs import data
@@ -20,8 +24,10 @@ from applications.graphs.serve import predicted
 from keras_vattn import metrics
 from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
 
-# Nodes in report.txt.
-NUM_SHOWN = 5
+# Nodes in report.txt, nodes in report.html, and nodes whose neighbours are shown there, at most so many of each.
+NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
+# Draws of weights behind their standard deviation, and the seed.
+NUM_DRAWS, SEED = 16, 0
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
 
 
@@ -125,12 +131,16 @@ def attention_statistics(run, graph):
         return None
     models, edges = run.models, graph.inputs["edges"]
     several = np.isin(np.arange(len(graph.labels)), graph.edges[:, 1])
-    seen = {"first": graph.inputs["features"], "second": models.hidden(graph.inputs, training=False)}
     report = {}
-    for name, nodes in seen.items():
+    for name, nodes in _layer_inputs(run, graph).items():
         statistics = models.prediction.get_layer(name).alignment_statistics(nodes, edges, num_samples=16)
         report[name] = {key: float(x.numpy()[:, several].mean()) for key, x in statistics.items()}
     return report
+
+
+def _layer_inputs(run, graph):
+    """Return the features that each layer sees where nothing is drawn."""
+    return {"first": graph.inputs["features"], "second": run.models.hidden(graph.inputs, training=False)}
 
 
 def files(outputs):
@@ -163,7 +173,59 @@ def example_of(part):
     return part.graph.name(part.nodes[0])
 
 
-def report(run, part, record, outputs):
+def shown(run, part, outputs):
+    probabilities, classes, name = outputs["probabilities"], part.graph.classes, part.graph.name
+    unknown, columns = None, {}
+    if outputs["draws"] is not None:
+        unknown = metrics.mutual_information(outputs["draws"])
+        columns["mutual information (nats)"] = unknown
+    columns["probability"] = probabilities.max(axis=1)
+    rows = evenly(len(part.nodes), NUM_SAMPLES) if unknown is None else np.argsort(-unknown)[:NUM_SAMPLES]
+    samples = [
+        [
+            ("node", name(part.nodes[row])),
+            ("class", classes[part.labels[row]]),
+            ("predicted", classes[probabilities[row].argmax()]),
+            *((title, f"{column[row]:.3f}") for title, column in columns.items()),
+        ]
+        for row in rows
+    ]
+    return Shown(samples, _alignments(run, part.graph, part.nodes[rows[:NUM_ALIGNMENTS]]))
+
+
+def _alignments(run, graph, nodes):
+    """Return which neighbours some nodes look at, in each head of each layer."""
+    drawn = MODELS[run.options.model].distribution is not None
+    loops = np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)
+    weights, spread, ends = {}, {}, np.concatenate([graph.edges, loops])
+    for layer, features in _layer_inputs(run, graph).items():
+        attend = functools.partial(
+            run.models.prediction.get_layer(layer), features, graph.inputs["edges"], return_attention_scores=True
+        )
+        weights[layer] = attend()[1].numpy()
+        if drawn:
+            draws = []
+            for draw in range(NUM_DRAWS):
+                with keras_vattn.posterior_draws(run.models.prediction, seed=[SEED, draw]):
+                    draws.append(attend()[1].numpy())
+            spread[layer] = np.std(draws, axis=0)
+    alignments = []
+    for node in nodes:
+        seen = np.flatnonzero(ends[:, 1] == node)[:MOST_NEIGHBOURS]
+        title, source = _named(graph, node), [_named(graph, other) for other in ends[seen, 0]]
+        panels = ({f"{layer} layer": x[:, None, seen] for layer, x in of.items()} for of in (weights, spread))
+        # A single head is none to choose.
+        panels = ({layer: x[0] if len(x) == 1 else x for layer, x in of.items()} for of in panels)
+        alignments.append(Alignment(title, [title], *panels, source=source))
+    return alignments
+
+
+def _named(graph, node):
+    label = graph.labels[node]
+    return f"{graph.name(node)}:{graph.classes[label] if label >= 0 else '?'}"
+
+
+def report(run, part, record, outputs, shown):
     values = ", ".join(f"{name} {value:g}" for name, value in values_of(run.options).items())
     lines = [f"attention: {values}, kl_weight {run.options.alignment.kl_weight:g}", ""] if values else []
     if outputs["draws"] is None:

@@ -1,13 +1,16 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
 
+import dataclasses
+
 import numpy as np
 import sacrebleu.metrics
 import tensorflow as tf
+from scipy.special import softmax
 
 import keras_vattn
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
-from applications.common.runs import write_json
+from applications.common.shown import SHOWN, Alignment, Shown, evenly
 from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score
 from applications.common.tables import figures_of, interval_text, table, titled
 from applications.nmt import alignments, tables
@@ -17,13 +20,15 @@ from applications.nmt.subwords import CONTINUES
 from applications.nmt.tables import COLUMNS
 from applications.text.batching import teacher_forced
 from applications.text.coverage import coverage_lines, coverage_report
-from applications.text.pairs import evenly, write_samples
+from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
+from applications.text.uncertainty import words_with_nats
 
-NUM_PICTURES = 3
-# Tokens and alignments of the pairs that are drawn.
-PICTURED = "alignments.json"
+# Pairs whose alignments are shown; every fourth one is in the picture.
+NUM_ALIGNMENTS, EVERY = 9, 4
+# Draws of weights behind their standard deviation, and the seed.
+NUM_DRAWS, SEED = 16, 0
 # Alignments in the order in which they are drawn; a comparison leaves out the last one.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
@@ -34,7 +39,7 @@ def evaluate(run, part, evaluation=None):
     """Return the report on an `EncodedText`, under each of several inferences, and the sentences behind it."""
     names = () if evaluation is None else evaluation.inference
     names, references = names or (MODELS[run.options.model].inference,), normalized(run.codec, part.pairs.targets)
-    reports, hypotheses, bound = {}, {}, bound_of(run, part)
+    reports, hypotheses, unsure, bound = {}, {}, {}, bound_of(run, part)
     for name in names:
         translator = Translator(run, name)
         report = {"num_sentences": len(part.pairs), "inference": name}
@@ -43,13 +48,15 @@ def evaluate(run, part, evaluation=None):
         hypotheses[name] = translate(translator, run.codec, part.sources)
         report["translation"] = quality(hypotheses[name], references, run.options.text.lowercase)
         if evaluation is not None and evaluation.uncertainty:
-            report["uncertainty"] = uncertainty_report(translator, run, part, references, evaluation.num_draws)
+            sentences = translate_surely(translator, part.sources, evaluation.num_draws)
+            unsure.setdefault("sentences", sentences)
+            report["uncertainty"] = uncertainty_report(sentences, run, references)
         reports[name] = report
         if len(names) > 1:
             print(f"{name}\n{figures_of(COLUMNS, {'report': report})}\n", flush=True)
         if "uncertainty" in report:
             print(*coverage_lines({run.options.model: [report["uncertainty"]]}, tables.QUALITY), "", sep="\n\n")
-    outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses}
+    outputs = {"sources": part.pairs.sources, "references": references, "hypotheses": hypotheses} | unsure
     if evaluation is None:
         return reports[names[0]], outputs
     report = reports[names[0]] | {"inferences": reports}
@@ -76,21 +83,26 @@ def example_of(part):
     return part.pairs.sources[0]
 
 
-def report(run, part, record, outputs):
-    drawn = pictured(run, part)
-    write_json(run.folder.file(PICTURED), {"model": run.options.model, "pairs": drawn})
-    draw_alignments({run.options.model: drawn}, KINDS, run.folder.file("alignments.png"))
-    columns = outputs["sources"], outputs["references"], files(outputs)["hypotheses"]
+def shown(run, part, outputs):
+    hypotheses = files(outputs)["hypotheses"]
+    if "sentences" in outputs:
+        hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
     labels = ("source", "reference", "translation")
-    rows = [list(zip(labels, row, strict=True)) for row in zip(*columns, strict=True)]
-    samples = write_samples(run.folder.file("samples.txt"), rows)
+    columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
+    return Shown([list(zip(labels, row, strict=True)) for row in columns], aligned(run, part))
+
+
+def report(run, part, record, outputs, shown):
+    pictured = {run.options.model: [dataclasses.asdict(one) for one in shown.alignments[::EVERY]]}
+    draw_alignments(pictured, KINDS, run.folder.file("alignments.png"))
+    samples = write_samples(run.folder.file("samples.txt"), shown.samples)
     return [*alignment_lines(record["report"]["alignment"]), "", *samples]
 
 
 def compared(comparison):
     """Draw the models' alignments side by side; return differences over sentences, and the crossing of inferences."""
     options = comparison.options
-    known = {run.name: comparison.read(run, PICTURED)["pairs"] for run in comparison.of_first_seed}
+    known = {run.name: comparison.read(run, SHOWN)["alignments"][::EVERY] for run in comparison.of_first_seed}
     draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
     parts = [over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
     return parts + (tables.crossing(comparison) if options.inference else [])
@@ -123,9 +135,8 @@ def translation_metrics(lowercase):
     }
 
 
-def uncertainty_report(translator, run, part, references, num_draws=None):
-    """Return the `coverage_report` of a part's translations, in BLEU and chrF."""
-    sentences = translate_surely(translator, part.sources, num_draws)
+def uncertainty_report(sentences, run, references):
+    """Return the `coverage_report` of results of `translate_surely`, in BLEU and chrF."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -201,9 +212,14 @@ def alignment_report(translator, codec, part):
     return report
 
 
-def align(translator, sources, targets):
-    """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end."""
-    weights = translator.alignments(*map(tf.constant, teacher_forced(sources, targets)))
+def align(translator, sources, targets, draw=None):
+    """Return the alignments of pairs of id lists: a dictionary of lists of (T, S) arrays, T with the end; "drawn"
+    alone, weights of the draw of that number, where one is asked for."""
+    pairs = tuple(map(tf.constant, teacher_forced(sources, targets)))
+    if draw is None:
+        weights = translator.alignments(*pairs)
+    else:
+        weights = {"drawn": translator.drawn_weights(*pairs, tf.constant([SEED, draw]))}
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
         name: [matrix[:rows, :columns] for matrix, (rows, columns) in zip(x.numpy(), shapes, strict=True)]
@@ -269,24 +285,39 @@ def alignment_lines(report):
     return lines
 
 
-def pictured(run, part):
-    """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors), to be drawn."""
-    chosen = evenly(len(part.pairs), NUM_PICTURES)
+def aligned(run, part):
+    """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
+    chosen, kind = evenly(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
-    weights = align(Translator(run), sources, targets)
+    translator, spread = Translator(run), {}
+    weights = align(translator, sources, targets)
+    if kind.is_continuous:
+        draws = [align(translator, sources, targets, draw)["drawn"] for draw in range(NUM_DRAWS)]
+        (name,) = weights
+        spread[name] = [np.std(of_pair, axis=0) for of_pair in zip(*draws, strict=True)]
+    if kind.is_bayesian:
+        # The prior of BAM is one for all words.
+        pairs = map(tf.constant, teacher_forced(sources, targets))
+        log_draws = translator.prior_draws(*pairs, NUM_DRAWS, SEED).numpy()
+        draws = [softmax(log_draws[:, row, : x.shape[1]], axis=1) for row, x in enumerate(weights[name])]
+        of_words = [(len(x), 1) for x in weights[name]]
+        means, deviations = ([np.tile(f(x, axis=0), n) for x, n in zip(draws, of_words)] for f in (np.mean, np.std))
+        weights, spread = {"prior": means} | weights, {"prior": deviations} | spread
     return [
-        {
-            "source": run.codec.source.pieces(source) or [""],
-            "target": [*run.codec.target.pieces(target), "<end>"],
-            "weights": {name: matrices[index].tolist() for name, matrices in weights.items()},
-        }
+        Alignment(
+            part.pairs.sources[chosen[index]],
+            [*run.codec.target.pieces(target), "<end>"],
+            {name: matrices[index] for name, matrices in weights.items()},
+            {name: matrices[index] for name, matrices in spread.items()},
+            source=run.codec.source.pieces(source) or [""],
+        )
         for index, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
 
 
 def draw_alignments(known, kinds, path):
-    """Draw alignments of these kinds side by side, as far as a model has them, and return the figure; `known` has the
-    result of `pictured` for each name of a model."""
+    """Draw alignments of these kinds side by side, as far as a model has them, and return the figure; `known` has for
+    each name of a model a list of dictionaries of "source", "target" and "weights"."""
     first = next(iter(known.values()))
     panels = [
         (f"{name}: {kind}", pairs[index], kind)

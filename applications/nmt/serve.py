@@ -104,6 +104,21 @@ class Translator(PairModule):
             alignments["exact"] = ops.softmax(masked(joint))
         return alignments
 
+    @in_graph(IDS, IDS, IDS, tf.TensorSpec([2], tf.int32))
+    def drawn_weights(self, source, target_input, target, seed):
+        """Return a draw of the weights of each word, (B, T, S), where the attention is drawn."""
+        with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
+            _, _, decoded = self._read(source, target_input, target, return_attention_scores=True)
+        return ops.cast(decoded["weights"], "float32")
+
+    def prior_draws(self, source, target_input, target, num_draws, seed):
+        """Return the logarithms of draws of the contextual prior, one for all words, (num_draws, B, S), up to a
+        constant of each."""
+        memory, source_mask, decoded = self._read(source, target_input, target)
+        attention = self._models.value.decoder.attention
+        p = attention.prior_distribution(decoded["query"], memory, value_mask=source_mask)
+        return p.log_sample((num_draws, *p.like.shape), keras_vattn.random.as_seed(seed))[:, :, 0]
+
     @in_graph(IDS, IDS, IDS)
     def k_curve(self, source, target_input, target):
         """Return the logarithms of two sums over the K most probable alignments, for every K, (B, T, S) nats each: of
@@ -135,7 +150,7 @@ class Translator(PairModule):
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
-    def _read(self, source, target_input, target, memory=None):
+    def _read(self, source, target_input, target, memory=None, **asked):
         """Return memory (B, S, D), the source's mask, and the result of the decoder for every step of the target."""
         models = self._models.value
         memory = models.encoder(source) if memory is None else memory
@@ -146,6 +161,7 @@ class Translator(PairModule):
             inputs_mask=ops.not_equal(target, PAD),
             memory_mask=source_mask,
             return_logits=True,
+            **asked,
         )
         return memory, source_mask, decoded
 

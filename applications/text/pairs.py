@@ -3,9 +3,8 @@
 import dataclasses
 import sys
 
-import numpy as np
-
 from applications.common.runs import write_text_atomically
+from applications.common.shown import evenly
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import SIDES
 from applications.text.readers import ParallelText, read_input, read_parallel, read_table
@@ -81,11 +80,6 @@ def read_inputs(options, encoder, max_length):
             file=sys.stderr,
         )
     return ids
-
-
-def evenly(count, maximum):
-    """Return at most so many indices of `count` rows, spread evenly: samples to look at."""
-    return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
 
 
 def write_samples(path, rows):

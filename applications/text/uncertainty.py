@@ -84,6 +84,13 @@ def written_of(texts, words, figures):
     return sentences
 
 
+def words_with_nats(sentence):
+    """Return the words of a result of `written_of` with what the model is unsure of at each of them, (word, nats): the
+    part of the entropy that draws disagree on, or the whole of it where there are none."""
+    nats = sentence.get("word_mutual_information", sentence["word_entropy"])
+    return [(word, float(of_word)) for word, of_word in zip(sentence["words"], nats, strict=True)]
+
+
 def lines_of(sentences):
     """Return a table of sentences as `generate` writes it: a line of heads, and a line of each with tabs between its
     columns. The words and their figures are columns with spaces between the entries."""

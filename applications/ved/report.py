@@ -6,9 +6,10 @@ import tensorflow as tf
 import keras_vattn
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
+from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, table, titled
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
-from applications.text.pairs import evenly, write_samples
+from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.ved.options import MODELS
@@ -18,6 +19,8 @@ from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
 
 # Different sources on which the curves of a comparison are decoded.
 CURVE_SOURCES = 300
+# Sentences whose alignments are shown, every second one of them in the picture.
+NUM_ALIGNMENTS = 8
 FIGURES = {
     **{f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)},
     "entropy": "entropy (nats)",
@@ -154,15 +157,19 @@ def example_of(part):
     return part.pairs.sources[0]
 
 
-def report(run, part, record, outputs):
-    if MODELS[run.options.model].attention is not None:
-        _draw_alignment(run, outputs)
+def shown(run, part, outputs):
     samples = []
     for index, source in enumerate(outputs["sources"]):
         row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
         draws = outputs["draws"][index][:3] if outputs["draws"] else ()
         samples.append([*row, ("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)])
-    lines = write_samples(run.folder.file("samples.txt"), samples)
+    return Shown(samples, _alignments(run, outputs) if MODELS[run.options.model].attention is not None else [])
+
+
+def report(run, part, record, outputs, shown):
+    if shown.alignments:
+        _draw_alignments(shown.alignments[::2], run.folder.file("alignment.png"))
+    lines = write_samples(run.folder.file("samples.txt"), shown.samples)
     if not outputs["draws"]:
         return lines
     sampling, count = record["report"]["sampling"], run.options.reports.num_draws
@@ -172,22 +179,26 @@ def report(run, part, record, outputs):
     return [sentence, "", *lines]
 
 
-def _draw_alignment(run, outputs):
+def _alignments(run, outputs):
+    """Return where the attention looks while it writes the greedy sentences of some sources."""
+    chosen = evenly(len(outputs["sources"]), NUM_ALIGNMENTS)
+    sources, greedy = ([outputs[name][index] for index in chosen] for name in ("sources", "greedy"))
+    generator, length = Generator(run), run.options.text.max_source_length
+    decoded = generator.greedy(run.codec.source.encode(tf.constant(sources), length))
+    weights, alignments = np.asarray(decoded["weights"], "float32"), []
+    for row, words in enumerate(run.codec.source.tokenizer.token_lists(sources)):
+        words, count = words[:length], int(decoded["lengths"][row])
+        target = [*greedy[row].split(), "<end>"][:count]
+        target += [""] * (count - len(target))
+        alignments.append(Alignment(sources[row], target, {"": weights[row, :count, : len(words)]}, source=words))
+    return alignments
+
+
+def _draw_alignments(alignments, path):
     """Draw alignment.png: where the attention looks while it writes."""
-    generator, source_encoder = Generator(run), run.codec.source
-    weights, source_tokens, target_tokens = [], [], []
-    for index in evenly(len(outputs["sources"]), 4):
-        source = outputs["sources"][index]
-        ids = source_encoder.encode(tf.constant([source]), run.options.text.max_source_length)
-        decoded = generator.greedy(ids)
-        length = int(decoded["lengths"][0])
-        words = source_encoder.tokenizer.token_lists([source])[0][: ids.shape[1]]
-        target = [*outputs["greedy"][index].split(), "<end>"]
-        weights.append(np.asarray(decoded["weights"][0, :length, : len(words)], "float32"))
-        source_tokens.append(words)
-        target_tokens.append(target[:length] + [""] * (length - len(target)))
-    path = run.folder.file("alignment.png")
-    keras_vattn.plots.alignment_heat_map(weights, source_tokens, target_tokens, path=path)
+    weights = [alignment.weights[""] for alignment in alignments]
+    sources, targets = ([getattr(alignment, side) for alignment in alignments] for side in ("source", "target"))
+    keras_vattn.plots.alignment_heat_map(weights, sources, targets, path=path)
 
 
 def table_2(comparison):

@@ -135,9 +135,13 @@ class EncodedPart:
     def sample(self, count):
         """Return the rows of at most so many questions, drawn at random, ascending; and the part of these rows."""
         rows = np.sort(np.random.default_rng(0).permutation(len(self))[:count])
+        return rows, self.some(rows)
+
+    def some(self, rows):
+        """Return the part of some rows."""
         votes = dataclasses.replace(self.votes, ids=self.votes.ids[rows], counts=self.votes.counts[rows])
         questions, images, words = self.questions.rows(rows), self.rows[rows], self.words[rows]
-        return rows, dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
+        return dataclasses.replace(self, questions=questions, rows=images, words=words, votes=votes)
 
     def num_batches(self, batch_size):
         """Return how many batches an epoch of training has: of the questions with a known answer."""

@@ -16,9 +16,10 @@ from applications.common.option_values import first_value
 from applications.common.predictor import Predictor
 from applications.common.progress import progress
 from applications.common.runs import write_json
-from applications.text.pairs import evenly
+from applications.common.shown import Alignment, Shown, evenly
 from applications.vision import scenes
 from applications.vision.codec import boxes_of
+from applications.vision.images import thumbnail
 from applications.vqa import tables
 from applications.vqa.answers import vqa_accuracy, vqa_accuracy_of_others
 from applications.vqa.data import read, read_other
@@ -31,6 +32,8 @@ CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, va
 NUM_CARDS = 6
 # The figures behind the cards of a run.
 CARDS = "cards.json"
+# Draws of weights behind their standard deviation.
+NUM_DRAWS = 16
 # Questions whose attention weights are drawn for their standard deviation.
 NUM_STATISTICS = 32
 # p below which PAvPU takes a prediction for certain.
@@ -212,11 +215,38 @@ def example_of(part):
     return f"{part.questions.images[0]}\t{part.questions.texts[0]}"
 
 
-def report(run, part, record, outputs):
+def shown(run, part, outputs):
+    cards = _cards(run, part, outputs)
+    spread = _deviations(run, part)
+    alignments, samples = [], []
+    for place, card in enumerate(cards):
+        answer = said(card)
+        samples.append([("question", card["question"]), ("people", card["people"]), ("answer", answer)])
+        image = thumbnail(part.sources.images, card["image"])
+        if image is None or not np.any(card["boxes"]):
+            continue
+        alignment = Alignment(f"{card['question']} ({card['people']})", [card["question"]], {answer: [card["weights"]]})
+        alignment.image, alignment.size, alignment.boxes = *image, card["boxes"]
+        if spread is not None:
+            alignment.spread[answer] = spread[place][None, : len(card["boxes"])]
+        alignments.append(alignment)
+    return Shown(samples, alignments, drawn=cards)
+
+
+def _deviations(run, part):
+    """Return the standard deviations of the weights over draws for the questions of the cards, if weights are drawn."""
+    if run.models.weights is None or run.models.drawn is None:
+        return None
+    asked = seen(run, part.some(_chosen(run, part)))
+    draws = keras_vattn.posterior_predictive(run.models.drawn, asked, NUM_DRAWS, seed=_SEED)
+    return np.std(draws["weights"], axis=0)
+
+
+def report(run, part, record, outputs, shown):
     splits = {name: encoded.questions.ids for name, encoded in run.data.items()}
     if run.options.questions.test_from_validation is not None:
         write_json(run.folder.file("split.json"), splits)
-    cards = _cards(run, part, outputs)
+    cards = shown.drawn
     write_json(run.folder.file(CARDS), {"model": run.options.model, "cards": cards})
     draw_cards({run.options.model: cards}, part, run.folder.file("cards.png"))
     return [f"{card['question']}  {card['people']}: {card['answer']} {card['probability']:.2f}" for card in cards]
@@ -224,10 +254,7 @@ def report(run, part, record, outputs):
 
 def _cards(run, part, outputs):
     """Return the figures behind the cards of some questions: Figure 2 of Fan et al. 2020."""
-    p_values, cards = outputs["p_values"], []
-    # The same questions, whether a model has p-values or not.
-    sampled, _ = part.sample(run.options.reports.max_uncertain)
-    chosen = sampled[evenly(len(sampled), NUM_CARDS)]
+    p_values, cards, chosen = outputs["p_values"], [], _chosen(run, part)
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
     images = run.codec.regions.regions_of(part.sources).ids
     for index, box in zip(chosen, boxes, strict=True):
@@ -249,11 +276,22 @@ def _cards(run, part, outputs):
     return cards
 
 
+def _chosen(run, part):
+    """Return the rows of the questions of the cards: the same, whether a model has p-values or not."""
+    sampled, _ = part.sample(run.options.reports.max_uncertain)
+    return sampled[evenly(len(sampled), NUM_CARDS)]
+
+
 def compared(comparison):
     cards = {run.name: comparison.read(run, CARDS)["cards"] for run in comparison.of_first_seed}
     parts = read(comparison.planned[0].options)
     draw_cards(cards, parts.get("test", parts["valid"]), comparison.folder / "cards.png")
     return []
+
+
+def said(card):
+    p = "" if card["p"] is None else f", p = {card['p']:.3f}"
+    return f"{card['answer']} {card['probability']:.2f}{p}"
 
 
 def draw_cards(of_models, part, path):
@@ -269,9 +307,7 @@ def draw_cards(of_models, part, path):
         return
     panels = []
     for name, card in ((name, cards[each]) for each in ids for name, cards in by_id.items()):
-        p = "" if card["p"] is None else f", p = {card['p']:.3f}"
-        said = f"{name}: {card['answer']} {card['probability']:.2f}{p}"
-        title = f"{card['question']}\npeople: {card['people']}\n{said}"
+        title = f"{card['question']}\npeople: {card['people']}\n{name}: {said(card)}"
         panels.append((source.read(source.rows_of([card["image"]])[0]), card["weights"], card["boxes"], title))
     panels_per_row = len(of_models) if len(of_models) > 1 else 3
     keras_vattn.plots.image_attention(*map(list, zip(*panels)), panels_per_row=panels_per_row, path=path)

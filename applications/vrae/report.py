@@ -11,8 +11,9 @@ import keras_vattn
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
 from applications.common.progress import progress
+from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, main_table, title_from, titled
-from applications.text.pairs import evenly, write_samples
+from applications.text.pairs import write_samples
 from applications.vrae.options import MODELS
 from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
 from keras_vattn import metrics, random
@@ -49,8 +50,8 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Sentences of samples.txt of each kind.
-NUM_SAMPLES = 8
+# Sentences of samples.txt of each kind, and sentences whose attention is shown; the first and the last are drawn.
+NUM_SAMPLES, NUM_ALIGNMENTS = 8, 6
 # Seed of the draws: reports of equal runs are equal.
 _SEED = 0
 # Steps whose KL is reported one by one.
@@ -93,14 +94,18 @@ def example_of(part):
     return ""
 
 
-def report(run, part, record, outputs):
-    if run.models.attends:
-        draw_attention(run, part)
+def shown(run, part, outputs):
     rows = [[("generated", text)] for text in outputs["generated"][:NUM_SAMPLES]]
     rows += [[("sentence", text), ("rebuilt", rebuilt)] for text, rebuilt in outputs["reconstructed"]]
     if outputs["interpolated"]:
         rows.append([("between", text) for text in outputs["interpolated"]])
-    return write_samples(run.folder.file("samples.txt"), rows)
+    return Shown(rows, _alignments(run, part) if run.models.attends else [])
+
+
+def report(run, part, record, outputs, shown):
+    if shown.alignments:
+        draw_attention(shown.alignments[:: len(shown.alignments) - 1 or 1], run.folder.file("attention.png"))
+    return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def sentences_of(run, part):
@@ -205,13 +210,21 @@ def samples_of(run, part, writer):
     return samples
 
 
-def draw_attention(run, part):
-    """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
+def _alignments(run, part):
+    """Return where the decoder looks in some sentences, which it writes again."""
     short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
-    words, weights = zip(*(looks(run, short[row]) for row in evenly(len(short), 2)))
-    written = [[*sentence, "<end>"] for sentence in words]
-    path = run.folder.file("attention.png")
-    keras_vattn.plots.alignment_heat_map(list(weights), list(words), written, path=path)
+    alignments = []
+    for row in evenly(len(short), NUM_ALIGNMENTS):
+        words, weights = looks(run, short[row])
+        alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
+    return alignments
+
+
+def draw_attention(alignments, path):
+    """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
+    weights = [alignment.weights[""] for alignment in alignments]
+    sources, targets = ([getattr(alignment, side) for alignment in alignments] for side in ("source", "target"))
+    keras_vattn.plots.alignment_heat_map(weights, sources, targets, path=path)
 
 
 def paper(comparison):

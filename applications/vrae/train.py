@@ -4,9 +4,9 @@ import keras
 import numpy as np
 
 import keras_vattn
+from applications.common.shown import evenly
 from applications.common.training import TrainingRun
 from applications.text.batching import padded
-from applications.text.pairs import evenly
 from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.vrae.data import Codec

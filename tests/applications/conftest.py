@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from program_cases import TOY
 
-from applications.common import callbacks, checkpoint, progress
+from applications.common import callbacks, checkpoint, page, progress
 from applications.common.runs import write_json
 from applications.finetuning import pretraining
 from applications.text import python_topics
@@ -42,6 +42,22 @@ def little_to_pretrain_on():
         sentences = list(itertools.chain(*python_topics.topics().values()))[:400]
         patch.setattr(pretraining, "pretraining_sentences", lambda: sentences)
         yield
+
+
+BUNDLE = page.bundle
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_the_bundle():
+    """Vega takes more than a second to be bundled, and a browser alone runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "bundle", lambda: "// Vega")
+        yield
+
+
+@pytest.fixture
+def with_the_bundle(monkeypatch):
+    monkeypatch.setattr(page, "bundle", BUNDLE)
 
 
 @dataclasses.dataclass

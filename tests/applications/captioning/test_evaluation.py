@@ -162,7 +162,8 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     part = run.data["test"]
     run.folder = RunFolder(tmp_path, {})
     texts = [f"a red square {word}" for word in ("top", "left", "", "right", "left")]
-    lines = APPLICATION.report(run, part, {}, {"hypotheses": texts, "part": part})
+    outputs = {"hypotheses": texts, "part": part}
+    lines = APPLICATION.report(run, part, {}, outputs, APPLICATION.shown(run, part, outputs))
     assert lines[:2] == ["image       15", "caption     a red square top"]
     own = [(given, figure) for given, figure in drawn if given[4] == ["prior", "posterior"]]
     assert len(own) == len(list((tmp_path / "pictures").glob("*.png"))) == 2

@@ -11,7 +11,7 @@ from program_case import written
 from program_cases import CASES, TOY
 
 import keras_vattn
-from applications.common import training, training_curves
+from applications.common import page, training, training_curves
 from applications.common.jobs import Jobs
 
 
@@ -81,6 +81,9 @@ def without_pictures(monkeypatch):
         monkeypatch.setattr(keras_vattn.plots, name, draw)
     for module in (training, training_curves):
         monkeypatch.setattr(module, "training_curves", draw_curves)
+    for name in ("alignment_spec", "region_spec"):
+        monkeypatch.setattr(page, name, lambda alignments: {})
+    monkeypatch.setattr(page, "curve_charts", lambda histories, curves, most_epochs: {})
 
 
 @pytest.fixture

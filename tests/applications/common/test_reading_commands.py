@@ -59,7 +59,11 @@ def test_evaluate_on_other_files(case, copied, tmp_path):
     case.succeeds("evaluate", "--run", copied, *words)
     record = read_json(copied / "evaluation_files.json")
     assert record["split"] is None
-    added = {"evaluation_files.json", *(f"evaluation_files_{kind}.txt" for kind in case.outputs)}
+    added = {
+        "evaluation_files.json",
+        "evaluation_files.html",
+        *(f"evaluation_files_{kind}.txt" for kind in case.outputs),
+    }
     assert {path.name for path in files_of(copied).keys() - before.keys()} == added
     # Others under the same name.
     content = (copied / "evaluation_files.json").read_bytes()
@@ -88,6 +92,7 @@ def test_names_of_reports(case, copied):
     before = files_of(copied)
     for name, message in (
         ("metrics", "--name: must name a file that the run's folder has not"),
+        ("report", "--name: must name a file that the run's folder has not"),
         ("../metrics", "--name: must be the name of a file, without a folder"),
         ("thesis", "is no report; choose another name"),
     ):

@@ -20,6 +20,8 @@ FILES = {
     "metrics.json",
     "history.csv",
     "report.txt",
+    "report.html",
+    "shown.json",
     "curves.png",
     "checkpoints",
     "logs",

@@ -184,7 +184,7 @@ def test_the_crossing(tmp_path, monkeypatch):
     records = {name: [record(1.0, 1.0)] for name in reports}
     options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "soft"}
     comparison = compared(tmp_path, records, reports, **options)
-    monkeypatch.setattr(comparison, "read", lambda run, name: {"pairs": [drawn(run.name)], "split": "test"})
+    monkeypatch.setattr(comparison, "read", lambda run, name: {"alignments": [drawn(run.name)], "split": "test"})
     parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
     every = ["--split", "test", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
     continuous = ["--split", "test", "--inference", "soft", "--k-curve", "0"]

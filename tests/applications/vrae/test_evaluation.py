@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 from vrae_cases import run_of, sentences_of
 
 import keras_vattn
+from applications.common.shown import evenly
 from applications.common.tables import figures_of
-from applications.text.pairs import evenly
 from applications.vrae.options import EvaluateVrae
 from applications.vrae.report import COLUMNS, evaluate, looks, paper
 from applications.vrae.serve import writer_of

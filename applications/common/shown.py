@@ -1,0 +1,126 @@
+"""What report.html shows of a run beside its figures: samples to read, and alignments to click."""
+
+import collections
+import dataclasses
+import typing
+
+import numpy as np
+
+# Longest side of an image in pixels.
+IMAGE_SIDE = 280
+# The record of it in the folder of a run, which `compare` reads.
+SHOWN = "shown.json"
+_MOST_SAMPLES = 100
+
+
+@dataclasses.dataclass
+class Alignment:
+    """Where a model looks while it writes a sentence: in another sentence, or in an image.
+
+    Attributes:
+        title: What is chosen.
+        target: The T words of the sentence; for an answer to a question the one text that it is about.
+        weights: Dictionary from the names of panels, which stand beside each other, to arrays (T, S) of S source words
+            or of as many regions; (heads, T, S) or (layers, heads, T, S) of several.
+        spread: The same of standard deviations over draws, for the panels that have them.
+        source: The S words of the source; `None` with an image.
+        image: Address of the image, `data:...`, in as many pixels as it is shown with.
+        size: Its width and height.
+        boxes: Corners of its S regions, x0, y0, x1, y1 in [0, 1]; one without an area is not shown.
+        unsure: Nats of each word by which the model is unsure of it.
+    """
+
+    title: str
+    target: list
+    weights: dict
+    spread: dict = dataclasses.field(default_factory=dict)
+    source: list | None = None
+    image: str | None = None
+    size: tuple | None = None
+    boxes: typing.Any = None
+    unsure: typing.Any = None
+
+
+@dataclasses.dataclass
+class Shown:
+    """What a program shows of a part of its data.
+
+    Attributes:
+        samples: List of samples, each a list of (label, text); for a text whose words have an uncertainty, the text is
+            a list of (word, nats).
+        alignments: List of `Alignment`.
+        drawn: What the program's own pictures are drawn from; no part of the page.
+    """
+
+    samples: list = dataclasses.field(default_factory=list)
+    alignments: list = dataclasses.field(default_factory=list)
+    drawn: typing.Any = None
+
+    def record(self):
+        """Return it as plain values, rounded, with samples from all over the part, as shown.json has it."""
+        samples = [self.samples[row] for row in evenly(len(self.samples), _MOST_SAMPLES)]
+        alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
+        return {"samples": samples, "alignments": _rounded(alignments)}
+
+    @classmethod
+    def of(cls, record):
+        """Return what `record` returned."""
+        alignments = [Alignment(**alignment) for alignment in record["alignments"]]
+        return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return np.round(value.astype("float64"), 4).tolist()
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return round(float(value), 4) if isinstance(value, float | np.floating) else value
+
+
+def evenly(count, maximum):
+    """Return at most so many indices of `count` rows, spread evenly: samples to look at."""
+    return np.unique(np.linspace(0, count - 1, min(maximum, count)).astype(int))
+
+
+def joined(of_models):
+    """Return one `Shown` of several models: a sample has the lines of all of them, and alignments of the same words
+    stand beside each other.
+
+    Args:
+        of_models: Dictionary from the name of a model to its `Shown`.
+    """
+    samples, alignments = {}, {}
+    for name, shown in of_models.items():
+        seen = collections.Counter()
+        for sample in shown.samples:
+            first = repr(sample[0])
+            seen[first] += 1
+            lines = samples.setdefault((first, seen[first]), {})
+            for line in sample:
+                lines.setdefault(repr(line), (line, []))[1].append(name)
+        for own in shown.alignments:
+            key = repr((own.title, own.source, own.target, own.boxes if own.image else None))
+            merged, names = alignments.setdefault(key, (dataclasses.replace(own, weights={}, spread={}), []))
+            names.append(name)
+            for panels, of_own in ((merged.weights, own.weights), (merged.spread, own.spread)):
+                panels.update({_of(name, panel): values for panel, values in of_own.items()})
+    for merged, names in alignments.values():
+        if len(names) < len(of_models):
+            merged.title += f" ({', '.join(names)})"
+    return Shown(
+        [
+            # What all have in common, such as the source, is nobody's.
+            [
+                (label if len(names) == len(of_models) else _of(", ".join(names), label), text)
+                for (label, text), names in lines.values()
+            ]
+            for lines in samples.values()
+        ],
+        [merged for merged, _ in alignments.values()],
+    )
+
+
+def _of(name, panel):
+    return f"{name}: {panel}" if panel else name
