@@ -104,6 +104,7 @@ def in_restructured_text(app, what, name, obj, options, lines):
 
 
 CONTENTS = {
+    "First hour": "first_hour_layer first_hour_pretrained first_hour_translation",
     "Guides": (
         "api the_kl_and_your_loss which_kl uncertainty pretrained_models swap_a_softmax serving saving_and_exporting "
         "faster_training your_own_alignment your_own_decoder"
@@ -116,7 +117,7 @@ CONTENTS = {
         "experiments/uncertainty_digits experiments/uncertainty_easy_vqa experiments/uncertainty_sst2 "
         "experiments/uncertainty_multi30k experiments/which_recipe"
     ),
-    "Reference": "notebooks /api/keras_vattn/index /ARCHITECTURE /CONTRIBUTING /CHANGELOG",
+    "Reference": "notebooks glossary versions /api/keras_vattn/index /ARCHITECTURE /CONTRIBUTING /CHANGELOG",
 }
 
 
