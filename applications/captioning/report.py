@@ -208,20 +208,22 @@ def looks(run, part, chosen, texts=None):
     ids = [part.captions.ids[index] for index in chosen]
     asked = Part(Captions(ids, [[text] for text in texts]), part.sources)
     of_texts = encode(run.options, part.codec, asked)
-    rows = []
-    for (inputs, _), tokens in zip(of_texts.batches(run.options).unbatch().batch(1), of_texts.tokens, strict=True):
+    each, rows = of_texts.batches(run.options).unbatch(), []
+    if own and kind.alignment is not None:
+        captions = arguments_of(next(iter(each.padded_batch(len(ids))))[0])
+        draws = [captioner.read_drawn(*captions, tf.constant([SEED, draw]))["weights"] for draw in range(NUM_DRAWS)]
+        spread = np.std(draws, axis=0)
+    for (inputs, _), tokens in zip(each.batch(1), of_texts.tokens, strict=True):
         captions, shape = arguments_of(inputs), (len(tokens), int(inputs["num_regions"][0]))
-        figures, draws = captioner.read(*captions), []
+        figures = captioner.read(*captions)
         weights = {"weights": figures["weights"]}
-        for draw in range((NUM_DRAWS if own else kind.is_bayesian) if kind.alignment is not None else 0):
-            draws.append(captioner.read_drawn(*captions, tf.constant([SEED, draw]))["weights"])
         if own and "posterior" in figures:
             weights["summed"] = figures["posterior"]
-        if own and draws:
-            weights["spread"] = np.std(draws, axis=0)
+        if own and kind.alignment is not None:
+            weights["spread"] = spread[len(rows)][None]
         if kind.is_bayesian:
             weights["prior"] = prior_draws(run, inputs, *shape)[None]
-            weights["posterior"] = draws[0]
+            weights["posterior"] = captioner.read_drawn(*captions, tf.constant([SEED, 0]))["weights"]
         cut = {name: np.array(x)[0, : shape[0], : shape[1]] for name, x in weights.items()}
         if own and kind.is_bayesian:
             of_prior = prior_draws(run, inputs, NUM_DRAWS, shape[1])

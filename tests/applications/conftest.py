@@ -2,6 +2,7 @@
 not depend on how fast they run, no waiting for the disk, and eager execution."""
 
 import dataclasses
+import importlib
 import itertools
 import json
 import os
@@ -52,6 +53,15 @@ def without_the_bundle():
     """Vega takes more than a second to be bundled, and a browser alone runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "bundle", lambda: "// Vega")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_draws():
+    """Behind the standard deviations of report.html, whose values nobody asks for."""
+    with pytest.MonkeyPatch.context() as patch:
+        for program in ("captioning", "graphs", "nmt", "vqa"):
+            patch.setattr(importlib.import_module(f"applications.{program}.report"), "NUM_DRAWS", 2)
         yield
 
 

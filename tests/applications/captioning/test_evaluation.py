@@ -9,6 +9,8 @@ from scipy.special import logsumexp
 import keras_vattn
 from applications.captioning import report as reports
 from applications.captioning import train
+from applications.captioning.captions import Captions
+from applications.captioning.data import Part, encode
 from applications.captioning.options import EvaluateCaptioning
 from applications.captioning.serve import Captioner
 from applications.captioning.train import CaptionValidation, WordPerplexity
@@ -163,7 +165,8 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     run.folder = RunFolder(tmp_path, {})
     texts = [f"a red square {word}" for word in ("top", "left", "", "right", "left")]
     outputs = {"hypotheses": texts, "part": part}
-    lines = APPLICATION.report(run, part, {}, outputs, APPLICATION.shown(run, part, outputs))
+    shown = APPLICATION.shown(run, part, outputs)
+    lines = APPLICATION.report(run, part, {}, outputs, shown)
     assert lines[:2] == ["image       15", "caption     a red square top"]
     own = [(given, figure) for given, figure in drawn if given[4] == ["prior", "posterior"]]
     assert len(own) == len(list((tmp_path / "pictures").glob("*.png"))) == 2
@@ -174,6 +177,18 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert np.shape(weights) == (2 * len(words), 4)
     np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=1e-5)
     assert [axes.get_title() for axes in figure.axes[: len(words)]] == words
+    # In the page the mean and the standard deviation over draws, of the prior and the posterior.
+    first = shown.alignments[0]
+    assert first.target == words and first.size == (280, 280) and np.shape(first.boxes) == (4, 4)
+    assert list(first.weights) == list(first.spread) == ["p", "q"]
+    looks = shown.drawn[0]["caption"]
+    np.testing.assert_array_equal(first.weights["q"], looks["weights"])
+    seeds = [tf.constant([reports.SEED, draw]) for draw in range(reports.NUM_DRAWS)]
+    ids, captions = zip(*((look["image"], [" ".join(look["caption"]["words"])]) for look in shown.drawn))
+    asked = Part(Captions(list(ids), list(captions)), part.sources)
+    (inputs, _), *_ = encode(run.options, part.codec, asked).batches(run.options)
+    draws = [Captioner(run).read_drawn(*reports.arguments_of(inputs), seed)["weights"] for seed in seeds]
+    np.testing.assert_allclose(first.spread["q"], np.std(draws, axis=0)[0, : len(words)], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -183,7 +198,8 @@ def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeyp
     part = run.data["test"]
     known = {name: reports.pictures_of(run, part) for name in ("one", "other")}
     picture = known["one"][0]
-    assert picture["reference"]["words"] == part.tokens[0] and set(picture["caption"]) == {"words", "weights"}
+    assert picture["reference"]["words"] == part.tokens[0] and set(picture["reference"]) == {"words", "weights"}
+    assert set(picture["caption"]) == {"words", "weights", "summed"}
     read = Captioner(run).read(*(x[:1] for x in captions_of(run, "test")))["weights"][0, : len(part.tokens[0])]
     np.testing.assert_allclose(picture["reference"]["weights"], read, atol=1e-5)
     reports.draw_references(known, part, tmp_path)

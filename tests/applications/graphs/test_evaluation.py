@@ -33,6 +33,21 @@ def test_a_report(tmp_path, eagerly):
     assert again == report
     fewer, _ = evaluate(run, part, EvaluateGraphs(run="out", num_draws=0))
     assert "uncertainty" not in fewer
+    # What the page shows of a node: its neighbours in each head of each layer, itself last.
+    shown = APPLICATION.shown(run, part, outputs)
+    layer = run.models.prediction.get_layer("first")
+    _, weights = layer(part.graph.inputs["features"], part.graph.inputs["edges"], return_attention_scores=True)
+    sources, targets = part.graph.edges.T
+    for alignment in shown.alignments:
+        node = part.graph.names.index(alignment.title.partition(":")[0])
+        neighbours = [*sources[targets == node], node]
+        assert alignment.source == [f"n{other}:{'abc'[other % 3]}" for other in neighbours]
+        columns = [*np.flatnonzero(targets == node), len(sources) + node]
+        np.testing.assert_allclose(alignment.weights["first layer"][:, 0], weights.numpy()[:, columns], atol=1e-6)
+        assert alignment.spread["first layer"].shape == alignment.weights["first layer"].shape == (2, 1, len(columns))
+        np.testing.assert_allclose(alignment.weights["second layer"].sum(axis=-1), 1.0, rtol=1e-5)
+    unknown = [float(dict(sample)["mutual information (nats)"]) for sample in shown.samples]
+    assert unknown == sorted(unknown, reverse=True)
 
 
 def test_predictions_after_nodes_were_added(tmp_path):

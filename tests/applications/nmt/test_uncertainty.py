@@ -12,9 +12,10 @@ from uncertainty_cases import require_draws_of_whole_sentences
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.common.serving import save_module
+from applications.common.shown import evenly
 from applications.nmt.options import CompareNmt, EvaluateNmt, GenerateNmt
 from applications.nmt.serve import Translator, translate, translate_surely
-from applications.text.batching import padded
+from applications.text.batching import padded, teacher_forced
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,29 @@ def test_lines_and_the_report(made, eagerly, tmp_path, capsys):
         for of_order in of_orders.values():
             assert of_order["curve"][-1] == pytest.approx(report["translation"][metric])
     assert "BLEU of the most certain sentences" in capsys.readouterr().out
+
+
+def test_what_a_page_shows_of_drawn_weights(made, eagerly):
+    """Their standard deviation beside their mean, the prior of all words, and the words that draws disagree on."""
+    run, part = made("wc"), made("wc").data["valid"]
+    translator, rows = Translator(run), evenly(len(part.pairs), 9)
+    sentences = translate_surely(translator, part.sources[:1], 2)
+    outputs = {"sources": part.pairs.sources[:1], "references": ["a"], "hypotheses": {"soft": ["b"]}}
+    shown = APPLICATION.shown(run, part, outputs | {"sentences": sentences})
+    sides = ([side[row] for row in rows] for side in (part.sources, part.targets))
+    pairs = list(map(tf.constant, teacher_forced(*sides)))
+    draws = np.array([translator.drawn_weights(*pairs, tf.constant([0, draw])) for draw in range(2)])
+    for place, alignment in enumerate(shown.alignments):
+        words, count = len(alignment.target), len(alignment.source)
+        assert list(alignment.weights) == list(alignment.spread) == ["prior", "mean"]
+        np.testing.assert_allclose(alignment.spread["mean"], draws.std(axis=0)[place, :words, :count], atol=1e-6)
+        assert alignment.spread["mean"].max() > 1e-3
+        for weights in alignment.weights.values():
+            np.testing.assert_allclose(weights.sum(axis=1), np.ones(words), rtol=1e-5)
+        assert np.ptp(alignment.weights["prior"], axis=0).max() == 0.0
+    (label, marked) = shown.samples[0][2]
+    assert label == "translation" and [word for word, _ in marked] == sentences[0]["words"]
+    assert [nats for _, nats in marked] == pytest.approx(list(sentences[0]["word_mutual_information"]))
 
 
 def test_the_layout_evaluates_every_run(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from vqa_cases import run_of
 
 import keras_vattn
+from applications.vqa import report as reports
 from applications.vqa.answers import vqa_accuracy
 from applications.vqa.options import EvaluateVqa
 from applications.vqa.report import COLUMNS, evaluate, gradient_norms, predicted, seen, uncertainty, weights_deviation
@@ -125,6 +126,27 @@ def test_gradients_and_deviations(tmp_path):
     run = run_of(tmp_path, model="soft")
     assert gradient_norms(run, run.data["test"])["kl"] == 0.0
     assert weights_deviation(run, run.data["test"]) is None
+
+
+@pytest.mark.slow
+def test_what_a_page_shows_of_drawn_weights(tmp_path):
+    """The regions of a question with the standard deviation of their weights over draws."""
+    run = run_of(tmp_path, model="wc", num_draws=2, **MCAN)
+    part = run.data["test"]
+    _, outputs = predicted(run, part)
+    shown = reports.shown(run, part, outputs | {"p_values": {}})
+    cards = shown.drawn
+    rows = [part.questions.ids.index(card["id"]) for card in cards]
+    asked = seen(run, part.some(np.array(rows)))
+    draws = keras_vattn.posterior_predictive(run.models.drawn, asked, reports.NUM_DRAWS, seed=0)["weights"]
+    assert len(shown.alignments) == len(shown.samples) == len(cards)
+    for place, (alignment, card) in enumerate(zip(shown.alignments, cards)):
+        (answer,) = alignment.weights
+        assert answer == f"{outputs['answers'][rows[place]]} {outputs['probabilities'][rows[place]]:.2f}"
+        assert alignment.target == [card["question"]] and np.shape(alignment.boxes) == (4, 4)
+        np.testing.assert_allclose(alignment.weights[answer], outputs["weights"][rows[place]][None], rtol=1e-6)
+        np.testing.assert_allclose(alignment.spread[answer], draws[:, place].std(axis=0)[None], rtol=1e-3)
+        assert alignment.spread[answer].max() > 0.0
 
 
 @pytest.mark.slow
