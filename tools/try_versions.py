@@ -51,8 +51,11 @@ def main():
     print("|---|" + "---|" * (len(NAMED) + 2), flush=True)
     for python in options.python:
         for resolution in options.resolution:
-            versions, outcome = try_one(python, resolution, options.tests, options.logs)
-            row = [python, resolution, *(versions[name] for name in NAMED), outcome.strip("= ")]
+            try:
+                versions, outcome = try_one(python, resolution, options.tests, options.logs)
+            except subprocess.CalledProcessError:
+                versions, outcome = {}, "could not be installed"
+            row = [python, resolution, *(versions.get(name, "") for name in NAMED), outcome.strip("= ")]
             print("|", " | ".join(row), "|", flush=True)
 
 
