@@ -10,12 +10,12 @@ import keras_vattn
 from applications.captioning.data import sources_of
 from applications.captioning.options import MODELS
 from applications.common.option_values import first_value
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Hidden, Untracked, in_graph
 from applications.text.module import FORBIDDEN, IDS
 from applications.text.readers import read_input
 from applications.text.text import END, PAD, START
 from applications.text.uncertainty import lines_of, noise_of, require_noise, shifted, uncertainty_of, written_of
-from applications.vision.program import INTEGER, Hidden, ImageModule, answers_about
+from applications.vision.program import INTEGER, ImageModule, answers_about
 from applications.vision.regions import region_mask
 from keras_vattn import decoding
 

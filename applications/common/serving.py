@@ -29,6 +29,13 @@ class Untracked:
         self.value = value
 
 
+class Hidden(Untracked):
+    """A function that the SavedModel does not have."""
+
+    def __call__(self, *arguments):
+        return self.value(*arguments)
+
+
 def noise_of(model, drops):
     """Return the `ModelNoise` of a model, `None` where nothing is drawn.
 

@@ -7,7 +7,7 @@ from keras import ops, tree
 import keras_vattn
 from applications.common.inference import Inference
 from applications.common.progress import progress
-from applications.common.serving import Untracked, in_graph
+from applications.common.serving import Hidden, Untracked, in_graph
 from applications.nmt.options import MODELS
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
@@ -40,6 +40,8 @@ class Translator(PairModule):
         self._latent = Untracked(self._latent_of(self.inference.value))
         draws, drops = self._kind.is_continuous, run.options.network.dropout > 0
         self.noise = Untracked(noise_of(run.models.training, draws, drops))
+        # A model that does not draw cannot trace it, and an export would.
+        self.drawn_weights = Hidden(in_graph(IDS, IDS, IDS, tf.TensorSpec([2], tf.int32))(self._drawn_weights))
 
     @in_graph(TEXTS)
     def generate(self, texts):
@@ -104,8 +106,7 @@ class Translator(PairModule):
             alignments["exact"] = ops.softmax(masked(joint))
         return alignments
 
-    @in_graph(IDS, IDS, IDS, tf.TensorSpec([2], tf.int32))
-    def drawn_weights(self, source, target_input, target, seed):
+    def _drawn_weights(self, source, target_input, target, seed):
         """Return a draw of the weights of each word, (B, T, S), where the attention is drawn."""
         with keras_vattn.posterior_draws(self._models.value.training, seed=seed):
             _, _, decoded = self._read(source, target_input, target, return_attention_scores=True)

@@ -87,13 +87,6 @@ def answers_about(codec, names, sources_of, place, answer):
     return answers
 
 
-class Hidden(Untracked):
-    """A function that the SavedModel does not have."""
-
-    def __call__(self, *arguments):
-        return self.value(*arguments)
-
-
 class ImageModule(tf.Module):
     """An exported module of a `Run`: endpoints of encoded images, if the run can make features of images, and of
     features; with the variables of a model."""

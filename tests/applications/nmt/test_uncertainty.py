@@ -164,3 +164,10 @@ def test_the_exported_endpoint(made, tmp_path):
     assert np.abs(found["log_likelihoods"] - other["log_likelihoods"]).min() > 0.0
     for name in ("entropy", "mutual_information"):
         assert found[f"word_{name}"].shape == found["words"].shape and found[name].shape == (3,)
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_draw_is_exported(made, tmp_path):
+    module, names = APPLICATION.endpoints(made("marginal"))
+    save_module(module, names, tmp_path)
+    assert set(names) <= set(tf.saved_model.load(str(tmp_path)).signatures)
