@@ -9,24 +9,42 @@ from tiers import slow_after
 
 ROOT = pathlib.Path(__file__).parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
-BLOCKS = {
-    page.name: re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
-    for page in (README, *DOCS.glob("*.md"))
-}
+# Pairs of a block of code and what the page says that it prints, "" where the page says nothing.
+CODE = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.M | re.S)
+BLOCKS = {page.name: CODE.findall(page.read_text("utf-8")) for page in (README, *DOCS.glob("*.md"))}
 
-
-SLOW = {"pretrained_models.md", "saving_and_exporting.md", "serving.md"}
+SLOW = {"first_hour_pretrained.md", "pretrained_models.md", "saving_and_exporting.md", "serving.md"}
 PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 
 
 @pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
-def test_page(page, tmp_path, monkeypatch):
+def test_page(page, tmp_path, monkeypatch, capsys):
     # Where what a page writes is no part of the project.
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     with keras.saving.CustomObjectScope({}):
-        for block in BLOCKS[page]:
+        for block, shown in BLOCKS[page]:
             exec(compile(block, page, "exec"), names)
+            check_output(shown, capsys.readouterr().out)
+
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def check_output(shown, printed):
+    """Raise AssertionError unless the lines that a page shows are among those printed, in order, but for their times.
+
+    Another processor rounds otherwise, so that figures agree to a tenth or to 0.05.
+    """
+    lines = (re.sub(r" - \d+m?s(/\w+)?", "", line) for line in printed.splitlines())
+    for line in shown.splitlines():
+        line = re.sub(r" - \d+m?s(/\w+)?", "", line)
+        assert any(agree(line, other) for other in lines), line
+
+
+def agree(line, other):
+    figures = [[float(x) for x in NUMBER.findall(text)] for text in (line, other)]
+    return NUMBER.sub("#", line) == NUMBER.sub("#", other) and figures[0] == pytest.approx(figures[1], rel=0.1, abs=0.05)
 
 
 def anchors(text):
