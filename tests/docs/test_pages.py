@@ -43,8 +43,10 @@ def check_output(shown, printed):
 
 
 def agree(line, other):
-    figures = [[float(x) for x in NUMBER.findall(text)] for text in (line, other)]
-    return NUMBER.sub("#", line) == NUMBER.sub("#", other) and figures[0] == pytest.approx(figures[1], rel=0.1, abs=0.05)
+    if NUMBER.sub("#", line) != NUMBER.sub("#", other):
+        return False
+    shown, printed = ([float(x) for x in NUMBER.findall(text)] for text in (line, other))
+    return shown == pytest.approx(printed, rel=0.1, abs=0.05)
 
 
 def anchors(text):
