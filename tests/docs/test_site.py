@@ -14,7 +14,7 @@ from browser import browser
 ROOT = pathlib.Path(__file__).parents[2]
 # What each page must show, and how many formulas it has at least.
 PAGES = {
-    "index.html": ("variational attention", 0),
+    "index.html": ("What it gains", 0),
     "docs/api.html": ("What is in the box", 0),
     "docs/uncertainty.html": ("mutual information", 0),
     "docs/pretrained_models.html": ("to_bayesian", 0),
