@@ -10,6 +10,7 @@ import pytest
 from benchmarks.nmt_step import MODELS, PAPER, beam_search, matrix_products, product_shapes, training_step
 from benchmarks.paired import interleave, median_interval, report
 
+from applications.nmt import options
 from keras_vattn.latent_alignment import token_log_likelihood
 
 SIZES = {
@@ -37,6 +38,12 @@ def test_step_over_soft(setting):
         rows.append((f"{model}, those of the words", median_interval(1e3 * words), "ms"))
         rows.append((f"{model} / its products", median_interval(seconds[model] / of_model), "ratio"))
     report(f"nmt step {setting}: {SIZES[setting]}", rows)
+
+
+def test_step_of_every_model():
+    seconds = interleave({model: training_step(model, "B") for model in options.MODELS}, num_rounds=12)
+    rows = [(f"{model} / soft", median_interval(seconds[model] / seconds["soft"]), "ratio") for model in seconds]
+    report(f"nmt step of every model B: {SIZES['B']}", rows)
 
 
 def peak_memory(*arguments, num_processes=3):
