@@ -197,14 +197,12 @@ def statistics(run, part):
     return report
 
 
-def looks(run, part, chosen, texts=None):
-    """Return the captions of some images, by default the model's own, with the weights of their words: dictionaries of
-    "words", "weights" (T, R), and of BAM "prior" and "posterior", (T, R): draws for each word. Of the model's own also
-    "summed" (T, R), p(region | word) where regions are summed over, and "spread" (T, R), the standard deviation of
-    weights that are drawn; "prior_mean" and "prior_spread" (R,), those of a prior."""
-    own, kind = texts is None, MODELS[run.options.model]
-    captioner = Captioner(run)
-    texts = caption(captioner, part, chosen, title=None) if texts is None else texts
+def looks(run, part, chosen, texts, own=False):
+    """Return captions of some images with the weights of their words: dictionaries of "words", "weights" (T, R), and
+    of BAM "prior" and "posterior", (T, R): draws for each word. The model's own captions also have "summed" (T, R),
+    p(region | word) where regions are summed over, and "spread" (T, R), the standard deviation of weights that are
+    drawn; "prior_mean" and "prior_spread" (R,), the mean and the standard deviation of a prior."""
+    kind, captioner = MODELS[run.options.model], Captioner(run)
     ids = [part.captions.ids[index] for index in chosen]
     asked = Part(Captions(ids, [[text] for text in texts]), part.sources)
     of_texts = encode(run.options, part.codec, asked)
@@ -261,7 +259,7 @@ def example_of(part):
 
 
 def shown(run, part, outputs):
-    pictures, sentences, alignments = pictures_of(run, part), outputs.get("sentences"), []
+    pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
     for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
         image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]
         # As in `_draw`.
@@ -306,11 +304,12 @@ def compared(comparison):
     return []
 
 
-def pictures_of(run, part):
+def pictures_of(run, part, hypotheses):
     """Return where the model looks in some images for the words of its own caption, and of the first reference."""
     chosen = evenly(len(part), NUM_PICTURES)
     references = [part.captions.captions[index] for index in chosen]
-    own, of_reference = looks(run, part, chosen), looks(run, part, chosen, [row[0] for row in references])
+    own = looks(run, part, chosen, [hypotheses[index] for index in chosen], own=True)
+    of_reference = looks(run, part, chosen, [row[0] for row in references])
     boxes = boxes_of(run.codec.regions, part.sources, part.rows[chosen])
     ids = [part.captions.ids[index] for index in chosen]
     names = ("image", "references", "caption", "reference", "boxes")

@@ -196,7 +196,7 @@ def test_what_models_look_at_for_the_same_words(made, eagerly, tmp_path, monkeyp
     monkeypatch.setattr(reports, "NUM_PICTURES", 1)
     run = made("categorical")
     part = run.data["test"]
-    known = {name: reports.pictures_of(run, part) for name in ("one", "other")}
+    known = {name: reports.pictures_of(run, part, ["a red square"] * len(part)) for name in ("one", "other")}
     picture = known["one"][0]
     assert picture["reference"]["words"] == part.tokens[0] and set(picture["reference"]) == {"words", "weights"}
     assert set(picture["caption"]) == {"words", "weights", "summed"}
