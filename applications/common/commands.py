@@ -13,6 +13,7 @@ from applications.common.runs import digest_of, write_json, write_lines
 from applications.common.serving import save_module
 from applications.common.tables import figures_of
 from applications.common.training import load_run
+from keras_vattn.plots.chart import require_altair
 
 # Files that every run has.
 _TAKEN = ("metrics", "report")
@@ -20,6 +21,7 @@ _TAKEN = ("metrics", "report")
 
 def evaluate(application, options):
     """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
+    require_altair()
     run = load_run(application, options.run)
     other = application.read_other(run.options, options)
     split = options.split if other is None else None
@@ -34,19 +36,19 @@ def evaluate(application, options):
         write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
     write_json(path, record | {"options": options})
-    named = split or "other"
+    named, table = split or "other", figures_of(application.columns, record)
+    heading = application.heading(record | {"split": named})
+    if record["data"]:
+        print(counts_of(named, record["data"]))
+    print(f"{heading}\n\n{table}", flush=True)
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {run.options.model}, {named} data",
-        heading=application.heading(record | {"split": named}),
-        tables=figures_of(application.columns, record),
+        heading=heading,
+        tables=table,
         shown=application.shown(run, part, outputs),
         details={"Options": values_of(options)},
     )
     write_page(path.with_suffix(".html"), page)
-    if record["data"]:
-        print(counts_of(named, record["data"]))
-    print(f"{application.heading(record | {'split': named})}\n")
-    print(figures_of(application.columns, record))
     print(f"written: {path}")
 
 

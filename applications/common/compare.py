@@ -14,6 +14,7 @@ from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
+from keras_vattn.plots.chart import require_altair
 
 _NO_BASELINE = "No differences: the baseline {} is not among the models."
 
@@ -209,6 +210,7 @@ class _Watched:
 
 def compare(application, options):
     """Train the missing runs, then write the tables, the differences and the curves."""
+    require_altair()
     comparison = Comparison(application, options)
     with comparison.jobs:
         comparison.train()
@@ -239,20 +241,21 @@ def _write(application, options, comparison):
     histories = comparison.of_models(comparison.history)
     training_curves(histories, application.curves, comparison.folder / "curves.png")
     parts += application.compared(comparison)
-    shown = {run.name: Shown.of(comparison.read(run, SHOWN)) for run in comparison.of_first_seed}
+    table = "\n\n".join(parts) + "\n"
+    write_text_atomically(comparison.folder / "table.md", table)
+    print(table, flush=True)
+    # A run that finished before there was a page has none.
+    runs = [run for run in comparison.of_first_seed if pathlib.Path(run.options.run.out, SHOWN).exists()]
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {', '.join(records)}",
         heading=f"{len(records)} models; {claim}",
-        tables="\n\n".join(parts),
+        tables=table,
         histories=histories,
         curves=application.curves,
-        shown=joined(shown),
+        shown=joined({run.name: Shown.of(comparison.read(run, SHOWN)) for run in runs}),
         details={"Options": values_of(options)},
     )
     write_page(comparison.folder / "report.html", page)
-    table = "\n\n".join(parts) + "\n"
-    write_text_atomically(comparison.folder / "table.md", table)
-    print(table)
     print(f"written: {comparison.folder}")
 
 

@@ -5,12 +5,15 @@ import pathlib
 import platform
 import subprocess
 
+import keras_vattn
+
 
 def environment_record():
     """Return the versions of Python and of packages, the commit of the checkout, and whether files differ from it; a
     dictionary with `None` for what there is not."""
-    names = ("keras", "tensorflow", "tensorflow_probability", "keras_vattn", "numpy")
+    names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: _version(name) for name in names}}
+    record["keras_vattn"] = keras_vattn.__version__
     root = pathlib.Path(__file__).resolve().parents[2]
     top = _git(root, "rev-parse", "--show-toplevel")
     # A file installed inside some other project's checkout has no commit of its own.

@@ -17,8 +17,9 @@ from keras_vattn.plots.chart import CONFIG, require_altair
 
 # The file has at most so many bytes. What it shows is halved until it fits.
 MOST_BYTES = 3_000_000
-# Samples, alignments of sentences and of images, cells of one alignment, epochs of one curve, characters of one text.
-MOST_SAMPLES, MOST_ALIGNMENTS, MOST_CELLS, MOST_EPOCHS, LONGEST = 24, 24, 10_000, 200, 600
+# Samples and the lines of one, alignments of sentences and of images, weights of one panel of an alignment, epochs of
+# one curve, characters of one text.
+MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS, MOST_CELLS, MOST_EPOCHS, LONGEST = 24, 60, 24, 10_000, 200, 600
 # The charts are of a width that the window has, and what chooses stands above them.
 _START = """
 for (const figure of document.querySelectorAll("figure")) {
@@ -69,12 +70,14 @@ def _rendered(page, share):
         return kept
 
     samples = [
-        [(label, _cut(text)) for label, text in sample]
+        [(label, _cut(text)) for label, text in sample[:MOST_LINES]]
         for sample in some("samples", shown.samples, MOST_SAMPLES // share)
     ]
-    fitting = [one for one in shown.alignments if 0 < sum(map(np.size, one.weights.values())) <= MOST_CELLS]
+    if any(len(sample) > MOST_LINES for sample in shown.samples):
+        left_out.append(f"the first {MOST_LINES} lines of a sample")
+    fitting = [one for one in shown.alignments if _can_be_drawn(one)]
     if len(fitting) < len(shown.alignments):
-        left_out.append(f"alignments of at most {MOST_CELLS:,} weights")
+        left_out.append(f"alignments of at most {MOST_CELLS:,} weights, all finite")
     if any(len(rows) > MOST_EPOCHS // share for seeds in page.histories.values() for rows in seeds):
         left_out.append(f"{MOST_EPOCHS // share} epochs of each curve, spread evenly")
     alignments = [
@@ -104,6 +107,11 @@ def _rendered(page, share):
         # No other script runs, and nothing is loaded.
         digests=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
     )
+
+
+def _can_be_drawn(alignment):
+    panels = [np.asarray(panel, "float64") for of in (alignment.weights, alignment.spread) for panel in of.values()]
+    return all(0 < panel.size <= MOST_CELLS and np.isfinite(panel).all() for panel in panels)
 
 
 def _nats(sample):

@@ -12,6 +12,8 @@ from keras_vattn.plots.figure import COLORS
 from keras_vattn.plots.interactive_alignment import alignment_chart
 from keras_vattn.plots.text import text_width, visible
 
+# Strokes and gaps of lines, for models beyond the number of colours.
+DASHES = [1, 0], [6, 3], [2, 2]
 # What lies over the regions that are not looked at.
 _FOG = "#222"
 
@@ -60,13 +62,14 @@ def _curve_chart(histories, ticks, is_flat):
     # Black cannot be seen on a dark page.
     colors = [INK if color == "#000000" else color for color in COLORS]
     clicked = alt.selection_point(name="clicked", fields=["model"], bind="legend")
-    color = alt.Color(
-        "model:N",
-        scale=alt.Scale(domain=names, range=[colors[place % len(colors)] for place in range(len(names))]),
-        legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=180, symbolType="stroke", symbolOpacity=1)
-        if len(names) > 1
-        else None,
-    )
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=180, symbolType="stroke", symbolOpacity=1)
+    legend = legend if len(names) > 1 else None
+
+    def by_model(channel, values):
+        return channel("model:N", scale=alt.Scale(domain=names, range=values), legend=legend)
+
+    color = by_model(alt.Color, [colors[place % len(colors)] for place in range(len(names))])
+    dash = by_model(alt.StrokeDash, [DASHES[place // len(colors) % len(DASHES)] for place in range(len(names))])
     x = alt.X(
         "epoch:Q",
         scale=alt.Scale(zero=False, nice=False),
@@ -80,7 +83,7 @@ def _curve_chart(histories, ticks, is_flat):
         line = alt.Chart().mark_line(strokeWidth=2 if shade == 1.0 else 1, point=alt.OverlayMarkDef(size=20 * shade))
         opacity = alt.when(clicked).then(alt.value(shade)).otherwise(alt.value(0.08))
         tooltip = [alt.Tooltip("model:N"), alt.Tooltip("epoch:Q"), alt.Tooltip(f"{value}:Q", title=title, format=".4g")]
-        layers.append(line.encode(x, y, color, opacity=opacity, tooltip=tooltip))
+        layers.append(line.encode(x, y, color, dash, opacity=opacity, tooltip=tooltip))
         if value == "value":
             layers[0] = layers[0].encode(detail="seed:N")
     layers[-1] = layers[-1].add_params(clicked)
@@ -105,7 +108,7 @@ def region_spec(alignments):
     import altair as alt
 
     panels = list(dict.fromkeys(panel for alignment in alignments for panel in alignment.weights))
-    across = min(len(panels), 3)
+    across = min(3, max(len(alignment.weights) for alignment in alignments))
     line_width = (IMAGE_SIDE + 20) * across - 20
     numbers = ["weight", "spread"] if any(alignment.spread for alignment in alignments) else ["weight"]
     clicked = alt.selection_point(

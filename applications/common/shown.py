@@ -1,4 +1,4 @@
-"""What report.html shows of a run beside its figures: samples to read, and alignments to click."""
+"""What report.html shows of a run beside its figures: samples to read, and interactive alignments."""
 
 import collections
 import dataclasses
@@ -99,7 +99,7 @@ def joined(of_models):
             seen[first] += 1
             lines = samples.setdefault((first, seen[first]), {})
             for line in sample:
-                lines.setdefault(repr(line), (line, []))[1].append(name)
+                lines.setdefault(repr(line), (line, {}))[1][name] = None
         for own in shown.alignments:
             key = repr((own.title, own.source, own.target, own.boxes if own.image else None))
             merged, names = alignments.setdefault(key, (dataclasses.replace(own, weights={}, spread={}), []))

@@ -45,6 +45,7 @@ from applications.common.runs import (
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
+from keras_vattn.plots.chart import require_altair
 
 
 class Stage(typing.NamedTuple):
@@ -71,6 +72,7 @@ class TrainingRun(Run):
     """
 
     def __init__(self, program, options):
+        require_altair()
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)

@@ -179,7 +179,7 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     assert [axes.get_title() for axes in figure.axes[: len(words)]] == words
     # In the page the mean and the standard deviation over draws, of the prior and the posterior.
     first = shown.alignments[0]
-    assert first.target == words and first.size == (280, 280) and np.shape(first.boxes) == (4, 4)
+    assert first.target == words == texts[0].split() and first.size == (280, 280) and np.shape(first.boxes) == (4, 4)
     assert list(first.weights) == list(first.spread) == ["p", "q"]
     looks = shown.drawn[0]["caption"]
     np.testing.assert_array_equal(first.weights["q"], looks["weights"])
@@ -189,6 +189,10 @@ def test_pictures(made, eagerly, tmp_path, monkeypatch):
     (inputs, _), *_ = encode(run.options, part.codec, asked).batches(run.options)
     draws = [Captioner(run).read_drawn(*reports.arguments_of(inputs), seed)["weights"] for seed in seeds]
     np.testing.assert_allclose(first.spread["q"], np.std(draws, axis=0)[0, : len(words)], atol=1e-6)
+    # What the model is unsure of is that of the same captions.
+    sentences = [{"words": text.split(), "word_entropy": 0.1 * np.arange(len(text.split()))} for text in texts]
+    (first, _) = APPLICATION.shown(run, part, outputs | {"sentences": sentences}).alignments
+    assert first.target == words and first.unsure == sentences[0]["word_entropy"].tolist()
 
 
 @pytest.mark.slow

@@ -177,6 +177,9 @@ def test_a_comparison(case, asked, tmp_path, here, without_pictures):
     here.clear()
     assert case.succeeds(*words) == printed
     assert before == {path: path.read_bytes() for path in out.glob("*/*.csv")} and not here
+    # A run of before there were pages.
+    (folder / "shown.json").unlink()
+    assert case.succeeds(*words) == printed and not here
 
 
 def test_a_model_from_the_weights_of_another(toy, asked, tmp_path, here, without_pictures):

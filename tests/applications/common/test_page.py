@@ -110,7 +110,29 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "MOST_CELLS", 3)
     text = written(tmp_path, shown=Shown([[("source", 700 * "x")]], [sentence()]))
     assert 600 * "x" + "…" in text and 601 * "x" not in text
-    assert "alignments of at most 3 weights" in text and "Where it looks" not in text
+    assert "alignments of at most 3 weights, all finite" in text and "Where it looks" not in text
+    # The weights of one panel are counted, however many models stand beside it.
+    text = written(tmp_path, shown=Shown([], [sentence(target=("a",), **{name: weights(1) for name in "pqr"})]))
+    assert "Where it looks" in text and "at most 3 weights" not in text
+
+
+@pytest.mark.parametrize("field", ["weights", "spread"])
+def test_an_alignment_that_is_not_finite_is_left_out(tmp_path, field):
+    """A chart with it would show nothing of the others."""
+    bad = sentence("bad", q=weights(2))
+    setattr(bad, field, {"q": np.full((2, 2), np.nan)})
+    text = written(tmp_path, shown=Shown([], [sentence("good"), bad]))
+    (chart,) = map(json.loads, Elements(text).charts)
+    assert {row["example"] for row in chart["datasets"]["cells"]} == {"1. good"}
+    assert "all finite" in text
+
+
+def test_the_lines_of_a_sample_are_limited(tmp_path):
+    """Of a comparison of many models, or of a paragraph with its sentences."""
+    lines = [("draw", f"line {number} " + 600 * "word ") for number in range(3000)]
+    text = written(tmp_path, shown=Shown([lines for _ in range(24)]))
+    assert len(text.encode()) <= page.MOST_BYTES
+    assert "line 59 " in text and "line 60 " not in text and "the first 60 lines of a sample" in text
 
 
 def test_curves():
@@ -133,6 +155,15 @@ def test_curves():
     (chart,) = curve_charts({"soft": long}, {}, 10).values()
     assert [point["epoch"] for point in chart["datasets"]["points"]] == list(range(1, 1001, 111))
     assert curve_charts({"soft": [[{"epoch": 1}]]}, {}, 10) == {}
+
+
+def test_every_model_has_its_own_line():
+    """Eleven models, more than there are colours."""
+    rows = [[{"epoch": epoch, "loss": 1.0 / epoch} for epoch in (1, 2)]]
+    (chart,) = curve_charts({f"model {number}": rows for number in range(11)}, {}, 10).values()
+    encoding = chart["layer"][0]["encoding"]
+    color, dash = (encoding[channel]["scale"]["range"] for channel in ("color", "strokeDash"))
+    assert len({(one, tuple(other)) for one, other in zip(color, dash, strict=True)}) == 11
 
 
 def test_sentences_and_images_are_chosen():
@@ -179,6 +210,12 @@ def test_models_beside_each_other():
         ("one (wc)", ["wc: p"]),
     ]
     assert apart.samples[0][2] == ("translation", "x")
+    # Two equal draws of one model are not one of each model.
+    draws = {
+        "soft": Shown([[("source", "Satz"), ("draw", "x"), ("draw", "x")]]),
+        "wc": Shown([[("source", "Satz"), ("draw", "y")]]),
+    }
+    assert joined(draws).samples == [[("source", "Satz"), ("soft: draw", "x"), ("wc: draw", "y")]]
 
 
 def test_what_is_shown_is_read_again():

@@ -1,7 +1,10 @@
 """What `train` leaves, and what it refuses, of every program."""
 
+import sys
+
 import keras
 import numpy as np
+import pytest
 import yaml
 from program_cases import TOY, every_case
 from run_files import files_of, read_arrays, read_history, read_json
@@ -256,6 +259,19 @@ def test_a_run_is_begun_anew(toy, copied_toy, weights_only):
         "weights.npz",
     }
     assert len(read_history(copied_toy)) == 1
+
+
+def test_nothing_begins_without_what_writes_the_page(toy, copied_toy, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    before = files_of(copied_toy)
+    for words in (
+        toy.train(tmp_path / "run"),
+        ["evaluate", "--run", copied_toy],
+        ["compare", "--out", tmp_path / "run", "--models", "gaussian"],
+    ):
+        with pytest.raises(ImportError, match=r'pip install "keras_vattn\[plots\]"'):
+            toy.succeeds(*words)
+    assert files_of(copied_toy) == before and not (tmp_path / "run").exists()
 
 
 def test_another_seed_is_another_run(toy, trained_toy, tmp_path, weights_only):
