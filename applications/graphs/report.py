@@ -211,7 +211,10 @@ def _alignments(run, graph, nodes):
             spread[layer] = np.std(draws, axis=0)
     alignments = []
     for node in nodes:
-        seen = np.flatnonzero(ends[:, 1] == node)[:MOST_NEIGHBOURS]
+        seen = np.flatnonzero(ends[:, 1] == node)
+        # The neighbours that the last layer looks at most.
+        heaviest = np.argsort(-weights["second"][:, seen].mean(axis=0), kind="stable")[:MOST_NEIGHBOURS]
+        seen = seen[np.sort(heaviest)]
         title, source = _named(graph, node), [_named(graph, other) for other in ends[seen, 0]]
         panels = ({f"{layer} layer": x[:, None, seen] for layer, x in of.items()} for of in (weights, spread))
         # A single head is none to choose.

@@ -25,8 +25,8 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# Pairs whose alignments are shown; every fourth one is in the picture.
-NUM_ALIGNMENTS, EVERY = 9, 4
+# Pairs whose alignments are shown, and pairs of these in the picture.
+NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Draws of weights behind their standard deviation, and the seed.
 NUM_DRAWS, SEED = 16, 0
 # Alignments in the order in which they are drawn; a comparison leaves out the last one.
@@ -93,8 +93,8 @@ def shown(run, part, outputs):
 
 
 def report(run, part, record, outputs, shown):
-    pictured = {run.options.model: [dataclasses.asdict(one) for one in shown.alignments[::EVERY]]}
-    draw_alignments(pictured, KINDS, run.folder.file("alignments.png"))
+    pairs = [dataclasses.asdict(alignment) for alignment in shown.alignments]
+    draw_alignments({run.options.model: pairs}, KINDS, run.folder.file("alignments.png"))
     samples = write_samples(run.folder.file("samples.txt"), shown.samples)
     return [*alignment_lines(record["report"]["alignment"]), "", *samples]
 
@@ -102,7 +102,7 @@ def report(run, part, record, outputs, shown):
 def compared(comparison):
     """Draw the models' alignments side by side; return differences over sentences, and the crossing of inferences."""
     options = comparison.options
-    known = {run.name: comparison.read(run, SHOWN)["alignments"][::EVERY] for run in comparison.of_first_seed}
+    known = {run.name: comparison.read(run, SHOWN)["alignments"] for run in comparison.of_first_seed}
     draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
     parts = [over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
     return parts + (tables.crossing(comparison) if options.inference else [])
@@ -316,12 +316,12 @@ def aligned(run, part):
 
 
 def draw_alignments(known, kinds, path):
-    """Draw alignments of these kinds side by side, as far as a model has them, and return the figure; `known` has for
-    each name of a model a list of dictionaries of "source", "target" and "weights"."""
-    first = next(iter(known.values()))
+    """Draw some pairs' alignments of these kinds side by side, as far as a model has them, and return the figure;
+    `known` has for each name of a model a list of dictionaries of "source", "target" and "weights"."""
+    chosen = evenly(len(next(iter(known.values()))), NUM_PICTURES)
     panels = [
         (f"{name}: {kind}", pairs[index], kind)
-        for index in range(len(first))
+        for index in chosen
         for name, pairs in known.items()
         for kind in kinds
         if kind in pairs[index]["weights"]
@@ -331,6 +331,6 @@ def draw_alignments(known, kinds, path):
         [pair["source"] for _, pair, _ in panels],
         [pair["target"] for _, pair, _ in panels],
         [title for title, _, _ in panels],
-        panels_per_row=len(panels) // len(first),
+        panels_per_row=len(panels) // len(chosen),
         path=path,
     )

@@ -58,7 +58,7 @@ def without_the_bundle():
 
 @pytest.fixture(scope="session", autouse=True)
 def few_draws():
-    """Behind the standard deviations of report.html, whose values nobody asks for."""
+    """Two behind the standard deviations of report.html, instead of 16."""
     with pytest.MonkeyPatch.context() as patch:
         for program in ("captioning", "graphs", "nmt", "vqa"):
             patch.setattr(importlib.import_module(f"applications.{program}.report"), "NUM_DRAWS", 2)

@@ -10,13 +10,14 @@ from graphs_cases import APPLICATION, run_of
 
 from applications.common.errors import InputError
 from applications.common.significance import holm, paired_p
+from applications.graphs import report as reports
 from applications.graphs.options import CompareGraphs, EvaluateGraphs, PredictGraphs
 from applications.graphs.report import draw_uncertainty, evaluate, fan, predictor
 from applications.graphs.serve import Classifier, predicted
 from applications.graphs.train import Criterion
 
 
-def test_a_report(tmp_path, eagerly):
+def test_a_report(tmp_path, eagerly, monkeypatch):
     run = run_of(tmp_path, model="wc", num_draws=3)
     part = run.data["test"]
     report, outputs = evaluate(run, part)
@@ -46,6 +47,12 @@ def test_a_report(tmp_path, eagerly):
         np.testing.assert_allclose(alignment.weights["first layer"][:, 0], weights.numpy()[:, columns], atol=1e-6)
         assert alignment.spread["first layer"].shape == alignment.weights["first layer"].shape == (2, 1, len(columns))
         np.testing.assert_allclose(alignment.weights["second layer"].sum(axis=-1), 1.0, rtol=1e-5)
+    # Of more neighbours those that the last layer looks at most, in their order.
+    monkeypatch.setattr(reports, "MOST_NEIGHBOURS", 2)
+    for whole, cut in zip(shown.alignments, APPLICATION.shown(run, part, outputs).alignments, strict=True):
+        heaviest = np.sort(np.argsort(-whole.weights["second layer"][0], kind="stable")[:2])
+        assert cut.source == [whole.source[place] for place in heaviest]
+        np.testing.assert_array_equal(cut.weights["first layer"], whole.weights["first layer"][:, :, heaviest])
     unknown = [float(dict(sample)["mutual information (nats)"]) for sample in shown.samples]
     assert unknown == sorted(unknown, reverse=True)
 
