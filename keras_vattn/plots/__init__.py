@@ -1,5 +1,5 @@
 """Pictures of alignments and of predictions: matplotlib figures made without pyplot, so no state is left behind, and
-charts of Altair to click."""
+interactive charts of Altair."""
 
 from keras_vattn.plots.alignment_heat_map import alignment_heat_map
 from keras_vattn.plots.image_attention import image_attention

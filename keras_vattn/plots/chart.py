@@ -1,4 +1,4 @@
-"""What every chart to click is made with: Altair, and a look that fits light and dark pages."""
+"""What every interactive chart is made with: Altair, and a look that fits light and dark pages."""
 
 from keras_vattn.plots.text import visible
 
@@ -21,7 +21,7 @@ def require_altair():
     try:
         import altair  # noqa: F401
     except ImportError as error:
-        raise ImportError('Charts to click need Altair: pip install "keras_vattn[plots]"') from error
+        raise ImportError('Interactive charts need Altair: pip install "keras_vattn[plots]"') from error
 
 
 def finished(chart):
@@ -34,11 +34,11 @@ def numbered(tokens):
     """Return tokens with their places before them, so that equal ones are different and stay in their order."""
     # Altair writes data into a script as they are: a joiner, which nobody sees, keeps `</script>` from ending it.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
-    return [f"{place:03d} {word}" for place, word in enumerate(words)]
+    return [f"{place:05d} {word}" for place, word in enumerate(words)]
 
 
 # Takes the places away again, in an expression of Vega about `datum.value`.
-WITHOUT_PLACE = "substring(datum.value, 4)"
+WITHOUT_PLACE = "substring(datum.value, 6)"
 
 
 def chooser(name, values):

@@ -14,7 +14,7 @@ _CHOICES = ("example", "layer", "head")
 
 
 def interactive_alignment(weights, source_tokens, target_tokens, spread=None, title=None):
-    """Draw attention weights as a chart to click: one row per target token, one column per source token.
+    """Draw attention weights as an interactive chart: one row per target token, one column per source token.
 
     The picture of `alignment_heat_map` as an object that shows itself in a notebook. A cell is the darker the larger
     its weight. The area of an orange circle is proportional to the standard deviation; a circle that fills its cell is
@@ -152,7 +152,7 @@ def _by_name(argument, arrays, num_targets, num_sources, largest):
                 f"Received: {argument} from {array.min()} to {array.max()}"
             )
     if not arrays:
-        raise ValueError(f"`{argument}` must have a panel at least. Received: {argument}={{}}")
+        raise ValueError(f"`{argument}` must have at least one panel. Received: {argument}={{}}")
     return arrays
 
 
