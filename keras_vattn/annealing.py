@@ -118,6 +118,8 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """Weight that climbs from zero and holds, again and again.
 
+    After `num_cycles` cycles the weight is `final_value`.
+
     Formula:
         "weight" = "final_value" * min(1, "position" / "ramp_fraction")
         "position" = ("step" mod "cycle_length") / "cycle_length"

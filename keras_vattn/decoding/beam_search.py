@@ -36,7 +36,7 @@ def beam_search(
     ended.
 
     Formula:
-        "score"(y) = (log p(y) - e abs(x) / abs(y)) / (((5 + abs(y)) // 6)^a) + b sum_s log "coverage"_s
+        "score"(y) = (log p(y) - e abs(x) / abs(y)) / (((5 + abs(y)) / 6)^a) + b sum_s log "coverage"_s
         "coverage"_s = min(1, max(10^(-6), sum_t w_(t,s)))
 
     Args:

@@ -38,7 +38,7 @@ class Attention(AlignmentLayer):
         phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
         q = "alignment"(phi), quad p = "prior" quad "(without posterior logits)"
         q = "alignment"(hat(phi)), quad p = "alignment"(phi) quad "(with posterior logits " hat(phi) ")"
-        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q || p)
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,t) "KL"(q || p)
 
     Args:
         score: `"dot_product"` (no 1 / sqrt(D)), `"scaled_dot_product"`, `"bilinear"` (Luong's general), `"additive"`

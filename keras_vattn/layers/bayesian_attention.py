@@ -27,7 +27,7 @@ class BayesianAttention(Attention):
         S_(t,s) ~ "Weibull"(k, m_(t,s) / (Gamma(1 + 1/k))) quad "(weibull)"
         S_(t,s) ~ "LogNormal"(log m_(t,s) - sigma^2 / 2, sigma^2) quad "(lognormal)"
         w_(t,s) = S_(t,s) / (sum_(s') S_(t,s')), quad c_t = sum_s w_(t,s) "value"_s
-        "loss" = "kl_weight" * "kl_annealing" * sum_(t,s) "KL"(q(S_(t,s)) || p(S_(t,s)))
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,t,s) "KL"(q(S_(t,s)) || p(S_(t,s)))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.

@@ -18,7 +18,8 @@ class DirichletAttention(Attention):
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)
         w_t ~ q(w_t) = "Dirichlet"(exp("clamp"(hat(phi)_t))), quad hat(phi) = "posterior_logits"
-        c_t = sum_s w_(t,s) "value"_s, quad "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q(w_t) || p(w_t))
+        c_t = sum_s w_(t,s) "value"_s
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,t) "KL"(q(w_t) || p(w_t))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.

@@ -17,7 +17,7 @@ class GaussianAttention(Attention):
         w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s
         c_t ~ q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2))
         p(c_t) = "Normal"(0, I) quad "(standard)", quad p(c_t) = "Normal"(bar("value")_t, I) quad "(mean)"
-        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q(c_t) || p(c_t))
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,t) "KL"(q(c_t) || p(c_t))
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.

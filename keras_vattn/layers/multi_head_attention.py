@@ -27,7 +27,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
         w_t^h ~ q^h = "alignment"(phi_t^h), quad "output"_t = sum_h W_o^h sum_s w_(t,s)^h W_v^h "value"_s
-        "loss" = "kl_weight" * "kl_annealing" * sum_(h,t) "KL"(q^h || p^h)
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,h,t) "KL"(q^h || p^h)
 
     Args:
         num_heads: Number of heads.

@@ -23,7 +23,7 @@ class PredictedContext(GaussianLayer):
     Formula:
         tilde(c) ~ p(tilde(c) | z) = "Normal"(W_m z + b_m, "diag"(sigma^2))
         log sigma = "min_log_scale" + "softplus"(W_s z + b_s)
-        "loss" = -"kl_weight" * "kl_annealing" * log p("sg"(c) | z)
+        "loss" = -"kl_weight" * "kl_annealing" * 1/B sum_b log p("sg"(c) | z)
 
     Args:
         units: Width of c and its prediction.

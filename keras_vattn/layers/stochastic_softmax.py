@@ -19,7 +19,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Formula:
         w_t ~ q = "alignment"(phi_t) quad "(training)", quad w_(t,s) = "softmax"_s(phi_(t,s)) quad "(inference)"
-        "loss" = "kl_weight" * "kl_annealing" * sum_t "KL"(q || p)
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_(b,t) "KL"(q || p)
 
     Args:
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.

@@ -19,8 +19,8 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
     be less.
 
     - `score="lac"`: the smallest sets on average. A set may be empty: no class is likely enough.
-    - `score="aps"`: the probability of c and of all likelier classes. Sets grow with the uncertainty of the prediction,
-      and cover hard examples better. Nothing is drawn at random.
+    - `score="aps"`: the probability of c and of all likelier classes; of equally likely ones the first is likelier.
+      Sets grow with the uncertainty of the prediction, and cover hard examples better. Nothing is drawn at random.
 
     Where k > n, so that n is too small for alpha, every set has all classes.
 

@@ -20,7 +20,7 @@ class LocationSensitive(Additive):
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + U f_(t,s) + b)
-        f_t = F ** w_(t-1) quad "(previous)", quad quad f_t = F ** sum_(t' < t) w_(t') quad "(cumulative)"
+        f_t = "conv"(w_(t-1), F) quad "(previous)", quad f_t = "conv"(sum_(t' < t) w_(t'), F) quad "(cumulative)"
 
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
