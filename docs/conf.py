@@ -45,6 +45,7 @@ html_title = f"keras_vattn {version}"
 html_css_files = ["site.css"]
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
+html_show_copyright = False
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

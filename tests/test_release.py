@@ -58,13 +58,12 @@ model.save("model.keras")
 np.testing.assert_array_equal(model(x), keras.models.load_model("model.keras")(x))
 """,
     "plots": """
-import altair
 import numpy as np
 
 import keras_vattn
 
 keras_vattn.plots.alignment_heat_map(np.eye(2), ["a", "b"], ["c", "d"], path="map.png")
-page = altair.Chart({"values": [{"x": 1}]}).mark_bar().encode(x="x:Q").to_html(inline=True)
+page = keras_vattn.plots.interactive_alignment(np.eye(2), ["a", "b"], ["c", "d"]).to_html(inline=True)
 assert len(page) > 500_000 and "<script src" not in page
 """,
     "text": """

@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from browser import browser
+from browser import browser, missing
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What each page must show, and how many formulas it has at least.
@@ -68,13 +68,15 @@ def check_search(address, page):
 
 
 @pytest.mark.slow
-@pytest.mark.browser
 def test_site(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     # GitHub's anchors are the site's, and a host serves the first page.
     assert 'id="from-another-run"' in (tmp_path / "docs/run_folder.html").read_text("utf-8")
+    # One test: two builds at once would write into one folder of API pages.
+    if missing():
+        pytest.skip(f"the site is built, and cannot be opened: {missing()}")
     with served(tmp_path) as address, browser() as page:
         check_pages(address, page)
         check_search(address, page)
