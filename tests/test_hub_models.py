@@ -138,7 +138,7 @@ def test_lora_and_quantisation_come_after():
     for change in (lambda model: model.enable_lora(2), lambda model: model.quantize("int8")):
         model = made("LlamaBackbone")
         change(model)
-        with pytest.raises(ValueError, match=r"Convert the model first, .*call `(enable_lora|quantize)` on the"):
+        with pytest.raises(ValueError, match=r"`to_bayesian` first, and `(enable_lora|quantize)` on the result"):
             bayesian_of(model, prior=None)
     bayesian = bayesian_of(made("LlamaBackbone"), prior=None, seed=1)
     before = outputs_of(bayesian, TOKENS)
@@ -159,5 +159,21 @@ def test_lora_and_quantisation_come_after():
     before = outputs_of(bayesian, TOKENS)
     bayesian.quantize("int8")
     np.testing.assert_allclose(outputs_of(bayesian, TOKENS), before, atol=0.5)
-    with pytest.raises(ValueError, match=r"Convert the model first, .*`to_deterministic`, and call `quantize`"):
+    with pytest.raises(ValueError, match=r"call `to_deterministic` on the model from before `quantize`"):
         keras_vattn.to_deterministic(bayesian)
+
+
+@pytest.mark.parametrize("mode", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
+def test_a_file_of_a_quantised_model(mode, tmp_path):
+    """Of layers that are converted with the whole model, and of a head beside them; with a prior."""
+    bayesian = bayesian_of(randomized(made("GemmaBackbone")), prior="contextual", seed=1)
+    model = keras.Model(bayesian.input, keras.layers.Dense(3)(bayesian(bayesian.input)))
+    model.quantize(mode)
+    inputs = inputs_of(bayesian)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    draws, again = (keras_vattn.posterior_predictive(x, inputs, 2, seed=3) for x in (model, loaded))
+    np.testing.assert_array_equal(again, draws)
+    assert draws.std(axis=0).max() > 1e-3
+    assert {x.dtype for x in loaded.weights} >= {"int8", "float32"}

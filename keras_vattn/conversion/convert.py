@@ -19,7 +19,15 @@ from keras_vattn.conversion.asked_softmax import (
     softmax_of,
 )
 from keras_vattn.conversion.asking_functions import asking_functions
-from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
+from keras_vattn.conversion.copies import (
+    copy_state,
+    copy_weights,
+    made_again,
+    quantize_again,
+    quantized,
+    refuse_changed_layers,
+    serialized,
+)
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
@@ -149,12 +157,14 @@ class Converted:
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        return {"original": original, "conversion": self._conversion}
+        return {"original": original, "conversion": self._conversion, "quantized": quantized(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         layer = keras.saving.deserialize_keras_object(config["original"], custom_objects=custom_objects)
         _convert(layer, config["conversion"])
+        # A file of an earlier version has none.
+        quantize_again(layer, config.get("quantized", ()))
         return layer
 
 

@@ -74,10 +74,31 @@ def refuse_changed_layers(model, lora=True):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
             call = "enable_lora" if has_lora else "quantize"
-            raise ValueError(
-                f"Convert the model first, `to_bayesian` or `to_deterministic`, and call `{call}` on the result. "
-                f"Received: a layer after `{call}`, path={x.path!r}"
-            )
+            hint = f"Call `to_bayesian` first, and `{call}` on the result."
+            if not lora:
+                hint = "A quantised model has no way back: call `to_deterministic` on the model from before `quantize`."
+            raise ValueError(f"{hint} Received: a layer after `{call}`, path={x.path!r}")
+
+
+def quantized(model):
+    """Return how the layers of a model are quantised, which the config of the original does not say: a list of (place
+    among the layers, mode, configuration)."""
+    return [
+        [
+            place,
+            layer.quantization_mode,
+            keras.saving.serialize_keras_object(getattr(layer, "quantization_config", None)),
+        ]
+        for place, layer in enumerate(_layers(model, ()))
+        if getattr(layer, "quantization_mode", None) is not None
+    ]
+
+
+def quantize_again(model, places):
+    """Quantise the layers of a model as those that `quantized` was called with; their weights are loaded after it."""
+    layers = _layers(model, ()) if places else []
+    for place, mode, config in places:
+        layers[place].quantize(mode, config=keras.saving.deserialize_keras_object(config))
 
 
 def copy_weights(sources, targets):

@@ -312,6 +312,14 @@ FAULTS = [
         "heads_of_ones_own",
     ),
     Fault(
+        "conversion: a file does not say what is quantised",
+        "conversion/convert.py",
+        "quantized(self)",
+        "[]",
+        ("tests/test_hub_models.py",),
+        "quantised_model",
+    ),
+    Fault(
         "conversion: an attention without a path is none",
         "support/sublayers.py",
         "    return layer.path or layer.name\n",
