@@ -94,7 +94,7 @@ def drawn(model, inputs, form, max_rows=256):
 
 
 def reversal(form, kl_weight, seed):
-    """README's: digits, written from behind; 2,048 rows of eight, four epochs."""
+    """Digits, written from behind; 2,048 rows of eight, four epochs."""
     digits = np.random.default_rng(0).integers(10, size=(2560, 8))
     x = np.concatenate([np.eye(10)[digits], np.tile(np.eye(8), (2560, 1, 1))], axis=-1).astype("float32")
     y = digits[:, ::-1]

@@ -13,10 +13,15 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 CODE = re.compile(r"^```python\n(.*?)^```$(?:\n\n```\n(.*?)^```$)?", re.M | re.S)
 BLOCKS = {page.name: CODE.findall(page.read_text("utf-8")) for page in (README, *DOCS.glob("*.md"))}
 
-SLOW = {"first_hour_pretrained.md", "pretrained_models.md", "saving_and_exporting.md", "serving.md"}
+SLOW = {
+    *("first_hour_layer.md", "first_hour_pretrained.md", "pretrained_models.md"),
+    *("saving_and_exporting.md", "serving.md"),
+}
 PAGES = sorted(BLOCKS.keys() - {"the_kl_and_your_loss.md", "new_application.md"} - SLOW)
 
 
+# Keras names each layer that it leaves as it is.
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("page", slow_after([*PAGES, *sorted(SLOW)], len(PAGES)))
 def test_page(page, tmp_path, monkeypatch, capsys):
     # Where what a page writes is no part of the project.
