@@ -105,6 +105,8 @@ def evaluate(run, part, evaluation=None):
                 title = f"{kind} temperature {temperature:g}"
                 point, _ = sample_report(run, generator, ids, references, kind, temperature, title)
                 curve.append({"temperature": temperature, **point})
+        if report["curves"]:
+            print(_curve_table("Quality against diversity", {kind: _points(x) for kind, x in report["curves"].items()}))
     return report, {"sources": sources, "references": references, "greedy": greedy, "draws": draws}
 
 
@@ -243,14 +245,19 @@ def compared(comparison):
     for name, reports in comparison.evaluate("quality_diversity", arguments_of).items():
         of_seeds = [report["report"]["curves"] for report in reports]
         for kind in of_seeds[0]:
-            curves[f"{name}, {kind}"] = [
-                (*np.mean([[point["entropy"], point["bleu_4"]] for point in points], axis=0), points[0]["temperature"])
-                for points in zip(*(of_seed[kind] for of_seed in of_seeds), strict=True)
-            ]
+            curves[f"{name}, {kind}"] = np.mean([_points(of_seed[kind]) for of_seed in of_seeds], axis=0)
     draw_curves(curves, comparison.folder / "quality_diversity.png")
+    return [_curve_table("Quality against diversity, validation, means over seeds", curves)]
+
+
+def _points(curve):
+    """Return what is drawn of a curve, a list of (entropy, BLEU-4, temperature)."""
+    return [(point["entropy"], point["bleu_4"], point["temperature"]) for point in curve]
+
+
+def _curve_table(title, curves):
     lines = [(name, f"{at:g}", f"{x:.3f}", f"{y:.2f}") for name, curve in curves.items() for x, y, at in curve]
-    heads = ("model, source of the draws", "temperature", "entropy (nats)", "BLEU-4")
-    return [titled("Quality against diversity, validation, means over seeds", table(heads, lines))]
+    return titled(title, table(("source of the draws", "temperature", "entropy (nats)", "BLEU-4"), lines))
 
 
 def draw_curves(curves, path):

@@ -122,7 +122,7 @@ def test_validation_is_decoded_every_few_epochs(loaded, eagerly):
         assert second[f"val_{name}"] == pytest.approx(found)
 
 
-def test_quality_against_diversity(loaded, eagerly):
+def test_quality_against_diversity(loaded, eagerly, capsys):
     options = EvaluateVed("", latent_temperatures=(0.0, 1.0), word_temperatures=(0.5,), max_sources=3)
     report, outputs = APPLICATION.evaluate(loaded, loaded.data["valid"], options)
     assert report["num_sources"] == 3 == len(outputs["greedy"])
@@ -133,4 +133,7 @@ def test_quality_against_diversity(loaded, eagerly):
     assert mean["bleu_4"] == pytest.approx(report["map"]["bleu_4"]) and mean["distinct_draws"] == 1.0
     assert drawn["entropy"] == pytest.approx(report["sampling"]["entropy"])
     assert drawn["entropy"] > mean["entropy"]
-    assert [point["temperature"] for point in report["curves"]["word"]] == [0.5]
+    (word,) = report["curves"]["word"]
+    assert word["temperature"] == 0.5
+    printed = [" ".join(line.replace("|", " ").split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"word 0.5 {word['entropy']:.3f} {word['bleu_4']:.2f}" in printed
