@@ -356,3 +356,15 @@ def outcome(model, inputs):
 def test_twice_is_once_too_often():
     with pytest.raises(ValueError, match="A model is converted once"):
         bayesian_of(bayesian_of(functional_model()))
+
+
+@pytest.mark.parametrize("made", [functional_model, nested_model, lambda: backbone("gpt2")])
+def test_weights_of_kls_are_kept(made, tmp_path):
+    """As they are now, each for itself; some attentions do not draw."""
+    bayesian = bayesian_of(made(), layers=2)
+    for number, layer in enumerate(keras_vattn.stochastic_layers(bayesian)):
+        layer.kl_weight = 0.1 * (number + 1)
+    for _ in range(2):
+        bayesian.save(tmp_path / "model.keras")
+        bayesian = keras.saving.load_model(tmp_path / "model.keras")
+    assert [layer.kl_weight for layer in keras_vattn.stochastic_layers(bayesian)] == [0.1, 0.2]

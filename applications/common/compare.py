@@ -14,6 +14,7 @@ from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
+from applications.common.shown import SHOWN, Shown, joined
 from keras_vattn.plots.chart import require_altair
 
 _NO_BASELINE = "No differences: the baseline {} is not among the models."
@@ -139,6 +140,15 @@ class Comparison:
         """Return the lines of a text file that a run has left, one of `Application.files`."""
         return _text(pathlib.Path(run.options.run.out, f"{name}.txt")).split("\n")[:-1]
 
+    def shown(self):
+        """Return what the runs of the first seed show, a dictionary from the names of models to `Shown`; nothing of a
+        run that ended before there were pages."""
+
+        def of(run):
+            return Shown.of(self.read(run, SHOWN)) if pathlib.Path(run.options.run.out, SHOWN).exists() else Shown()
+
+        return {run.name: of(run) for run in self.of_first_seed}
+
     def history(self, run):
         """Return the rows of a run's history.csv, `None` where one has nothing."""
         return RunFolder(run.options.run.out, {}).history()
@@ -220,7 +230,6 @@ def compare(application, options):
 def _write(application, options, comparison):
     from applications.common.option_values import values_of
     from applications.common.page import Page, write_page
-    from applications.common.shown import SHOWN, Shown, joined
     from applications.common.tables import difference_table, main_table, titled
     from applications.common.training_curves import training_curves
 
@@ -244,15 +253,13 @@ def _write(application, options, comparison):
     table = "\n\n".join(parts) + "\n"
     write_text_atomically(comparison.folder / "table.md", table)
     print(table, flush=True)
-    # A run that finished before there was a page has none.
-    runs = [run for run in comparison.of_first_seed if pathlib.Path(run.options.run.out, SHOWN).exists()]
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {', '.join(records)}",
         heading=f"{len(records)} models; {claim}",
         tables=table,
         histories=histories,
         curves=application.curves,
-        shown=joined({run.name: Shown.of(comparison.read(run, SHOWN)) for run in runs}),
+        shown=joined(comparison.shown()),
         details={"Options": values_of(options)},
     )
     write_page(comparison.folder / "report.html", page)

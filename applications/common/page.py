@@ -64,7 +64,7 @@ def _rendered(page, share):
     left_out, shown = [], page.shown
 
     def some(what, items, most):
-        kept = items if len(items) <= most else [items[place] for place in evenly(len(items), max(most, 1))]
+        kept = items if len(items) <= most else [items[place] for place in evenly(len(items), most)]
         if len(kept) < len(items):
             left_out.append(f"{len(kept)} of {len(items)} {what}, spread evenly")
         return kept
@@ -111,7 +111,8 @@ def _rendered(page, share):
 
 def _can_be_drawn(alignment):
     panels = [np.asarray(panel, "float64") for of in (alignment.weights, alignment.spread) for panel in of.values()]
-    return all(0 < panel.size <= MOST_CELLS and np.isfinite(panel).all() for panel in panels)
+    fit = (0 < panel.size <= MOST_CELLS and np.isfinite(panel).all() for panel in panels)
+    return bool(alignment.weights) and all(fit)
 
 
 def _nats(sample):

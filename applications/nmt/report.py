@@ -10,7 +10,7 @@ from scipy.special import softmax
 import keras_vattn
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
-from applications.common.shown import SHOWN, Alignment, Shown, evenly
+from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score
 from applications.common.tables import figures_of, interval_text, table, titled
 from applications.nmt import alignments, tables
@@ -102,8 +102,9 @@ def report(run, part, record, outputs, shown):
 def compared(comparison):
     """Draw the models' alignments side by side; return differences over sentences, and the crossing of inferences."""
     options = comparison.options
-    known = {run.name: comparison.read(run, SHOWN)["alignments"] for run in comparison.of_first_seed}
-    draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
+    known = {name: list(map(dataclasses.asdict, shown.alignments)) for name, shown in comparison.shown().items()}
+    if all(known.values()):
+        draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
     parts = [over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
     return parts + (tables.crossing(comparison) if options.inference else [])
 

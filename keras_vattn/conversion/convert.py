@@ -30,6 +30,7 @@ from keras_vattn.conversion.copies import (
 )
 from keras_vattn.conversion.options import check_options, prior_of, seeds_and_names, select, serialized_prior
 from keras_vattn.conversion.understood import all_attentions, attentions_in, is_understood, mixin_of
+from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
@@ -157,7 +158,11 @@ class Converted:
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        return {"original": original, "conversion": self._conversion, "quantized": quantized(self)}
+        # A weight of a KL may have been changed since.
+        weights = iter([layer.kl_weight for layer in drawing_layers(self)])
+        attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
+        conversion = {**self._conversion, "attentions": attentions}
+        return {"original": original, "conversion": conversion, "quantized": quantized(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -166,6 +171,12 @@ class Converted:
         # A file of an earlier version has none.
         quantize_again(layer, config.get("quantized", ()))
         return layer
+
+
+def drawing_layers(model):
+    """Return the layers of a converted model that draw, in the order of its attentions."""
+    layers = keras_private.flatten_layers(model)
+    return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
@@ -277,8 +288,9 @@ def _convert(layer, conversion):
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
-def _convert_attention(layer, conversion, seed, name):
+def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     """Make an attention draw, with the same parameters, in place: whoever holds it has the new one."""
+    kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_of(conversion, layer)
     drawing = layer if is_understood(type(layer)) else held_softmax(layer)
@@ -286,7 +298,7 @@ def _convert_attention(layer, conversion, seed, name):
         if getattr(drawing, "seed_generator", None) is not None:
             del drawing.seed_generator
         layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or AskingAttention)
-        drawing.become_stochastic(conversion["kl_weight"], conversion["kl_annealing"], conversion["kl_reduction"], seed)
+        drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
         claim(drawing, "prior", drawing.alignment_prior)
     if drawing is not layer and drawing.reads_keys:

@@ -98,7 +98,7 @@ def quantize_again(model, places):
     """Quantise the layers of a model as those that `quantized` was called with; their weights are loaded after it."""
     layers = _layers(model, ()) if places else []
     for place, mode, config in places:
-        layers[place].quantize(mode, config=keras.saving.deserialize_keras_object(config))
+        layers[place].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
 
 def copy_weights(sources, targets):

@@ -1,9 +1,8 @@
 """The original of a model from `to_bayesian`, with the weights that the model has now."""
 
-from keras_vattn.conversion.asked_softmax import PLACE, SwappedSoftmax
-from keras_vattn.conversion.convert import NAME, Converted
+from keras_vattn.conversion.asked_softmax import PLACE
+from keras_vattn.conversion.convert import NAME, Converted, drawing_layers
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
-from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support import keras_private
 
 
@@ -66,7 +65,5 @@ def _unconverted(config):
 
 def _added_to(model):
     """Return the layers that the conversion has added: priors, and the softmaxes of attentions that had none."""
-    layers = keras_private.flatten_layers(model)
-    drawing = [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
-    priors = [x.alignment_prior for x in drawing if x.alignment_prior is not None]
-    return [*priors, *(vars(x)[PLACE] for x in layers if PLACE in vars(x))]
+    priors = [x.alignment_prior for x in drawing_layers(model) if x.alignment_prior is not None]
+    return [*priors, *(vars(x)[PLACE] for x in keras_private.flatten_layers(model) if PLACE in vars(x))]

@@ -20,8 +20,9 @@ CONFIG = {
 def require_altair():
     try:
         import altair  # noqa: F401
+        import vl_convert  # noqa: F401
     except ImportError as error:
-        raise ImportError('Interactive charts need Altair: pip install "keras_vattn[plots]"') from error
+        raise ImportError('Interactive charts need Altair and vl-convert: pip install "keras_vattn[plots]"') from error
 
 
 def finished(chart):

@@ -320,6 +320,14 @@ FAULTS = [
         "quantised_model",
     ),
     Fault(
+        "conversion: a file has the weight of the KL of before",
+        "conversion/convert.py",
+        'x and {**x, "kl_weight": next(weights)}',
+        "x",
+        ("tests/test_conversion.py",),
+        "weights_of_kls",
+    ),
+    Fault(
         "conversion: an attention without a path is none",
         "support/sublayers.py",
         "    return layer.path or layer.name\n",

@@ -68,8 +68,8 @@ FAULTS = [
     Fault(
         "pages: the weights of all panels are counted together",
         PAGE,
-        "return all(0 < panel.size <= MOST_CELLS and np.isfinite(panel).all() for panel in panels)",
-        "return 0 < sum(p.size for p in panels) <= MOST_CELLS and all(np.isfinite(p).all() for p in panels)",
+        "fit = (0 < panel.size <= MOST_CELLS and np.isfinite(panel).all() for panel in panels)",
+        "fit = [0 < sum(p.size for p in panels) <= MOST_CELLS, *(np.isfinite(p).all() for p in panels)]",
         OF_PAGES,
         "as_small",
     ),
@@ -85,6 +85,14 @@ FAULTS = [
         "pages: a sample of any number of lines", PAGE, "sample[:MOST_LINES]", "sample", OF_PAGES, "lines_of_a_sample"
     ),
     Fault(
+        "pages: one alignment is always shown",
+        PAGE,
+        "evenly(len(items), most)",
+        "evenly(len(items), most or 1)",
+        OF_PAGES,
+        "does_not_fit",
+    ),
+    Fault(
         "pages: two models have one line",
         CHARTS,
         "DASHES[place // len(colors) % len(DASHES)]",
@@ -95,8 +103,8 @@ FAULTS = [
     Fault(
         "pages: a comparison needs what older runs have not",
         "applications/common/compare.py",
-        " if pathlib.Path(run.options.run.out, SHOWN).exists()]",
-        "]",
+        " if pathlib.Path(run.options.run.out, SHOWN).exists() else Shown()",
+        "",
         ("tests/applications/common/test_comparison.py",),
         "test_a_comparison",
     ),

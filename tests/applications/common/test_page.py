@@ -116,6 +116,14 @@ def test_a_page_is_as_small_as_it_must_be(tmp_path, monkeypatch):
     assert "Where it looks" in text and "at most 3 weights" not in text
 
 
+def test_what_does_not_fit_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_BYTES", 25_000)
+    many = sentence(target=range(10), source=range(10), **{f"panel {number}": weights(10, 10) for number in range(24)})
+    text = written(tmp_path, shown=Shown([[("source", "short")]], [many, Alignment("none", [], {})]))
+    assert len(text.encode()) <= page.MOST_BYTES
+    assert "0 of 1 alignments" in text and "Where it looks" not in text
+
+
 @pytest.mark.parametrize("field", ["weights", "spread"])
 def test_an_alignment_that_is_not_finite_is_left_out(tmp_path, field):
     """A chart with it would show nothing of the others."""
@@ -215,6 +223,7 @@ def test_models_beside_each_other():
         "soft": Shown([[("source", "Satz"), ("draw", "x"), ("draw", "x")]]),
         "wc": Shown([[("source", "Satz"), ("draw", "y")]]),
     }
+    assert joined({"wc": draws["wc"], "old": Shown()}).samples == [[("wc: source", "Satz"), ("wc: draw", "y")]]
     assert joined(draws).samples == [[("source", "Satz"), ("soft: draw", "x"), ("wc: draw", "y")]]
 
 

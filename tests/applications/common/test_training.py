@@ -262,7 +262,7 @@ def test_a_run_is_begun_anew(toy, copied_toy, weights_only):
 
 
 def test_nothing_begins_without_what_writes_the_page(toy, copied_toy, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     before = files_of(copied_toy)
     for words in (
         toy.train(tmp_path / "run"),

@@ -6,6 +6,7 @@ from application_cases import Compared, tables_of
 from nmt_cases import APPLICATION
 from sacrebleu.metrics import BLEU
 
+from applications.common.shown import Alignment, Shown
 from applications.common.significance import compare_translations, mean_interval, paired_interval
 from applications.common.tables import difference_table, main_table
 from applications.nmt import tables
@@ -184,7 +185,9 @@ def test_the_crossing(tmp_path, monkeypatch):
     records = {name: [record(1.0, 1.0)] for name in reports}
     options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "soft"}
     comparison = compared(tmp_path, records, reports, **options)
-    monkeypatch.setattr(comparison, "read", lambda run, name: {"alignments": [drawn(run.name)], "split": "test"})
+    monkeypatch.setattr(comparison, "read", lambda run, name: {"split": "test"})
+    shown = {name: Shown([], [Alignment("", **drawn(name))]) for name in reports}
+    monkeypatch.setattr(comparison, "shown", lambda: shown)
     parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
     every = ["--split", "test", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
     continuous = ["--split", "test", "--inference", "soft", "--k-curve", "0"]
@@ -206,7 +209,12 @@ def test_the_crossing(tmp_path, monkeypatch):
     (right,) = (lines for title, lines in parsed.items() if "Table 2 of Deng et al. 2018, right" in title)
     assert [(line["sum"], line["K 1"]) for line in right[:2]] == [("renormalised", "2.718"), ("plain", "7.389")]
     assert len(right) == 4
-    assert (comparison.folder / "alignments.png").read_bytes().startswith(b"\x89PNG")
+    picture = comparison.folder / "alignments.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    # A run of before there were pages has no alignments.
+    picture.unlink()
+    shown["wc"] = Shown()
+    assert APPLICATION.compared(comparison) and not picture.exists()
 
 
 def drawn(model):
