@@ -15,10 +15,11 @@ from applications.captioning.options import MODELS
 from applications.captioning.serve import Captioner
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
+from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.runs import write_json
 from applications.common.shown import Alignment, Shown, evenly
-from applications.common.tables import Column, main_table, spread, title_from, titled
+from applications.common.tables import Column, spread, title_from
 from applications.text.coverage import compared_coverage, coverage_lines, coverage_report
 from applications.text.pairs import write_samples
 from applications.text.text import PAD
@@ -346,10 +347,9 @@ def _draw(picture, part, words, rows, labels, title, path):
 
 
 def fan(comparison):
-    """Return Table 3 of Fan et al. 2020."""
+    """Return Table 3 of Fan et al. 2020, beside the paper's figures."""
     title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
-    text = main_table((*BLEU, *OTHERS), comparison.records, first_of=title_of)
-    return [titled("Table 3 of Fan et al. 2020", text)]
+    return [beside("Table 3 of Fan et al. 2020", "fan_3", (*BLEU, *OTHERS), comparison.records, first_of=title_of)]
 
 
 def uncertainty(comparison):

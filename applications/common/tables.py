@@ -67,7 +67,7 @@ def figures_of(columns, record):
     return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
 
 
-def main_table(columns, records, first=("model",), first_of=lambda name: (name,)):
+def main_table(columns, records, first=("model",), first_of=lambda name: (name,), printed=lambda name, head: "-"):
     """Return the table of models: means over seeds with 95% intervals.
 
     Args:
@@ -75,13 +75,18 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         records: Dictionary from the name of a model to the records of its seeds.
         first: Heads of the columns before them.
         first_of: Function of the name of a model that returns the cells of these columns.
+        printed: Function of the name of a model and the title of a column that returns the figure of a paper, which
+            stands behind ours; "-" where there is none.
     """
-    columns = _had(columns, records)
-    lines = [
-        (*first_of(name), *(column.cell([column.value(record) for record in of_model]) for column in columns))
-        for name, of_model in records.items()
-    ]
-    return table((*first, *(column.title for column in columns)), lines)
+    heads, cells = list(first), list(zip(*map(first_of, records), strict=True))
+    for column in _had(columns, records):
+        heads.append(column.title)
+        cells.append([column.cell([column.value(record) for record in of_model]) for of_model in records.values()])
+        theirs = [printed(name, column.title) for name in records]
+        if set(theirs) != {"-"}:
+            heads.append(f"{column.title}, paper")
+            cells.append(theirs)
+    return table(heads, zip(*cells, strict=True))
 
 
 def difference_table(columns, records, baseline):

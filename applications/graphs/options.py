@@ -34,12 +34,6 @@ MODELS = {
 
 
 PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
-# Test accuracy in per cent: Fan et al. 2020, Table 1.
-PAPER = {
-    "cora": {"gat": 83.00, "no_kl": 83.39, "lf": 83.24, "lc": 83.34, "wf": 83.48, "wc": 83.81},
-    "citeseer": {"gat": 72.50, "no_kl": 72.91, "lf": 72.86, "lc": 73.04, "wf": 73.18, "wc": 73.52},
-    "pubmed": {"gat": 77.26, "no_kl": 78.50, "lf": 78.30, "lc": 78.76, "wf": 78.50, "wc": 78.82},
-}
 
 
 def check_sources(options):

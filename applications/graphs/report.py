@@ -13,13 +13,14 @@ from applications.common import uncertainty
 from applications.common.batches import prefetched
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
+from applications.common.papers import printed
 from applications.common.predictor import Predictor
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
 from applications.common.tables import Column, interval_text, spread, table, title_from, titled
 from applications.graphs import data
 from applications.graphs.model import values_of
-from applications.graphs.options import MODELS, PAPER, OtherGraph
+from applications.graphs.options import MODELS, OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 from keras_vattn.plots.figure import COLORS, finish, new_figure, require_matplotlib
@@ -295,9 +296,9 @@ def fan(comparison):
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []
     for name, accuracies in values.items():
-        paper = PAPER.get(options[name].alignment.published, {}).get(options[name].model)
+        paper = printed("fan_1", options[name].model, options[name].alignment.published)
         sd = f"{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else "-"
-        row = [title_from(name, lambda model: MODELS[model].title), f"{paper:.2f}" if paper else "-"]
+        row = [title_from(name, lambda model: MODELS[model].title), paper]
         row += [interval_text(mean_interval(accuracies), 2), sd, "-", "-", "-"]
         if name in corrected:
             difference = interval_text(paired_interval(accuracies, values[baseline]), 2)

@@ -1,7 +1,10 @@
 """Columns of the tables, the papers' layouts, and the crossing of training and inference."""
 
+import itertools
+
 from applications.common.bounds import perplexity
-from applications.common.tables import Column, main_table, table, title_from, titled
+from applications.common.papers import beside, data_of_both, printed
+from applications.common.tables import Column, table, title_from, titled
 from applications.nmt.options import MODELS
 from applications.text.coverage import compared_coverage
 
@@ -44,36 +47,39 @@ COLUMNS = (
 
 
 def deng(comparison):
-    """Return Table 1, and the right half of Table 3, of Deng et al. 2018."""
+    """Return Tables 1 and 3 of Deng et al. 2018, beside the paper's figures."""
     kinds = {name: MODELS[model] for name, model in comparison.models.items()}
-    table_1 = main_table(
+    table_1 = beside(
+        "Table 1 of Deng et al. 2018",
+        "deng_1",
         (KIND, PERPLEXITY, BLEU),
         comparison.records,
-        ("model", "objective", "E"),
-        lambda name: (_title(name, short=True), kinds[name].value, kinds[name].expectation),
+        first=("model", "objective", "E"),
+        first_of=lambda name: (_title(name, short=True), kinds[name].value, kinds[name].expectation),
     )
-    parts = [titled("Table 1 of Deng et al. 2018", table_1)]
+    parts = [table_1]
     # The entropy is of a categorical distribution, which BAM has not.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
-        text = main_table((Column("entropy of p (nats)", ENTROPY.of),), latent, ("model", "E"), heads_of)
-        parts.append(titled("Table 3 of Deng et al. 2018, right", text))
+        columns = (BLEU, Column("entropy of p (nats)", ENTROPY.of))
+        title = "Table 3 of Deng et al. 2018"
+        parts.append(beside(title, "deng_3", columns, latent, first=("model", "E"), first_of=heads_of))
     return parts
 
 
 def fan(comparison):
-    """Return Tables 4 and 8 of Fan et al. 2020, with the lines that the comparison has."""
+    """Return Tables 4 and 8 of Fan et al. 2020, with the lines that the comparison has, beside the paper's figures."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
     cost = "Table 8 of Fan et al. 2020; seconds as they were in training, beside whatever else ran"
-    for title, lines, columns in (
-        ("Table 4 of Fan et al. 2020", FAN_QUALITY, (BLEU,)),
-        (cost, FAN_COST, (STEP, parameters)),
+    for title, paper, lines, columns in (
+        ("Table 4 of Fan et al. 2020", "fan_4", FAN_QUALITY, (BLEU,)),
+        (cost, "fan_8", FAN_COST, (STEP, parameters)),
     ):
         chosen = {name: records for name, records in comparison.records.items() if comparison.models[name] in lines}
         if chosen:
-            parts.append(titled(title, main_table(columns, chosen, first_of=lambda name: (_title(name),))))
+            parts.append(beside(title, paper, columns, chosen, first_of=lambda name: (_title(name),)))
     return parts
 
 
@@ -111,11 +117,14 @@ def crossing(comparison):
     both = {name: cells for name, cells in cells_of.items() if {"exact", kmax} <= set(cells)}
     if both:
         heads = [f"{figure}, {kind}" for figure in ("PPL", "BLEU") for kind in ("exact", f"K-max {kmax[5:]}")]
-        lines = [
-            (_title(name), *(cells[inference][index] for index in (0, 1) for inference in ("exact", kmax)))
-            for name, cells in both.items()
-        ]
-        parts.append(titled("Table 2 of Deng et al. 2018, left", table(("model", *heads), lines)))
+        heads = [title for head in heads for title in (head, f"{head}, paper")]
+        lines = []
+        for name, cells in both.items():
+            ours = [cells[inference][index] for index in (0, 1) for inference in ("exact", kmax)]
+            pairs = zip(ours, (printed("deng_2", name, head) for head in heads[::2]), strict=True)
+            lines.append((_title(name), *itertools.chain(*pairs)))
+        title = f"Table 2 of Deng et al. 2018, left; {data_of_both('deng_2', comparison.records)}"
+        parts.append(titled(title, table(("model", *heads), lines)))
     lines = []
     for name, reports in reports_of.items():
         curves = [report["report"].get("k_curve") for report in reports]

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.bounds import bound_report
+from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, table, titled
@@ -204,26 +205,25 @@ def _draw_alignments(alignments, path):
 
 
 def table_2(comparison):
-    """Return Table 2 of Bahuleyan et al. 2018."""
-    return _paper_table(comparison, tuple(FIGURES))
+    """Return Table 2 of Bahuleyan et al. 2018, beside the paper's figures."""
+    return _paper_table(comparison, 2, tuple(FIGURES))
 
 
 def table_4(comparison):
-    """Return Table 4 of Bahuleyan et al. 2018."""
-    return _paper_table(comparison, ("bleu_2", "entropy", "dist_1", "dist_2"))
+    """Return Table 4 of Bahuleyan et al. 2018, beside the paper's figures."""
+    return _paper_table(comparison, 4, ("bleu_2", "entropy", "dist_1", "dist_2"))
 
 
-def _paper_table(comparison, names):
-    """Return a table with a line for each model and inference."""
-    lines = []
-    for model, records in comparison.records.items():
-        for inference in ("map", "sampling"):
-            if all(inference in record["report"] for record in records):
-                columns = [Column("", f"report.{inference}.{name}", _digits(name)) for name in names]
-                cells = [column.cell([column.value(record) for record in records]) for column in columns]
-                lines.append((model, inference, *cells))
-    heads = ("model", "inference", *(FIGURES[name] for name in names))
-    return [titled("Table of Bahuleyan et al. 2018", table(heads, lines))]
+def _paper_table(comparison, number, names):
+    """Return the table of each inference, with the models that have it."""
+    parts = []
+    for inference in ("map", "sampling"):
+        columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in names]
+        records = {name: of for name, of in comparison.records.items() if inference in of[0]["report"]}
+        if records:
+            title = f"Table {number} of Bahuleyan et al. 2018, {inference}"
+            parts.append(beside(title, f"bahuleyan_{number}_{inference}", columns, records))
+    return parts
 
 
 def compared(comparison):

@@ -1,6 +1,7 @@
 """Columns of the tables, and the papers' layouts."""
 
-from applications.common.tables import Column, main_table, spread, title_from, titled
+from applications.common.papers import beside
+from applications.common.tables import Column, spread, title_from
 from applications.vqa.options import MODELS
 from applications.vqa.questions import TYPES
 
@@ -65,24 +66,29 @@ def of_architecture(comparison, architecture):
 
 
 def deng(comparison):
-    """Return Table 1, and the right half of Table 3, of Deng et al. 2018, of the models of the architecture updown."""
+    """Return Table 1, and the right half of Table 3, of Deng et al. 2018, of the models of the architecture updown,
+    beside the paper's figures."""
     records, titles = of_architecture(comparison, "updown")
     if not records:
         return []
     kinds = {name: MODELS[comparison.models[name]] for name in records}
-    text = main_table(
+    figures = beside(
+        "Table 1 of Deng et al. 2018, VQA",
+        "deng_1_vqa",
         (NLL, Column("Eval (%)", ACCURACY.of, 2, 100)),
         records,
-        ("model", "objective", "E"),
-        lambda name: (titles[name], kinds[name].value, kinds[name].expectation),
+        first=("model", "objective", "E"),
+        first_of=lambda name: (titles[name], kinds[name].value, kinds[name].expectation),
     )
-    entropies = main_table(
+    entropies = beside(
+        "Table 3 of Deng et al. 2018, right",
+        "deng_3_vqa",
         (Column("entropy of p (nats)", ENTROPY.of),),
         records,
-        ("model", "E"),
-        lambda name: (titles[name], kinds[name].expectation),
+        first=("model", "E"),
+        first_of=lambda name: (titles[name], kinds[name].expectation),
     )
-    return [titled("Table 1 of Deng et al. 2018, VQA", text), titled("Table 3 of Deng et al. 2018, right", entropies)]
+    return [figures, entropies]
 
 
 def fan(comparison):
@@ -94,15 +100,15 @@ def fan(comparison):
     draws, stated, parts = last_kind(next(iter(records.values()))[0]), "no draws", []
     if draws:
         stated = f"{draws['num_draws']} draws on {draws['num_questions']} questions, p < {draws['significance']:g}"
-    for title, of_accuracy, of_uncertainty in (
-        ("Table 2", ("all",), ("all",)),
-        ("Table 7, accuracy", ("all", *TYPES), ()),
-        ("Table 7, uncertainty", (), ("all", *TYPES)),
+    for title, paper, of_accuracy, of_uncertainty in (
+        ("Table 2", "fan_2", ("all",), ("all",)),
+        ("Table 7, accuracy", "fan_7_accuracy", ("all", *TYPES), ()),
+        ("Table 7, uncertainty", "fan_7_uncertainty", (), ("all", *TYPES)),
     ):
         columns = []
         for noisy, kind, place in ((False, "original", "report.accuracy"), (True, "noisy", "report.noisy.accuracy")):
             columns += [Column(f"accuracy {kind}, {name} (%)", f"{place}.{name}", 2, 100) for name in of_accuracy]
             columns += [Column(f"PAvPU {kind}, {name} (%)", pavpu(name, noisy), 2, 100) for name in of_uncertainty]
-        text = main_table(columns, records, first_of=lambda name: (titles[name],))
-        parts.append(titled(f"{title} of Fan et al. 2020; {stated}", text))
+        title = f"{title} of Fan et al. 2020; {stated}"
+        parts.append(beside(title, paper, columns, records, first_of=lambda name: (titles[name],)))
     return parts

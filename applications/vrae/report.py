@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 import keras_vattn
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
+from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, main_table, title_from, titled
@@ -228,10 +229,13 @@ def draw_attention(alignments, path):
 
 
 def paper(comparison):
-    """Return the columns of Tables 1 and 2 of the paper beside bounds."""
-    columns, title = (*PAPER, *OURS), "The columns of Tables 1 and 2 of the paper, NLL, KL and PPL, and bounds"
-    titles = {name: title_from(name, lambda model: MODELS[model].title) for name in comparison.records}
-    return [titled(title, main_table(columns, comparison.records, first_of=lambda name: (titles[name],)))]
+    """Return the columns of Tables 1 and 2 of the paper, beside its figures, and bounds."""
+    title_of = lambda name: (title_from(name, lambda model: MODELS[model].title),)  # noqa: E731
+    records = comparison.records
+    return [
+        *(beside(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=title_of) for n in (1, 2)),
+        titled("Bounds", main_table(OURS, records, first_of=title_of)),
+    ]
 
 
 LAYOUTS = {"paper": paper}

@@ -263,4 +263,20 @@ FAULTS = [
         (COMMON + "test_methods.py",),
         "figures_of_a_method",
     ),
+    Fault(
+        "papers: every model has the figures of the first",
+        "applications/common/tables.py",
+        "printed(name, column.title) for name in records",
+        "printed(next(iter(records)), column.title) for name in records",
+        ("tests/applications/nmt/test_tables.py",),
+        "papers_layouts",
+    ),
+    Fault(
+        "papers: a start is none of the paper's",
+        "applications/common/papers.py",
+        'table.get(name) or table.get(name.partition("@")[0])',
+        'table.get(name.partition("@")[0])',
+        ("tests/applications/common/test_papers.py",),
+        "as_it_is_printed",
+    ),
 ]

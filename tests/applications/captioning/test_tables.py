@@ -1,6 +1,6 @@
 """The tables of a comparison, on figures made by hand."""
 
-from application_cases import Compared, tables_of
+from application_cases import HERE, Compared, tables_of
 from captioning_cases import APPLICATION
 
 from applications.captioning.options import CompareCaptioning
@@ -44,8 +44,10 @@ def test_the_papers_layout(tmp_path):
     given = CompareCaptioning(out=str(tmp_path / "compared"), models=tuple(FOUND), seeds=2)
     (text,) = APPLICATION.layouts["fan"](Compared(APPLICATION, given, FOUND))
     ((title, lines),) = tables_of(text).items()
-    assert title == "Table 3 of Fan et al. 2020"
-    assert list(lines[0]) == ["model", "BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr", "ROUGE-L", "METEOR"]
+    assert title == f"Table 3 of Fan et al. 2020; paper: COCO, split of Karpathy; {HERE}"
+    heads = ["BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr", "ROUGE-L", "METEOR"]
+    assert list(lines[0]) == ["model", *(head for each in heads for head in (each, f"{each}, paper"))]
+    assert [line["CIDEr, paper"] for line in lines] == ["104.0", "104.5", "-"]
     assert [line["model"] for line in lines] == ["Soft", "BAM-WC, from Soft (weibull_k=5)", "Categorical"]
     assert lines[0]["BLEU-4"].startswith("31.0 [") and lines[0]["BLEU-1"].startswith("61.0 [")
     assert lines[0]["METEOR"].startswith("26.0 [") and lines[0]["CIDEr"].startswith("110.0 [")

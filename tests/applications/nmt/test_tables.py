@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from application_cases import Compared, tables_of
+from application_cases import HERE, Compared, tables_of
 from nmt_cases import APPLICATION
 from sacrebleu.metrics import BLEU
 
@@ -44,6 +44,9 @@ FOUND = {
 }
 
 
+IWSLT = f"paper: IWSLT 2014 German-English; {HERE}"
+
+
 def compared(folder, records=FOUND, reports=None, **options):
     seeds = len(next(iter(records.values())))
     given = CompareNmt(out=str(folder / "compared"), models=tuple(records), seeds=seeds, **options)
@@ -52,13 +55,16 @@ def compared(folder, records=FOUND, reports=None, **options):
 
 def test_the_papers_layouts(tmp_path):
     found = tables_of("\n\n".join([*tables.deng(compared(tmp_path)), *tables.fan(compared(tmp_path / "again"))]))
-    table_1 = {line["model"] + line["E"]: line for line in found["Table 1 of Deng et al. 2018"]}
+    table_1 = {line["model"] + line["E"]: line for line in found[f"Table 1 of Deng et al. 2018; {IWSLT}"]}
     assert table_1["Soft Attention-"]["kind of PPL"] == "plug-in"
     assert table_1["Soft Attention-"]["PPL"].startswith("7.200 [")
     assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU"].startswith("33.30 [")
-    entropies = found["Table 3 of Deng et al. 2018, right"]
+    assert table_1["Variational Attention, from Soft AttentionSample"]["BLEU, paper"] == "33.09"
+    entropies = found[f"Table 3 of Deng et al. 2018; {IWSLT}"]
+    assert [line["entropy of p (nats), paper"] for line in entropies] == ["1.24", "0.82", "0.52", "0.54"]
     assert [line["entropy of p (nats)"].split()[0] for line in entropies] == ["2.100", "1.000", "1.000", "1.000"]
-    table_4 = found["Table 4 of Fan et al. 2020"]
+    table_4 = found[f"Table 4 of Fan et al. 2020; {IWSLT}"]
+    assert [line["BLEU, paper"] for line in table_4] == ["32.77", "33.30", "33.68", "33.81"]
     assert [line["model"] for line in table_4] == [
         "Soft Attention",
         "Variational Attention + Sample, from Soft Attention",
@@ -75,12 +81,12 @@ def test_a_layout_leaves_out_the_lines_that_it_has_not(tmp_path):
     records = {"wc:units=8": FOUND["wc"], "marginal": FOUND["marginal"]}
     comparison = compared(tmp_path, records)
     found = tables_of("\n\n".join([*tables.deng(comparison), *tables.fan(comparison)]))
-    assert [line["model"] for line in found["Table 1 of Deng et al. 2018"]] == [
+    assert [line["model"] for line in found[f"Table 1 of Deng et al. 2018; {IWSLT}"]] == [
         "BAM-WC (units=8)",
         "Marginal Likelihood",
     ]
-    assert [line["model"] for line in found["Table 3 of Deng et al. 2018, right"]] == ["Marginal Likelihood"]
-    assert [line["model"] for line in found["Table 4 of Fan et al. 2020"]] == ["BAM-WC (units=8)"]
+    assert [line["model"] for line in found[f"Table 3 of Deng et al. 2018; {IWSLT}"]] == ["Marginal Likelihood"]
+    assert [line["model"] for line in found[f"Table 4 of Fan et al. 2020; {IWSLT}"]] == ["BAM-WC (units=8)"]
     assert tables.fan(compared(tmp_path / "other", {"marginal": FOUND["marginal"]})) == []
     assert set(APPLICATION.layouts) == {"deng", "fan", "uncertainty"}
 
@@ -198,7 +204,8 @@ def test_the_crossing(tmp_path, monkeypatch):
         ("wc", "soft"),
     ]
     assert len(lines) == 7 and lines[0]["PPL"] == "2.000" and lines[0]["BLEU"] == "20.00"
-    left = parsed["Table 2 of Deng et al. 2018, left"]
+    left = parsed[f"Table 2 of Deng et al. 2018, left; paper: IWSLT 2014 German-English, K = 5; {HERE}"]
+    assert [line["PPL, K-max 5, paper"] for line in left] == ["7.37", "7.38"]
     assert [line["model"] for line in left] == ["Hard Attention + Enum", "Hard Attention + Sample"]
     assert [left[1][name] for name in ("PPL, exact", "PPL, K-max 5", "BLEU, exact", "BLEU, K-max 5")] == [
         "2.500",

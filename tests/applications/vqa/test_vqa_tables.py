@@ -1,6 +1,6 @@
 """The papers' layouts."""
 
-from application_cases import Compared, changed, tables_of
+from application_cases import HERE, Compared, changed, tables_of
 from vqa_cases import APPLICATION
 
 from applications.vqa import tables
@@ -28,6 +28,9 @@ def record_of(nll, accuracy, pavpu, deviation=None, noisy=None):
     return {"report": report, "step_seconds": 0.1, "parameters": {"generative": 10**6, "inference": 0}}
 
 
+VQA = f"paper: VQA v2, validation; {HERE}"
+
+
 def compared(folder, models):
     options = changed(CompareVqa(out=str(folder)), models=tuple(models), baseline=models[0], seeds=2)
     records = {
@@ -39,13 +42,16 @@ def compared(folder, models):
 def test_the_tables_of_deng(tmp_path):
     models = ["soft", "marginal", "soft:architecture=mcan", "wc"]
     found = tables_of("\n\n".join(tables.deng(compared(tmp_path, models))))
-    table = found["Table 1 of Deng et al. 2018, VQA"]
+    table = found[f"Table 1 of Deng et al. 2018, VQA; {VQA}"]
+    assert [row["NLL (nats), paper"] for row in table] == ["1.76", "1.69"]
     assert [row["model"] for row in table] == ["Soft Attention", "Marginal Likelihood"]
     assert [row["E"] for row in table] == ["-", "Enum"] and table[1]["NLL (nats)"].startswith("2.500")
     assert table[0]["Eval (%)"].startswith("60.00")
-    assert found["Table 3 of Deng et al. 2018, right"][0]["entropy of p (nats)"].startswith("0.500")
+    entropies = found[f"Table 3 of Deng et al. 2018, right; {VQA}"]
+    assert entropies[0]["entropy of p (nats)"].startswith("0.500")
+    assert entropies[0]["entropy of p (nats), paper"] == "2.70"
     started = tables_of("\n\n".join(tables.deng(compared(tmp_path / "started", ["marginal@soft:units=8", "soft"]))))
-    row = started["Table 1 of Deng et al. 2018, VQA"][0]
+    row = started[f"Table 1 of Deng et al. 2018, VQA; {VQA}"][0]
     assert row["model"] == "Marginal Likelihood, from Soft Attention (units=8)"
     assert tables.deng(compared(tmp_path / "none", ["wc", "wf"])) == []
 
@@ -53,12 +59,14 @@ def test_the_tables_of_deng(tmp_path):
 def test_the_tables_of_fan(tmp_path):
     models = ["soft", "soft:architecture=mcan", "wc"]
     found = tables_of("\n\n".join(tables.fan(compared(tmp_path, models))))
-    table = found["Table 2 of Fan et al. 2020; 20 draws on 300 questions, p < 0.05"]
+    table = found[f"Table 2 of Fan et al. 2020; 20 draws on 300 questions, p < 0.05; {VQA}"]
+    assert [row["PAvPU noisy, all (%), paper"] for row in table] == ["65.34", "66.75"]
     assert [row["model"] for row in table] == ["Soft Attention (architecture=mcan)", "BAM-WC"]
     assert table[1]["accuracy original, all (%)"].startswith("60.00")
     assert table[1]["accuracy noisy, all (%)"].startswith("50.00")
     assert table[1]["PAvPU noisy, all (%)"].startswith("50.00")
-    uncertain = found["Table 7, uncertainty of Fan et al. 2020; 20 draws on 300 questions, p < 0.05"]
+    uncertain = found[f"Table 7, uncertainty of Fan et al. 2020; 20 draws on 300 questions, p < 0.05; {VQA}"]
+    assert uncertain[0]["PAvPU original, number (%), paper"] == "56.81"
     assert uncertain[0]["PAvPU original, number (%)"].startswith("60.00")
     # What no model has is no column.
     assert "PAvPU original, other (%)" not in uncertain[0]

@@ -1,0 +1,48 @@
+"""The papers' figures, papers.yaml, which the layouts of `compare` put beside ours."""
+
+import functools
+import pathlib
+
+import yaml
+
+from applications.common.tables import main_table, titled
+
+
+@functools.cache
+def _papers():
+    text = pathlib.Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8")
+    # Figures as they are printed, with their last zero.
+    return yaml.load(text, yaml.BaseLoader)
+
+
+def printed(paper, name, head):
+    """Return the figure of a table for an entry of `compare`, a str; "-" where the paper has none.
+
+    Args:
+        paper: Name of the table in papers.yaml.
+        name: MODEL[@START][:options]. The options are not the paper's; a start is, where the table has it.
+        head: Head of the column.
+    """
+    table, name = _papers()[paper], name.partition(":")[0]
+    line = table.get(name) or table.get(name.partition("@")[0])
+    return line[table["heads"].index(head)] if line and head in table["heads"] else "-"
+
+
+def data_of_both(paper, records):
+    """Return where the figures of a table and ours are from, for a title."""
+    (record, *_), *_ = records.values()
+    # What a part of the data is counted in comes first.
+    unit, count = next(iter(record["data"]["train"].items()))
+    return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"
+
+
+def beside(title, paper, columns, records, **first):
+    """Return a `main_table` with its title, each column beside the paper's.
+
+    Args:
+        title: The title.
+        paper: Name of the table in papers.yaml.
+        columns, records, **first: As of `main_table`.
+    """
+    text = main_table(columns, records, printed=functools.partial(printed, paper), **first)
+    return titled(f"{title}; {data_of_both(paper, records)}", text)

@@ -1,0 +1,32 @@
+"""The papers' figures."""
+
+import pathlib
+
+import pytest
+import yaml
+
+from applications.captioning.options import MODELS as CAPTIONING
+from applications.common import papers
+from applications.graphs.options import MODELS as GRAPHS
+from applications.nmt.options import MODELS as NMT
+from applications.ved.options import MODELS as VED
+from applications.vqa.options import MODELS as VQA
+from applications.vrae.options import MODELS as VRAE
+
+TABLES = yaml.safe_load(pathlib.Path(papers.__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
+KNOWN = {**CAPTIONING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
+
+
+def test_a_figure_is_as_it_is_printed():
+    assert papers.printed("deng_1", "variational_enum", "BLEU") == "33.10"
+    assert papers.printed("bahuleyan_2_map", "ved_dattn@ved:epochs=3", "BLEU-4") == "4.16"
+    # From a start that the paper does not have.
+    assert papers.printed("bahuleyan_2_map", "ved_dattn@ded", "BLEU-4") == "5.02"
+    assert papers.printed("bahuleyan_2_map", "rnnsearch", "BLEU-4") == papers.printed("fan_4", "wc", "PPL") == "-"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_line_is_a_model_with_a_figure_for_every_head(name):
+    lines = {key: line for key, line in TABLES[name].items() if key not in ("of", "heads")}
+    assert {model for key in lines for model in key.split("@")} <= KNOWN.keys()
+    assert {len(line) for line in lines.values()} == {len(TABLES[name]["heads"])}
