@@ -279,4 +279,20 @@ FAULTS = [
         ("tests/applications/common/test_papers.py",),
         "as_it_is_printed",
     ),
+    Fault(
+        "ratings: in the order of the file",
+        "tools/human_evaluation.py",
+        "return np.array([found[number] for number in expected])",
+        "return np.array(list(found.values()))",
+        ("tests/applications/common/test_human_evaluation.py",),
+        "raters_say",
+    ),
+    Fault(
+        "ratings: a model after the other",
+        "tools/human_evaluation.py",
+        "rows = [rows[place] for place in generator.permutation(len(rows))]",
+        "rows = [rows[place] for place in range(len(rows))]",
+        ("tests/applications/common/test_human_evaluation.py",),
+        "blind",
+    ),
 ]

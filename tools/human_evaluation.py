@@ -1,0 +1,159 @@
+"""Makes a sheet of sentences for people to rate, and reads the filled sheets (Bahuleyan et al. 2018, section 4.1).
+
+    python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
+    python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
+
+A RUN is the folder of a finished run of a program that writes sentences; its shown.json has those of at most 100
+sources, the same of every run on one test part. `sheet` writes sheet.csv, the outputs of all runs in one random order
+without the names of the models, and key.json, which says whose they are and is not for the raters. Each rater fills the
+column "rating" of a copy: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005).
+
+`read` prints for each model the mean over outputs of the raters' mean with a 95% interval, the difference of two models
+over the sources with its interval and the p of Wilcoxon's signed-rank test, and Spearman's correlation of each two
+raters. `--label` is what a run calls its sentence: MAP (ved), translation (nmt), caption (captioning).
+"""
+
+import argparse
+import csv
+import io
+import itertools
+import json
+import pathlib
+
+import numpy as np
+import scipy.stats
+
+from applications.common.significance import mean_interval, paired_interval
+from applications.common.tables import interval_text, table, titled
+
+HEADS = ("number", "source", "output", "rating")
+RATINGS = ("1", "2", "3", "4", "5")
+
+
+def outputs_of(run, label):
+    """Return the sentence of each source of a run, a dictionary."""
+    path = pathlib.Path(run, "shown.json")
+    try:
+        samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path} cannot be read: {run} must be the folder of a finished run") from error
+    found = {}
+    for (_, source), *lines in samples:
+        texts = [text for name, text in lines if name == label]
+        if not texts:
+            labels = ", ".join(dict.fromkeys(name for name, _ in lines))
+            raise SystemExit(f"--label {label}: {path} has {labels}")
+        found[source] = texts[0] if isinstance(texts[0], str) else " ".join(word for word, _ in texts[0])
+    return found
+
+
+def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
+    """Write sheet.csv and key.json into a folder, which must not have them; return the number of rows."""
+    out, of_runs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
+    if len(of_runs) < 2:
+        raise SystemExit("a sheet needs two different runs at least")
+    shared = [source for source in next(iter(of_runs.values())) if all(source in of for of in of_runs.values())]
+    if not 0 < num_outputs <= len(shared):
+        raise SystemExit(f"--outputs {num_outputs}: the runs share {len(shared)} sources")
+    if (out / "key.json").exists() or (out / "sheet.csv").exists():
+        raise SystemExit(f"{out} has a sheet already, which someone may be filling in")
+    generator = np.random.default_rng(seed)
+    chosen = [shared[row] for row in generator.choice(len(shared), num_outputs, replace=False)]
+    rows = [(run, source) for run in of_runs for source in chosen]
+    rows = [rows[place] for place in generator.permutation(len(rows))]
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "sheet.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADS)
+        for number, (run, source) in enumerate(rows, start=1):
+            writer.writerow((number, source, of_runs[run][source], ""))
+    key = [{"run": run, "source": source} for run, source in rows]
+    (out / "key.json").write_text(json.dumps({"label": label, "seed": seed, "rows": key}, indent=1), encoding="utf-8")
+    return len(rows)
+
+
+def read_ratings(path, num_rows):
+    """Return the ratings of a filled sheet in the order of the numbers, an array of integers."""
+    try:
+        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"{path} cannot be read: {error}") from error
+    # Some spreadsheets write semicolons.
+    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
+    if not {"number", "rating"} <= set(lines.fieldnames or ()):
+        raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")
+    found = {}
+    for line in lines:
+        number, rating = ((line[head] or "").strip() for head in ("number", "rating"))
+        if rating not in RATINGS:
+            raise SystemExit(f"{path}, number {number}: the rating must be 1 to 5. Received: {rating!r}")
+        if number in found:
+            raise SystemExit(f"{path}: number {number} stands twice")
+        found[number] = int(rating)
+    expected = [str(number) for number in range(1, num_rows + 1)]
+    if found.keys() != set(expected):
+        raise SystemExit(f"{path}: expected the numbers 1 to {num_rows}, each once. Received: {len(found)} rows")
+    return np.array([found[number] for number in expected])
+
+
+def report(key, sheets):
+    """Return the tables of filled sheets, a text."""
+    try:
+        rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{key} must be the key.json of a sheet") from error
+    ratings = {str(path): read_ratings(path, len(rows)) for path in sheets}
+    means = np.mean(list(ratings.values()), axis=0)
+    of_runs = {}
+    for row, mean in zip(rows, means, strict=True):
+        of_runs.setdefault(row["run"], {})[row["source"]] = mean
+    lines = [(run, len(of), interval_text(mean_interval(list(of.values())), 2)) for run, of in of_runs.items()]
+    parts = [
+        titled(f"Ratings of {len(ratings)} raters, 1 to 5", table(("run", "outputs", "mean [95% interval]"), lines))
+    ]
+    lines = []
+    for one, other in itertools.combinations(of_runs, 2):
+        first, second = (np.array([of_runs[run][source] for source in of_runs[one]]) for run in (one, other))
+        differs = np.any(first != second)
+        p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if differs else "-"
+        lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))
+    heads = ("runs", "difference [95% interval]", "p, Wilcoxon")
+    parts.append(titled("Paired differences over sources, not corrected for their number", table(heads, lines)))
+    pairs = list(itertools.combinations(ratings, 2))
+    if pairs:
+        # A rater who gives one rating to all has no rank.
+        known = [np.ptp(ratings[one]) and np.ptp(ratings[other]) for one, other in pairs]
+        rhos = [
+            scipy.stats.spearmanr(ratings[one], ratings[other]).statistic if both else float("nan")
+            for (one, other), both in zip(pairs, known, strict=True)
+        ]
+        lines = [(one, other, f"{rho:.2f}" if both else "-") for (one, other), rho, both in zip(pairs, rhos, known)]
+        mean = f"{np.nanmean(rhos):.2f}" if any(known) else "-"
+        parts.append(
+            titled(f"Spearman's correlation of two raters, mean {mean}", table(("rater", "rater", "rho"), lines))
+        )
+    return "\n\n".join(parts)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sheet = commands.add_parser("sheet", help="write a sheet to fill")
+    sheet.add_argument("runs", nargs="+")
+    sheet.add_argument("--out", required=True)
+    sheet.add_argument("--outputs", type=int, default=100, help="of each run")
+    sheet.add_argument("--label", default="MAP")
+    sheet.add_argument("--seed", type=int, default=0)
+    read = commands.add_parser("read", help="read filled sheets")
+    read.add_argument("key")
+    read.add_argument("sheets", nargs="+")
+    options = parser.parse_args(arguments)
+    if options.command == "sheet":
+        num_rows = write_sheet(options.runs, options.out, options.outputs, options.label, options.seed)
+        print(f"written: {options.out}/sheet.csv, {num_rows} rows, and {options.out}/key.json, not for the raters")
+    else:
+        print(report(options.key, options.sheets))
+
+
+if __name__ == "__main__":
+    main()
