@@ -186,7 +186,7 @@ class CompareVed(common.CompareOptions):
     out: str = "runs/ved_compare"
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")
     baseline: str = "ved_dattn"
-    layout: tuple[Literal["table_2", "table_4"], ...] = ()
+    layout: tuple[Literal["table_1", "table_2", "table_4"], ...] = ()
     """Also the paper's tables."""
     latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
     """Also trace quality against diversity at these factors on sigma, for every model that draws."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import keras_vattn
 from applications.common.bounds import bound_report
-from applications.common.papers import beside
+from applications.common.papers import beside, data_of_both, printed
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.tables import Column, table, titled
@@ -204,6 +204,23 @@ def _draw_alignments(alignments, path):
     keras_vattn.plots.alignment_heat_map(weights, sources, targets, path=path)
 
 
+def table_1(comparison):
+    """Return the pilot study, Table 1 of Bahuleyan et al. 2018: how much entropy the draws of a source lose where the
+    encoder's last state starts the decoder."""
+    records = {name: of for name, of in comparison.records.items() if MODELS[comparison.models[name]].autoencoder}
+    if not records:
+        return []
+    column, head = Column("entropy, draws (nats)", "report.sampling.entropy"), "difference to vae"
+    values = {name: [column.value(record) for record in of] for name, of in records.items()}
+    lines = []
+    for name in records:
+        differs = "vae" in values and name != "vae"
+        difference = column.difference(values[name], values["vae"]) if differs else "-"
+        lines.append((name, column.cell(values[name]), difference, printed("bahuleyan_1", name, head)))
+    title = f"Pilot study of Bahuleyan et al. 2018, Table 1; {data_of_both('bahuleyan_1', records)}"
+    return [titled(title, table(("model", column.title, head, f"{head}, paper"), lines))]
+
+
 def table_2(comparison):
     """Return Table 2 of Bahuleyan et al. 2018, beside the paper's figures."""
     return _paper_table(comparison, 2, tuple(FIGURES))
@@ -279,4 +296,4 @@ def draw_curves(curves, path):
     return finish(figure, path, dpi=150)
 
 
-LAYOUTS = {"table_2": table_2, "table_4": table_4}
+LAYOUTS = {"table_1": table_1, "table_2": table_2, "table_4": table_4}

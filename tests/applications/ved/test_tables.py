@@ -70,6 +70,23 @@ def test_the_papers_tables(tmp_path, layout, data):
     assert ("BLEU-4" in at_mean[0]) == (layout == "table_2") and "entropy (nats)" not in at_mean[0]
 
 
+def test_the_pilot_study(tmp_path):
+    """Paired over seeds; of the autoencoders alone."""
+    found = {
+        "vae": [record(10.0, 4.0, figures(8.0, 2.0)), record(10.0, 4.0, figures(8.0, 2.4))],
+        "ved_dattn": [record(10.0, 4.0, figures(8.0, 9.0))] * 2,
+        "vae_hidden_init": [record(10.0, 4.0, figures(8.0, 1.6)), record(10.0, 4.0, figures(8.0, 1.8))],
+    }
+    given = CompareVed(out=str(tmp_path / "compared"), models=tuple(found), seeds=2, layout=("table_1",))
+    ((title, lines),) = tables_of(APPLICATION.layouts["table_1"](Compared(APPLICATION, given, found))[0]).items()
+    assert title.startswith("Pilot study of Bahuleyan et al. 2018, Table 1; paper: 80,000 sentences of SNLI")
+    assert [line["model"] for line in lines] == ["vae", "vae_hidden_init"]
+    assert [line["difference to vae"].split()[0] for line in lines] == ["-", "-0.500"]
+    assert [line["difference to vae, paper"] for line in lines] == ["-", "-0.5"]
+    assert lines[0]["entropy, draws (nats)"].startswith("2.200 [")
+    assert APPLICATION.layouts["table_1"](compared(tmp_path / "others")) == []
+
+
 def point(temperature, entropy, bleu):
     return {"temperature": temperature, "entropy": entropy, "bleu_4": bleu}
 
