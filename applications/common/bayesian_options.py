@@ -1,12 +1,27 @@
 """Options of random attention weights, and the alignments and priors that they describe. Keras is imported late."""
 
 import dataclasses
+from typing import Literal
 
 from applications.common.options import NotNegativeFloat, Positive, PositiveFloat
 
 
 @dataclasses.dataclass
-class BayesianOptions:
+class Forms:
+    """What paper and published code do in different ways, and an ablation of section 4.3."""
+
+    parameterization: Literal["normalized", "raw"] = "normalized"
+    """Mean of a weight before it is normalised. normalized: the softmax of the scores, as in the published code. raw:
+    exp of the scores, as printed."""
+    prior_scale: Literal["rate", "paper"] = "rate"
+    """What the network of a contextual prior gives. rate: its mean, as in the published code. paper: the concentration
+    of a Gamma, or the mean of the logarithm of a lognormal, as printed."""
+    kl_estimator: Literal["analytic", "sampled"] = "analytic"
+    """The KL in closed form, or log q - log p at the draw, the ablation."""
+
+
+@dataclasses.dataclass
+class BayesianOptions(Forms):
     """Drawn weights (Fan et al. 2020)"""
 
     weibull_k: PositiveFloat = 5.0
@@ -29,8 +44,8 @@ class BayesianOptions:
         import keras_vattn
 
         return {
-            "weibull": lambda: keras_vattn.Weibull(self.weibull_k),
-            "lognormal": lambda: keras_vattn.LogNormal(self.lognormal_sigma),
+            "weibull": lambda: keras_vattn.Weibull(self.weibull_k, self.parameterization, self.kl_estimator),
+            "lognormal": lambda: keras_vattn.LogNormal(self.lognormal_sigma, self.parameterization, self.kl_estimator),
             "dirichlet": keras_vattn.Dirichlet,
             "gumbel_softmax": lambda: keras_vattn.GumbelSoftmax(tau),
         }[name]()
@@ -41,7 +56,8 @@ class BayesianOptions:
         import keras_vattn
 
         fixed = kind == "fixed"
-        options = {} if fixed else {"hidden_units": self.prior_hidden_units, **contextual}
+        options = {"scale": self.prior_scale, "hidden_units": self.prior_hidden_units, **contextual}
+        options = {} if fixed else options
         if alignment == "weibull":
             return keras_vattn.GammaPrior(alpha if fixed else None, self.prior_beta, **options, name="prior")
         return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
@@ -54,7 +70,7 @@ class BayesianOptions:
 
 
 @dataclasses.dataclass
-class PublishedOptions:
+class PublishedOptions(Forms):
     """Attention; none for the value that the paper has for the model"""
 
     weibull_k: PositiveFloat | None = None

@@ -59,7 +59,7 @@ def bayesian(options, backbone):
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)
-    alignment = keras_vattn.Weibull(values.weibull_k)
+    alignment = keras_vattn.Weibull(values.weibull_k, values.parameterization, values.kl_estimator)
     layers = None if values.drawn_share == 1 else values.drawn_share
     if options.model == "no_kl":
         return keras_vattn.to_bayesian(backbone, alignment, seed=seed, layers=layers)
@@ -67,7 +67,11 @@ def bayesian(options, backbone):
     if values.prior_stddev is not None:
         initializer = keras.initializers.RandomNormal(stddev=values.prior_stddev)
     prior = keras_vattn.GammaPrior(
-        beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
+        beta=values.prior_beta,
+        scale=values.prior_scale,
+        hidden_units=values.prior_hidden_units,
+        kernel_initializer=initializer,
+        name="prior",
     )
     # The KL of a layer that is called many times, as ALBERT's, is divided by its calls, too.
     count = getattr(backbone, "num_groups", backbone.num_layers)

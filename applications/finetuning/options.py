@@ -5,6 +5,7 @@ import pathlib
 from typing import Annotated, Literal
 
 from applications.common import options as common
+from applications.common.bayesian_options import Forms
 from applications.common.errors import InputError
 from applications.common.program import Program
 
@@ -108,7 +109,7 @@ class BackboneOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions:
+class AlignmentOptions(Forms):
     """Drawn weights (Fan et al. 2020, section 4.5 and appendix B.5.2); k and share as in to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0

@@ -295,4 +295,12 @@ FAULTS = [
         ("tests/applications/common/test_human_evaluation.py",),
         "blind",
     ),
+    Fault(
+        "forms of weights: the prior is always the code's",
+        "applications/common/bayesian_options.py",
+        '{"scale": self.prior_scale, "hidden_units"',
+        '{"hidden_units"',
+        ("tests/applications/common/test_bayesian_options.py",),
+        "forms",
+    ),
 ]
