@@ -21,7 +21,7 @@ class Forms:
 
 
 @dataclasses.dataclass
-class BayesianOptions(Forms):
+class DrawnOptions(Forms):
     """Drawn weights (Fan et al. 2020)"""
 
     weibull_k: PositiveFloat = 5.0
@@ -29,15 +29,11 @@ class BayesianOptions(Forms):
     lognormal_sigma: PositiveFloat = 0.3
     """Standard deviation of the logarithm of lognormal weights."""
     prior_beta: PositiveFloat = 1e-6
-    """Rate of the Gamma prior of Weibull weights."""
+    """Rate of the Gamma prior of Weibull weights; sum of the concentrations of the prior of Dirichlet weights."""
     prior_sigma: PositiveFloat = 1.0
     """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 5
     """Width of the network that reads the prior off the keys."""
-    kl_weight: NotNegativeFloat = 1.0
-    """Factor on the KL of drawn weights."""
-    annealing_rate: NotNegativeFloat = 1.0
-    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
 
     def alignment(self, name, tau=1.0):
         """Return the alignment of that name, "weibull", "lognormal", "dirichlet" or "gumbel_softmax"."""
@@ -51,16 +47,28 @@ class BayesianOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior, "contextual" or "fixed", of the "weibull" or "lognormal" alignment, with a name that does
-        not depend on what the process made before; what else a contextual one is made of is given by name."""
+        """Return the prior, "contextual" or "fixed", of the "weibull", "lognormal" or "dirichlet" alignment, with a
+        name that does not depend on what the process made before; what else a contextual one is made of is given by
+        name."""
         import keras_vattn
 
         fixed = kind == "fixed"
         options = {"scale": self.prior_scale, "hidden_units": self.prior_hidden_units, **contextual}
         options = {} if fixed else options
-        if alignment == "weibull":
-            return keras_vattn.GammaPrior(alpha if fixed else None, self.prior_beta, **options, name="prior")
-        return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
+        if alignment == "lognormal":
+            return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
+        made = {"weibull": keras_vattn.GammaPrior, "dirichlet": keras_vattn.DirichletPrior}[alignment]
+        return made(alpha if fixed else None, self.prior_beta, **options, name="prior")
+
+
+@dataclasses.dataclass
+class BayesianOptions(DrawnOptions):
+    """Drawn weights (Fan et al. 2020)"""
+
+    kl_weight: NotNegativeFloat = 1.0
+    """Factor on the KL of drawn weights."""
+    annealing_rate: NotNegativeFloat = 1.0
+    """rho: the KL is weighed by sigmoid(rho step); 0 for its full weight from the start."""
 
     def annealing(self):
         """Return the annealing of the KL, or `None`."""

@@ -165,14 +165,18 @@ def _annealing(options):
 
 
 def _attention(options, parts):
-    score = "additive" if parts.residual_stack else "bilinear"
-    if parts.attention != "gaussian":
-        return None if parts.attention is None else keras_vattn.DeterministicAttention(score, name="attention")
-    return keras_vattn.GaussianAttention(
-        score,
-        context_prior=parts.prior,
-        kl_weight=options.variational.gamma_a,
-        kl_annealing=_annealing(options),
-        seed=options.run.layer_seed(4),
-        name="attention",
-    )
+    kind, score = parts.attention, "additive" if parts.residual_stack else "bilinear"
+    if kind is None:
+        return None
+    if kind == "deterministic":
+        return keras_vattn.DeterministicAttention(score, name="attention")
+    random = {
+        "kl_weight": options.variational.gamma_a,
+        "kl_annealing": _annealing(options),
+        "seed": options.run.layer_seed(4),
+        "name": "attention",
+    }
+    if kind == "gaussian":
+        return keras_vattn.GaussianAttention(score, context_prior=parts.prior, **random)
+    alignment, prior = options.drawn.alignment(kind), options.drawn.prior(kind)
+    return keras_vattn.Attention(score, alignment, prior=prior, **random)

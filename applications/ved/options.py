@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from applications.common import options as common
+from applications.common.bayesian_options import DrawnOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairOptions, VocabularySize
@@ -15,8 +16,9 @@ class Model:
 
     Attributes:
         latent: Whether there is a z.
-        attention: `None`, "deterministic" or "gaussian".
-        prior: Prior of the Gaussian attention, "standard" or "mean".
+        attention: `None`, "deterministic"; "gaussian", of which the vector is drawn; "weibull", "lognormal" or
+            "dirichlet", of which the weights are.
+        prior: Prior of the Gaussian attention, "standard" or "mean"; others have a contextual one.
         initial_state: Whether the encoder's last state starts the decoder.
         autoencoder: Whether the source is the target (the pilot study).
         residual_stack: Whether the decoder is the additive, previous-state, residual one of Bahdanau.
@@ -31,7 +33,7 @@ class Model:
 
     @property
     def stochastic(self):
-        return self.latent or self.attention == "gaussian"
+        return self.latent or self.attention not in (None, "deterministic")
 
     @property
     def num_layers(self):
@@ -46,6 +48,9 @@ MODELS = {
     "ved_dattn": Model(latent=True, attention="deterministic"),
     "ved_vattn_0": Model(latent=True, attention="gaussian", prior="standard"),
     "ved_vattn_mean": Model(latent=True, attention="gaussian", prior="mean"),
+    "ved_wc": Model(latent=True, attention="weibull"),
+    "ved_lc": Model(latent=True, attention="lognormal"),
+    "ved_dirichlet": Model(latent=True, attention="dirichlet"),
     "rnnsearch": Model(attention="deterministic", initial_state=True, residual_stack=True),
     "vae": Model(latent=True, autoencoder=True),
     "vae_hidden_init": Model(latent=True, autoencoder=True, initial_state=True),
@@ -105,7 +110,7 @@ class VariationalOptions:
     """Random variables"""
 
     gamma_a: common.NotNegativeFloat = 0.1
-    """Factor on the KL of the attention (eq. 8)."""
+    """Factor on the KL of the attention (eq. 8), whatever is drawn of it."""
     free_bits: common.NotNegativeFloat = 0.1
     """Nats per dimension of z that the KL leaves alone; with 0 the default model ends with 0.05 nats in z, unused."""
     annealing_center: float = 300.0
@@ -131,11 +136,13 @@ class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on an embedded set."""
 
     model: Literal[tuple(MODELS)] = "ved_vattn_mean"
-    """One of the paper's tables, rnnsearch, or vae and vae_hidden_init of the pilot study."""
+    """One of the paper's tables; ved_wc, ved_lc and ved_dirichlet, the same with drawn weights; rnnsearch; or vae and
+    vae_hidden_init of the pilot study."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
     variational: VariationalOptions = common.group(VariationalOptions)
+    drawn: DrawnOptions = common.group(DrawnOptions, prior_beta=1.0)
     fit: common.FitOptions = common.group(
         common.FitOptions,
         batch_size=64,
@@ -155,7 +162,7 @@ class EvaluateVed(EvaluatePairsOptions):
     max_sources: common.Positive | None = None
     """Decode that many different sources, the first ones."""
     latent_temperatures: tuple[common.NotNegativeFloat, ...] = ()
-    """Also sample at these factors on sigma, for instance 0 0.5 1 1.5."""
+    """Also sample at these factors on sigma, for instance 0 0.5 1 1.5; drawn weights are drawn at all of them."""
     word_temperatures: tuple[common.PositiveFloat, ...] = ()
     """Also draw words at these temperatures, the latents at their means."""
 

@@ -303,4 +303,12 @@ FAULTS = [
         ("tests/applications/common/test_bayesian_options.py",),
         "forms",
     ),
+    Fault(
+        "ved: weights that are drawn have no prior",
+        "applications/ved/model.py",
+        "keras_vattn.Attention(score, alignment, prior=prior, **random)",
+        "keras_vattn.Attention(score, alignment, **random)",
+        ("tests/applications/ved/test_model.py",),
+        "training_step",
+    ),
 ]

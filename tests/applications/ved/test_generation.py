@@ -111,6 +111,16 @@ def test_draws(generator, sources, greedy):
     np.testing.assert_array_equal(mean, np.repeat(greedy["ids"][:, None], 2, axis=1))
 
 
+@pytest.mark.parametrize("model", ["ved_wc", "ved_lc", "ved_dirichlet"])
+def test_weights_are_drawn_whatever_the_temperature(model, eagerly):
+    """Which is a factor on sigma: with 0 only z is at its mean."""
+    generator = make_generator(model)
+    sources = generator._encode(tf.constant([source for source, _ in PAIRS[:6]]))
+    draws, again, other = (generator.draw(sources, 5, seed, 0.0).numpy() for seed in (3, 3, 4))
+    np.testing.assert_array_equal(draws, again)
+    assert (draws != other).any() and np.mean([len(np.unique(rows, axis=0)) for rows in draws]) > 1.5
+
+
 def test_words_are_drawn_at_a_temperature(generator, sources, greedy):
     words = generator.draw_words(sources, 3, 1, 1.0).numpy()
     assert words.shape == (22, 3, LIMIT) and not np.isin(words, [START, UNKNOWN]).any()

@@ -66,7 +66,11 @@ def test_parts_and_a_training_step(model, batch):
         "deterministic": keras_vattn.DeterministicAttention,
         "gaussian": keras_vattn.GaussianAttention,
     }
-    assert type(attention) is kinds[expected.attention]
+    assert type(attention) is kinds.get(expected.attention, keras_vattn.Attention)
+    drawn = {"weibull": keras_vattn.Weibull, "lognormal": keras_vattn.LogNormal, "dirichlet": keras_vattn.Dirichlet}
+    if expected.attention in drawn:
+        assert type(attention.alignment) is drawn[expected.attention] and attention.alignment_prior.reads_keys
+        assert attention.kl_weight == OPTIONS.variational.gamma_a
     if expected.attention == "gaussian":
         assert attention.context_prior == expected.prior and attention.kl_weight == OPTIONS.variational.gamma_a
     assert (models.decoder.num_layers, models.decoder.residual) == ((3, True) if model == "rnnsearch" else (1, False))
@@ -83,7 +87,7 @@ def test_parts_and_a_training_step(model, batch):
     assert np.isfinite(models.training.train_on_batch(*batch)).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
-    assert len(models.training.losses) == expected.latent + (expected.attention == "gaussian")
+    assert len(models.training.losses) == expected.latent + (expected.attention in ("gaussian", *drawn))
 
 
 @pytest.mark.parametrize("form", ["code", "printed"])
