@@ -66,6 +66,11 @@ class Models:
         """Return the decoder's first state."""
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
+    def read(self, target_input, encoded, source):
+        """Return the logits (B, T, V) of what is read after encoded sources, whose words say what is padding."""
+        embedded, mask = self.target_embedding(target_input), ops.not_equal(target_input, PAD)
+        return self.logits(_decoded(self.decoder, embedded, mask, encoded, ops.not_equal(source, PAD)))
+
     def step_inputs(self, ids, encoded):
         """Return the decoder's input (B, D) of one step: the embedded word, and z."""
         embedded = self.target_embedding(ids)
@@ -133,22 +138,28 @@ def build(options, codec):
         name="decoder",
     )
     # Decoder: graph.
-    encoded, inputs = encoder(source), target_embedding(word_dropout(target_input))
-    if parts.latent:
-        # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
-        # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
-        repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(inputs[..., :1])
-        inputs = ops.concatenate([inputs, repeated], axis=-1)
-    decoded = decoder(
-        inputs,
-        None if attention is None else encoded["memory"],
-        initial_state=initial_state_of(encoded),
-        inputs_mask=ops.not_equal(target_input, PAD),
-        memory_mask=None if attention is None else source_mask,
-    )
+    encoded, embedded = encoder(source), target_embedding(word_dropout(target_input))
+    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask)
     logits = Output(options, codec.target.vocabulary_size, attention is not None)
     training = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
     return Models(training, encoder, decoder, target_embedding, logits)
+
+
+def _decoded(decoder, embedded, mask, encoded, source_mask):
+    """Return what the decoder gives for all words at once."""
+    if "z" in encoded:
+        # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
+        # with zeros does not always: Keras 3.15 takes (1, T, 1) for a bias if T is the width of z.
+        repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
+        embedded = ops.concatenate([embedded, repeated], axis=-1)
+    attends = decoder.attention is not None
+    return decoder(
+        embedded,
+        encoded["memory"] if attends else None,
+        initial_state=initial_state_of(encoded),
+        inputs_mask=mask,
+        memory_mask=source_mask if attends else None,
+    )
 
 
 def _embedding(options, vocabulary_size, name):

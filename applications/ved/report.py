@@ -51,6 +51,10 @@ COLUMNS = (
     Column("KL of z (nats)", "report.likelihood.kl.latent_kl"),
     Column("KL of attention (nats)", "report.likelihood.kl.attention_kl"),
     Column("active units of z", "report.likelihood.active_units", 0),
+    *(
+        Column(f"other {name} (nats)", f"report.controls.{name}.nats", differs=False)
+        for name in ("z", "attended", "source")
+    ),
 )
 
 
@@ -99,6 +103,7 @@ def evaluate(run, part, evaluation=None):
         title = f"{run.options.reports.num_draws} draws"
         report["sampling"], draws = sample_report(run, generator, ids, references, title=title)
     report["likelihood"] = likelihood_of(run, part, generator)
+    report["controls"] = controls(run, part)
     if evaluation is not None:
         report["curves"] = {kind: [] for kind, values in temperatures.items() if values}
         for kind, curve in report["curves"].items():
@@ -145,6 +150,42 @@ def likelihood_of(run, part, generator):
         return value, tf.math.count_nonzero(target), keras_vattn.divergences(model)
 
     return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
+
+
+def controls(run, part):
+    """Return by how much log p(y | posterior means) falls, in nats a sentence, where z, what is attended to, or the
+    whole source is another sentence's: a dictionary of means and standard errors.
+
+    A variable whose control costs nothing is not used: it is bypassed, or has collapsed onto its prior.
+    """
+    models, kind = run.models, MODELS[run.options.model]
+    swapped = {"z": ("z",) if kind.latent else (), "attended": ("memory",) if kind.attention is not None else ()}
+    swapped = {name: keys for name, keys in swapped.items() if keys} | {"source": None}
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def losses(inputs, target):
+        source, target_input, encoded = inputs["source"], inputs["target_input"], models.encoder(inputs["source"])
+        # The sentence before in the batch.
+        other = {name: tf.roll(x, 1, axis=0) for name, x in encoded.items()}
+
+        def log_p(keys):
+            mixed = {name: other[name] if keys is None or name in keys else x for name, x in encoded.items()}
+            words = tf.roll(source, 1, axis=0) if keys is None or "memory" in keys else source
+            return sequence_log_likelihood(target, models.read(target_input, mixed, words), ignore_class=PAD)
+
+        own = log_p(())
+        return {name: own - log_p(keys) for name, keys in swapped.items()}
+
+    found = {name: [] for name in swapped}
+    for inputs, target in part.batches(run.options.fit.batch_size, run.options.run.seed):
+        if len(target) > 1:
+            for name, nats in losses(inputs, target).items():
+                found[name] += nats.numpy().tolist()
+    return {
+        name: {"nats": float(np.mean(nats)), "standard_error": float(np.std(nats, ddof=1) / np.sqrt(len(nats)))}
+        for name, nats in found.items()
+        if nats
+    }
 
 
 def files(outputs):

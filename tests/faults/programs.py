@@ -311,4 +311,20 @@ FAULTS = [
         ("tests/applications/ved/test_model.py",),
         "training_step",
     ),
+    Fault(
+        "ved: what is attended to has the padding of another sentence",
+        "applications/ved/report.py",
+        """words = tf.roll(source, 1, axis=0) if keys is None or "memory" in keys else source""",
+        "words = source",
+        ("tests/applications/ved/test_evaluation.py",),
+        "another_sentence",
+    ),
+    Fault(
+        "ved: the control of z changes what is attended to, too",
+        "applications/ved/report.py",
+        """{"z": ("z",) if""",
+        """{"z": ("z", "memory") if""",
+        ("tests/applications/ved/test_evaluation.py",),
+        "another_sentence",
+    ),
 ]

@@ -1,13 +1,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from ved_cases import APPLICATION, read_metrics
+from application_cases import changed
+from ved_cases import APPLICATION, PAIRS, SMALL, read_metrics
 
+from applications.common.application import Run
 from applications.common.training import load_run
 from applications.text.metrics import distinct, unigram_entropy
+from applications.text.readers import ParallelText
 from applications.text.text import PAD
-from applications.ved.options import EvaluateVed
-from applications.ved.report import decode_all, diversity, likelihood_of, quality
+from applications.ved.data import Codec, encode
+from applications.ved.model import build
+from applications.ved.options import EvaluateVed, Options
+from applications.ved.report import controls, decode_all, diversity, likelihood_of, quality
 from applications.ved.serve import Generator
 from applications.ved.train import DecodeValidation
 from keras_vattn.losses import sequence_log_likelihood
@@ -81,6 +86,51 @@ def test_likelihood_is_that_of_the_logits(loaded, eagerly):
     hidden = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     divergences = latent.posterior_distribution(hidden).kl_divergence(latent.prior_distribution(hidden))
     assert (divergences.numpy() > 0).all()
+
+
+@pytest.mark.parametrize("model", ["ded", "ved", "ved_dattn", "ved_vattn_mean", "ved_wc"])
+def test_what_another_sentence_costs(model, eagerly):
+    """Of z, of what is attended to, and of all; the last is what the training model says of another source."""
+    options, generator = changed(Options(), **{**SMALL, "model": model, "batch_size": 5}), np.random.default_rng(5)
+    codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
+    run = build(options, codec)
+    for variable in run.training.trainable_variables:
+        variable.assign(generator.normal(0.0, 0.7, variable.shape))
+    # The last batch has one pair, of which there is no other.
+    part = encode(options, codec, ParallelText(*map(list, zip(*PAIRS[:11]))))
+    found = controls(Run(None, options, {}, codec, run), part)
+    expected = {name: [] for name in found}
+    for inputs, target in part.batches(5, options.run.seed):
+        if len(target) == 1:
+            continue
+        source, target_input = inputs["source"].numpy(), inputs["target_input"].numpy()
+        rolled = np.roll(source, 1, axis=0)
+        own, other = (
+            sequence_log_likelihood(target, run.training({"source": x, "target_input": target_input}), ignore_class=PAD)
+            for x in (source, rolled)
+        )
+        expected["source"].extend((own - other).numpy())
+        encoded, of_other = run.encoder(source), run.encoder(rolled)
+        for name, mixed, words in (
+            ("z", {**encoded, **{key: x for key, x in of_other.items() if key == "z"}}, source),
+            ("attended", {**encoded, "memory": of_other["memory"]}, rolled),
+        ):
+            if name in found:
+                memory = run.prepare(tf.constant(words), mixed)
+                state, logits = run.start(words, mixed, memory), []
+                for ids in target_input.T:
+                    outputs, state = run.decoder.step(run.step_inputs(tf.constant(ids), mixed), state, memory)
+                    logits.append(run.logits(outputs))
+                log_p = sequence_log_likelihood(target, tf.stack(logits, axis=1), ignore_class=PAD)
+                expected[name].extend((own - log_p).numpy())
+    names = {"ded": [], "ved": ["z"]}.get(model, ["z", "attended"])
+    assert set(found) == {"source", *names}
+    for name, nats in expected.items():
+        assert found[name]["nats"] == pytest.approx(np.mean(nats), abs=1e-4)
+        assert found[name]["standard_error"] == pytest.approx(np.std(nats, ddof=1) / np.sqrt(len(nats)), rel=1e-3)
+    if model == "ved":
+        # Nothing else of the source reaches the decoder.
+        assert found["z"]["nats"] == pytest.approx(found["source"]["nats"], abs=1e-5)
 
 
 def test_the_next_step_is_one_that_the_run_has(loaded):
