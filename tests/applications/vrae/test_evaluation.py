@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from application_cases import tables_of
+from application_cases import HERE, TRAINED, tables_of
 from scipy.special import logsumexp
 from vrae_cases import run_of, sentences_of
 
@@ -119,21 +119,24 @@ def test_where_a_sentence_looks(reported):
 
 def test_tables(reported):
     """Every figure says which kind it is; the paper's stand beside ours."""
-    records = {model: [{"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
+    records = {model: [TRAINED | {"model": model, "report": reported(model)[2]}] for model in ("lstm", "vrae_sa")}
     shown = figures_of(COLUMNS, records["vrae_sa"][0])
     for title in ("NLL, paper's kind", "PPL, paper's kind", "PPL (ELBO)", "PPL (IW)", "KL(z_enc)", "KL of z_t"):
         assert f"| {title}" in shown
     comparison = type("Comparison", (), {"records": records})
-    (text,) = paper(comparison)
-    ((lines),) = tables_of(text).values()
-    assert [line["model"] for line in lines] == ["LSTM", "VRAE-SA w/o aux"]
+    found = tables_of("\n\n".join(paper(comparison)))
+    titles = [f"Table 1 of VRAE-SA; paper: Penn Treebank; {HERE}", f"Table 2 of VRAE-SA; paper: Yelp 2013; {HERE}"]
+    assert list(found) == [*titles, "Bounds"]
+    treebank, yelp, lines = found.values()
+    assert [[line["model"] for line in table] for table in found.values()] == 3 * [["LSTM", "VRAE-SA w/o aux"]]
+    assert [line["KL(z_enc), paper"] for line in (*treebank, *yelp)] == ["-", "5.80", "-", "4.07"]
     found = records["vrae_sa"][0]["report"]["likelihood"]
     # A model without the variable has no KL of it, and not one of 0; its bound is exact.
-    assert lines[0]["KL(z_enc)"] == "-" and not {"code", "controls"} & records["lstm"][0]["report"].keys()
+    assert treebank[0]["KL(z_enc)"] == "-" and not {"code", "controls"} & records["lstm"][0]["report"].keys()
     assert lines[0]["PPL (IW)"] == lines[0]["PPL (ELBO), sentences of IW"]
     # The bounds of one set of sentences stand side by side.
     weighted = found["importance_weighted"]
     assert lines[1]["PPL (ELBO), sentences of IW"] == f"{weighted['elbo_perplexity']:.2f}"
     assert lines[1]["PPL (IW)"] == f"{weighted['perplexity']:.2f}"
     assert lines[1]["PPL (ELBO)"] == f"{found['elbo']['perplexity']:.2f}"
-    assert lines[1]["PPL, paper's kind"] == f"{found['published']['perplexity']:.2f}"
+    assert treebank[1]["PPL, paper's kind"] == yelp[1]["PPL, paper's kind"] == f"{found['published']['perplexity']:.2f}"
