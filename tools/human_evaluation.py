@@ -103,36 +103,36 @@ def report(key, sheets):
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{key} must be the key.json of a sheet") from error
     ratings = {str(path): read_ratings(path, len(rows)) for path in sheets}
-    means = np.mean(list(ratings.values()), axis=0)
     of_runs = {}
-    for row, mean in zip(rows, means, strict=True):
+    for row, mean in zip(rows, np.mean(list(ratings.values()), axis=0), strict=True):
         of_runs.setdefault(row["run"], {})[row["source"]] = mean
     lines = [(run, len(of), interval_text(mean_interval(list(of.values())), 2)) for run, of in of_runs.items()]
-    parts = [
-        titled(f"Ratings of {len(ratings)} raters, 1 to 5", table(("run", "outputs", "mean [95% interval]"), lines))
-    ]
+    means = titled(f"Ratings of {len(ratings)} raters, 1 to 5", table(("run", "outputs", "mean [95% interval]"), lines))
+    return "\n\n".join([means, _differences(of_runs), *([_agreement(ratings)] if len(ratings) > 1 else [])])
+
+
+def _differences(of_runs):
     lines = []
     for one, other in itertools.combinations(of_runs, 2):
         first, second = (np.array([of_runs[run][source] for source in of_runs[one]]) for run in (one, other))
-        differs = np.any(first != second)
-        p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if differs else "-"
+        # The test has no value where no pair differs.
+        p = f"{scipy.stats.wilcoxon(first, second).pvalue:.3f}" if np.any(first != second) else "-"
         lines.append((f"{one} - {other}", interval_text(paired_interval(first, second), 2), p))
     heads = ("runs", "difference [95% interval]", "p, Wilcoxon")
-    parts.append(titled("Paired differences over sources, not corrected for their number", table(heads, lines)))
+    return titled("Paired differences over sources, not corrected for their number", table(heads, lines))
+
+
+def _agreement(ratings):
     pairs = list(itertools.combinations(ratings, 2))
-    if pairs:
-        # A rater who gives one rating to all has no rank.
-        known = [np.ptp(ratings[one]) and np.ptp(ratings[other]) for one, other in pairs]
-        rhos = [
-            scipy.stats.spearmanr(ratings[one], ratings[other]).statistic if both else float("nan")
-            for (one, other), both in zip(pairs, known, strict=True)
-        ]
-        lines = [(one, other, f"{rho:.2f}" if both else "-") for (one, other), rho, both in zip(pairs, rhos, known)]
-        mean = f"{np.nanmean(rhos):.2f}" if any(known) else "-"
-        parts.append(
-            titled(f"Spearman's correlation of two raters, mean {mean}", table(("rater", "rater", "rho"), lines))
-        )
-    return "\n\n".join(parts)
+    # A rater who gives one rating to all has no rank.
+    rhos = {
+        (one, other): scipy.stats.spearmanr(ratings[one], ratings[other]).statistic
+        for one, other in pairs
+        if np.ptp(ratings[one]) and np.ptp(ratings[other])
+    }
+    lines = [(*pair, f"{rhos[pair]:.2f}" if pair in rhos else "-") for pair in pairs]
+    mean = f"{np.mean(list(rhos.values())):.2f}" if rhos else "-"
+    return titled(f"Spearman's correlation of two raters, mean {mean}", table(("rater", "rater", "rho"), lines))
 
 
 def main(arguments=None):

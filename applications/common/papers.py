@@ -30,7 +30,7 @@ def printed(paper, name, head):
 
 def data_of_both(paper, records):
     """Return where the figures of a table and ours are from, for a title."""
-    (record, *_), *_ = records.values()
+    record = next(iter(records.values()))[0]
     # What a part of the data is counted in comes first.
     unit, count = next(iter(record["data"]["train"].items()))
     return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"

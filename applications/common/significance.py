@@ -87,6 +87,11 @@ class Interval(typing.NamedTuple):
     high: float
 
 
+def mean_with_error(nats):
+    """Return the mean of an array of nats, and its standard error, as reports have them."""
+    return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
+
+
 def mean_interval(values):
     """Mean of the values of several seeds, a list of numbers, with Student's 95% t interval: an `Interval`."""
     values = np.asarray(values, np.float64)

@@ -67,7 +67,7 @@ class Models:
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def read(self, target_input, encoded, source):
-        """Return the logits (B, T, V) of what is read after encoded sources, whose words say what is padding."""
+        """Return the logits (B, T, V) of `target_input` after encoded sources; `source` (B, S) says what is padding."""
         embedded, mask = self.target_embedding(target_input), ops.not_equal(target_input, PAD)
         return self.logits(_decoded(self.decoder, embedded, mask, encoded, ops.not_equal(source, PAD)))
 

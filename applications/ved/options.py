@@ -16,9 +16,9 @@ class Model:
 
     Attributes:
         latent: Whether there is a z.
-        attention: `None`, "deterministic"; "gaussian", of which the vector is drawn; "weibull", "lognormal" or
-            "dirichlet", of which the weights are.
-        prior: Prior of the Gaussian attention, "standard" or "mean"; others have a contextual one.
+        attention: `None`; "deterministic"; "gaussian", a drawn vector; "weibull", "lognormal" or "dirichlet", drawn
+            weights with a contextual prior.
+        prior: Prior of the Gaussian attention, "standard" or "mean".
         initial_state: Whether the encoder's last state starts the decoder.
         autoencoder: Whether the source is the target (the pilot study).
         residual_stack: Whether the decoder is the additive, previous-state, residual one of Bahdanau.

@@ -8,6 +8,7 @@ from applications.common.bounds import bound_report
 from applications.common.papers import beside, data_of_both, printed
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
+from applications.common.significance import mean_with_error
 from applications.common.tables import Column, table, titled
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
 from applications.text.pairs import write_samples
@@ -153,39 +154,34 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return by how much log p(y | posterior means) falls, in nats a sentence, where z, what is attended to, or the
-    whole source is another sentence's: a dictionary of means and standard errors.
+    """Return the nats a sentence that log p(y | posterior means) loses if z, the attended memory or the whole source
+    comes from another sentence: a dictionary of means and standard errors.
 
-    A variable whose control costs nothing is not used: it is bypassed, or has collapsed onto its prior.
+    A variable whose swap costs nothing is not used: the decoder bypasses it, or it has collapsed onto its prior.
     """
     models, kind = run.models, MODELS[run.options.model]
-    swapped = {"z": ("z",) if kind.latent else (), "attended": ("memory",) if kind.attention is not None else ()}
-    swapped = {name: keys for name, keys in swapped.items() if keys} | {"source": None}
+    swapped = {"z": {"z"} & models.encoder.output.keys(), "source": models.encoder.output.keys()}
+    if kind.attention is not None:
+        swapped["attended"] = {"memory"}
 
     @tf.function(reduce_retracing=True, autograph=False)
     def losses(inputs, target):
-        source, target_input, encoded = inputs["source"], inputs["target_input"], models.encoder(inputs["source"])
-        # The sentence before in the batch.
-        other = {name: tf.roll(x, 1, axis=0) for name, x in encoded.items()}
+        source, encoded = inputs["source"], models.encoder(inputs["source"])
 
-        def log_p(keys):
-            mixed = {name: other[name] if keys is None or name in keys else x for name, x in encoded.items()}
-            words = tf.roll(source, 1, axis=0) if keys is None or "memory" in keys else source
-            return sequence_log_likelihood(target, models.read(target_input, mixed, words), ignore_class=PAD)
+        def log_p(names):
+            # The sentence before in the batch.
+            mixed = {name: tf.roll(x, 1, axis=0) if name in names else x for name, x in encoded.items()}
+            words = tf.roll(source, 1, axis=0) if "memory" in names else source
+            logits = models.read(inputs["target_input"], mixed, words)
+            return sequence_log_likelihood(target, logits, ignore_class=PAD)
 
         own = log_p(())
-        return {name: own - log_p(keys) for name, keys in swapped.items()}
+        return {name: own - log_p(names) for name, names in swapped.items() if names}
 
-    found = {name: [] for name in swapped}
-    for inputs, target in part.batches(run.options.fit.batch_size, run.options.run.seed):
-        if len(target) > 1:
-            for name, nats in losses(inputs, target).items():
-                found[name] += nats.numpy().tolist()
-    return {
-        name: {"nats": float(np.mean(nats)), "standard_error": float(np.std(nats, ddof=1) / np.sqrt(len(nats)))}
-        for name, nats in found.items()
-        if nats
-    }
+    batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
+    # A batch of one sentence has no other.
+    found = [losses(inputs, target) for inputs, target in batches if len(target) > 1]
+    return {name: mean_with_error(np.concatenate([nats[name] for nats in found])) for name in (found or [{}])[0]}
 
 
 def files(outputs):

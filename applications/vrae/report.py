@@ -13,6 +13,7 @@ from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
+from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
 from applications.vrae.options import MODELS
@@ -184,11 +185,7 @@ def _controls(run, part, writer):
         for name, other in others.items():
             differences[name].append(own - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
         start = rows.stop
-    differences = {name: np.concatenate(x) for name, x in differences.items()}
-    return {
-        name: {"nats": float(x.mean()), "standard_error": float(x.std(ddof=1) / np.sqrt(len(x)))}
-        for name, x in differences.items()
-    }
+    return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
 
 
 def looks(run, text):

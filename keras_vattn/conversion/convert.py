@@ -159,7 +159,7 @@ class Converted:
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
         # A weight of a KL may have been changed since.
-        weights = iter([layer.kl_weight for layer in drawing_layers(self)])
+        weights = iter([layer.kl_weight for layer in converted_draws(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
         return {"original": original, "conversion": conversion, "quantized": quantized(self)}
@@ -173,8 +173,8 @@ class Converted:
         return layer
 
 
-def drawing_layers(model):
-    """Return the layers of a converted model that draw, in the order of its attentions."""
+def converted_draws(model):
+    """Return what draws the weights of each converted attention, a layer, in the order of the attentions."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 

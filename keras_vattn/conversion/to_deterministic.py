@@ -1,7 +1,7 @@
 """The original of a model from `to_bayesian`, with the weights that the model has now."""
 
 from keras_vattn.conversion.asked_softmax import PLACE
-from keras_vattn.conversion.convert import NAME, Converted, drawing_layers
+from keras_vattn.conversion.convert import NAME, Converted, converted_draws
 from keras_vattn.conversion.copies import copy_state, copy_weights, made_again, refuse_changed_layers, serialized
 from keras_vattn.support import keras_private
 
@@ -65,5 +65,5 @@ def _unconverted(config):
 
 def _added_to(model):
     """Return the layers that the conversion has added: priors, and the softmaxes of attentions that had none."""
-    priors = [x.alignment_prior for x in drawing_layers(model) if x.alignment_prior is not None]
+    priors = [x.alignment_prior for x in converted_draws(model) if x.alignment_prior is not None]
     return [*priors, *(vars(x)[PLACE] for x in keras_private.flatten_layers(model) if PLACE in vars(x))]

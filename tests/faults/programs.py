@@ -314,7 +314,7 @@ FAULTS = [
     Fault(
         "ved: what is attended to has the padding of another sentence",
         "applications/ved/report.py",
-        """words = tf.roll(source, 1, axis=0) if keys is None or "memory" in keys else source""",
+        """words = tf.roll(source, 1, axis=0) if "memory" in names else source""",
         "words = source",
         ("tests/applications/ved/test_evaluation.py",),
         "another_sentence",
@@ -322,8 +322,8 @@ FAULTS = [
     Fault(
         "ved: the control of z changes what is attended to, too",
         "applications/ved/report.py",
-        """{"z": ("z",) if""",
-        """{"z": ("z", "memory") if""",
+        """{"z": {"z"} &""",
+        """{"z": {"z", "memory"} &""",
         ("tests/applications/ved/test_evaluation.py",),
         "another_sentence",
     ),

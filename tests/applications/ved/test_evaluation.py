@@ -93,12 +93,12 @@ def test_what_another_sentence_costs(model, eagerly):
     """Of z, of what is attended to, and of all; the last is what the training model says of another source."""
     options, generator = changed(Options(), **{**SMALL, "model": model, "batch_size": 5}), np.random.default_rng(5)
     codec = Codec.fit(options, ParallelText(*map(list, zip(*PAIRS))))
-    run = build(options, codec)
-    for variable in run.training.trainable_variables:
+    models = build(options, codec)
+    for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
     # The last batch has one pair, of which there is no other.
     part = encode(options, codec, ParallelText(*map(list, zip(*PAIRS[:11]))))
-    found = controls(Run(None, options, {}, codec, run), part)
+    found = controls(Run(None, options, {}, codec, models), part)
     expected = {name: [] for name in found}
     for inputs, target in part.batches(5, options.run.seed):
         if len(target) == 1:
@@ -106,21 +106,23 @@ def test_what_another_sentence_costs(model, eagerly):
         source, target_input = inputs["source"].numpy(), inputs["target_input"].numpy()
         rolled = np.roll(source, 1, axis=0)
         own, other = (
-            sequence_log_likelihood(target, run.training({"source": x, "target_input": target_input}), ignore_class=PAD)
+            sequence_log_likelihood(
+                target, models.training({"source": x, "target_input": target_input}), ignore_class=PAD
+            )
             for x in (source, rolled)
         )
         expected["source"].extend((own - other).numpy())
-        encoded, of_other = run.encoder(source), run.encoder(rolled)
+        encoded, of_other = models.encoder(source), models.encoder(rolled)
         for name, mixed, words in (
             ("z", {**encoded, **{key: x for key, x in of_other.items() if key == "z"}}, source),
             ("attended", {**encoded, "memory": of_other["memory"]}, rolled),
         ):
             if name in found:
-                memory = run.prepare(tf.constant(words), mixed)
-                state, logits = run.start(words, mixed, memory), []
+                memory = models.prepare(tf.constant(words), mixed)
+                state, logits = models.start(words, mixed, memory), []
                 for ids in target_input.T:
-                    outputs, state = run.decoder.step(run.step_inputs(tf.constant(ids), mixed), state, memory)
-                    logits.append(run.logits(outputs))
+                    outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), mixed), state, memory)
+                    logits.append(models.logits(outputs))
                 log_p = sequence_log_likelihood(target, tf.stack(logits, axis=1), ignore_class=PAD)
                 expected[name].extend((own - log_p).numpy())
     names = {"ded": [], "ved": ["z"]}.get(model, ["z", "attended"])
