@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import time
 
 import tensorflow as tf
 
@@ -35,6 +36,7 @@ def evaluate(application, options):
     for kind, lines in application.files(outputs).items():
         write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
+    record["cpu_seconds"] = time.process_time()
     write_json(path, record | {"options": options})
     named, table = split or "other", figures_of(application.columns, record)
     heading = application.heading(record | {"split": named})

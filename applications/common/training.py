@@ -6,6 +6,7 @@ import math
 import pathlib
 import shutil
 import sys
+import time
 import typing
 
 import keras
@@ -261,6 +262,8 @@ class TrainingRun(Run):
             # The first epoch traces the graph.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
+            # Of this process, all threads, the report included.
+            "cpu_seconds": time.process_time(),
             "epochs": rows[-1]["epoch"],
             "steps": self.steps_taken,
             "parameters": getattr(self.models, "parameters", {"all": model.count_params()}),

@@ -39,6 +39,7 @@ FIELDS = {
     "history",
     "step_seconds",
     "train_seconds",
+    "cpu_seconds",
     "epochs",
     "steps",
     "parameters",
