@@ -74,6 +74,7 @@ class TrainingRun(Run):
 
     def __init__(self, program, options):
         require_altair()
+        self._cpu_start = time.process_time()
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
@@ -262,8 +263,8 @@ class TrainingRun(Run):
             # The first epoch traces the graph.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # Of this process, all threads, the report included.
-            "cpu_seconds": time.process_time(),
+            # Of all threads, the report included; a run that was resumed has those of its last part.
+            "cpu_seconds": time.process_time() - self._cpu_start,
             "epochs": rows[-1]["epoch"],
             "steps": self.steps_taken,
             "parameters": getattr(self.models, "parameters", {"all": model.count_params()}),
