@@ -13,6 +13,7 @@ from applications.common.errors import InputError
 from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
+from applications.common.results import write_results
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 from applications.common.shown import SHOWN, Shown, joined
 from keras_vattn.plots.chart import require_altair
@@ -31,6 +32,7 @@ class Comparison:
         members: List of `Planned` that are there for ensembles alone.
         jobs: `Jobs`, the processes that train and evaluate.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
+        reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
     """
 
     def __init__(self, application, options):
@@ -40,6 +42,7 @@ class Comparison:
         runs = plan(application.program, options)
         self.planned, self.members = ([run for run in runs if run.is_member == kind] for kind in (False, True))
         self.jobs = Jobs(application.program, options.jobs)
+        self.reports = {}
 
     def train(self):
         """Train the missing runs, and read the records."""
@@ -130,7 +133,10 @@ class Comparison:
 
         with self._threads() as executor:
             _raise_failures([executor.submit(report, run) for run in runs])
-        return [self.read(run, f"{name}.json") for run in runs]
+        reports = [self.read(run, f"{name}.json") for run in runs]
+        for run, of_run in zip(runs, reports, strict=True):
+            self.reports.setdefault(run.options.run.out, {})[name] = of_run
+        return reports
 
     def read(self, run, name):
         """Return the content of a .json file of a run."""
@@ -263,6 +269,8 @@ def _write(application, options, comparison):
         details={"Options": values_of(options)},
     )
     write_page(comparison.folder / "report.html", page)
+    if options.results is not None:
+        write_results(comparison, options.results)
     print(f"written: {comparison.folder}")
 
 

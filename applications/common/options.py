@@ -218,6 +218,9 @@ class CompareOptions:
     start_epochs: Positive | None = None
     """Epochs of START, of those that MODEL@START has in all; half where it is left out. START has the same share of
     `max_steps`."""
+    results: str | None = None
+    """Also write the command, the options and the figures of every run into this .json, small enough to be kept with
+    the code."""
     jobs: Positive = 1
     """Runs trained at the same time, in as many processes, which share the cores and the GPUs equally. Where there are
     fewer GPUs than processes, memory is taken as it is needed."""
@@ -227,6 +230,10 @@ class CompareOptions:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
             raise InputError(f"--models: every model once. Received: {' '.join(self.models)}")
+        if self.results is not None and not (
+            self.results.endswith(".json") and pathlib.Path(self.results).parent.is_dir()
+        ):
+            raise InputError(f"--results: must be a .json in a folder that is there. Received: {self.results}")
 
 
 @dataclasses.dataclass

@@ -327,4 +327,20 @@ FAULTS = [
         ("tests/applications/ved/test_evaluation.py",),
         "another_sentence",
     ),
+    Fault(
+        "results: an option of one model is said to be all models'",
+        "applications/common/results.py",
+        """record["options"] for of in comparison.records.values() for record in of]""",
+        """record["options"] for of in list(comparison.records.values())[:1] for record in of]""",
+        ("tests/applications/common/test_results.py",),
+        "results",
+    ),
+    Fault(
+        "results: the CPU time of the runs before in the same process is counted again",
+        "applications/common/training.py",
+        '"cpu_seconds": time.process_time() - self._cpu_start,',
+        '"cpu_seconds": time.process_time(),',
+        ("tests/applications/common/test_results.py",),
+        "results",
+    ),
 ]
