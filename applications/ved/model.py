@@ -3,6 +3,10 @@
 Training minimises, with words y_j, attended vectors a_j and gamma_a of eq. 8,
 
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
+
+Where the attention is a latent position s of the source (Deng et al. 2018), with a KL of z alone, log p(y_j | ...) is
+log sum_s p(s) p(y_j | ..., x_s) (ved_marginal), or sum_s p(s) log p(y_j | ..., x_s) (ved_hard), and the decoder is fed
+the expected x_s.
 """
 
 import dataclasses
@@ -13,13 +17,25 @@ from keras import ops
 import keras_vattn
 from applications.text.text import PAD, START, UNKNOWN
 from applications.ved.options import MODELS
+from keras_vattn.losses import sequence_log_likelihood
 
 
 class Output:
-    """logits = W_out W_att [h; a]; in the printed form W_out h."""
+    """logits = W_out W_att [h; a]; in the printed form W_out h. A latent position has an a for each candidate."""
 
-    def __init__(self, options, vocabulary_size, has_attention):
-        self.out = keras.layers.Dense(vocabulary_size, name="out")
+    def __init__(self, options, vocabulary_size, parts):
+        self.latent = None
+        if parts.objective is None:
+            self.out = keras.layers.Dense(vocabulary_size, name="out")
+        else:
+            # What is reported and decoded is the sum over all positions.
+            objective = keras_vattn.LatentObjective(parts.objective, inference="marginal")
+            self.latent = keras_vattn.CategoricalAttention(
+                objective=objective, seed=options.run.layer_seed(4), name="position"
+            )
+            self.out = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="out")
+            self.value = keras_vattn.LatentLogLikelihood(objective, name="bound")
+        has_attention = parts.attention is not None
         names = () if options.network.decoder_form == "printed" else ("hidden", "context")[: 1 + has_attention]
         size = options.network.attention_size
         # W_att is split, a part for h and one for a.
@@ -31,13 +47,27 @@ class Output:
         hidden, *context = (project(decoded[name]) for name, project in self.projections.items())
         return self.out(sum(context, hidden))
 
+    def candidates(self, decoded, values, mask):
+        """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the result of the `CategoricalAttention`, from
+        projected values (B, S, A)."""
+        drawn = self.latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
+        return self.projections["hidden"](decoded["hidden"])[:, :, None] + drawn["candidates"], drawn
+
+    def bound(self, decoded, memory, mask, target):
+        """Return the value (B, T) of each target word, in nats."""
+        hidden, drawn = self.candidates(decoded, self.projections["context"](memory), mask)
+        every = self.latent.objective.in_training.estimator == "enumerate"
+        log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if every else None)
+        return self.value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
+
 
 @dataclasses.dataclass
 class Models:
     """The training model and the pieces of it that decoding uses; all share their layers.
 
     Attributes:
-        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V).
+        training: {"source" (B, S), "target_input" (B, T)} -> logits (B, T, V); where the attention is a latent position
+            {"source", "target_input", "target" (B, T)} -> value (B, T) of each word of `target`, in nats.
         encoder: source (B, S) -> dictionary with memory (B, S, D), and where the model has them z (B, Z) and the h and
             c of the initial state.
         decoder: The `AttentionDecoder`.
@@ -66,10 +96,28 @@ class Models:
         """Return the decoder's first state."""
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
-    def read(self, target_input, encoded, source):
-        """Return the logits (B, T, V) of `target_input` after encoded sources; `source` (B, S) says what is padding."""
+    def log_likelihood(self, target_input, target, encoded, source):
+        """Return log p(target), (B,) nats, after encoded sources; `source` (B, S) says what is padding."""
         embedded, mask = self.target_embedding(target_input), ops.not_equal(target_input, PAD)
-        return self.logits(_decoded(self.decoder, embedded, mask, encoded, ops.not_equal(source, PAD)))
+        source_mask, is_latent = ops.not_equal(source, PAD), self.logits.latent is not None
+        decoded = _decoded(self.decoder, embedded, mask, encoded, source_mask, is_latent)
+        if not is_latent:
+            return sequence_log_likelihood(target, self.logits(decoded), ignore_class=PAD)
+        words = self.logits.bound(decoded, encoded["memory"], source_mask, target)
+        return ops.sum(ops.where(ops.not_equal(target, PAD), words, 0.0), axis=1)
+
+    def step_logits(self, source, encoded):
+        """Return the function of the outputs of one decoder step that gives the logits (B, V) of its word."""
+        if self.logits.latent is None:
+            return self.logits
+        values, mask = self.logits.projections["context"](encoded["memory"]), ops.not_equal(source, PAD)
+
+        def logits(outputs):
+            decoded = {name: outputs[name][:, None] for name in ("hidden", "logits")}
+            hidden, drawn = self.logits.candidates(decoded, values, mask)
+            return self.logits.out(hidden, log_weights=drawn["log_weights"])[:, 0]
+
+        return logits
 
     def step_inputs(self, ids, encoded):
         """Return the decoder's input (B, D) of one step: the embedded word, and z."""
@@ -139,13 +187,19 @@ def build(options, codec):
     )
     # Decoder: graph.
     encoded, embedded = encoder(source), target_embedding(word_dropout(target_input))
-    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask)
-    logits = Output(options, codec.target.vocabulary_size, attention is not None)
-    training = keras.Model({"source": source, "target_input": target_input}, logits(decoded), name=options.model)
+    is_latent, inputs = parts.objective is not None, {"source": source, "target_input": target_input}
+    decoded = _decoded(decoder, embedded, ops.not_equal(target_input, PAD), encoded, source_mask, is_latent)
+    logits = Output(options, codec.target.vocabulary_size, parts)
+    if is_latent:
+        inputs["target"] = keras.Input((None,), dtype="int32", name="target")
+        outputs = logits.bound(decoded, encoded["memory"], source_mask, inputs["target"])
+    else:
+        outputs = logits(decoded)
+    training = keras.Model(inputs, outputs, name=options.model)
     return Models(training, encoder, decoder, target_embedding, logits)
 
 
-def _decoded(decoder, embedded, mask, encoded, source_mask):
+def _decoded(decoder, embedded, mask, encoded, source_mask, return_logits=False):
     """Return what the decoder gives for all words at once."""
     if "z" in encoded:
         # z is part of every step's input; a product with ones repeats it over a length that is not known here. A sum
@@ -159,6 +213,7 @@ def _decoded(decoder, embedded, mask, encoded, source_mask):
         initial_state=initial_state_of(encoded),
         inputs_mask=mask,
         memory_mask=source_mask if attends else None,
+        return_logits=return_logits,
     )
 
 
@@ -176,10 +231,11 @@ def _annealing(options):
 
 
 def _attention(options, parts):
-    kind, score = parts.attention, "additive" if parts.residual_stack else "bilinear"
+    kind = parts.attention
+    score = options.network.score or ("additive" if parts.residual_stack else "bilinear")
     if kind is None:
         return None
-    if kind == "deterministic":
+    if kind == "deterministic" or parts.objective is not None:
         return keras_vattn.DeterministicAttention(score, name="attention")
     random = {
         "kl_weight": options.variational.gamma_a,

@@ -17,7 +17,7 @@ class Model:
     Attributes:
         latent: Whether there is a z.
         attention: `None`; "deterministic"; "gaussian", a drawn vector; "weibull", "lognormal" or "dirichlet", drawn
-            weights with a contextual prior.
+            weights with a contextual prior; "hard" or "marginal", a latent position.
         prior: Prior of the Gaussian attention, "standard" or "mean".
         initial_state: Whether the encoder's last state starts the decoder.
         autoencoder: Whether the source is the target (the pilot study).
@@ -30,6 +30,11 @@ class Model:
     initial_state: bool = False
     autoencoder: bool = False
     residual_stack: bool = False
+
+    @property
+    def objective(self):
+        """Words of the `keras_vattn.LatentObjective` of a latent position, or `None`."""
+        return {"hard": "hard/sample", "marginal": "marginal"}.get(self.attention)
 
     @property
     def stochastic(self):
@@ -51,6 +56,8 @@ MODELS = {
     "ved_wc": Model(latent=True, attention="weibull"),
     "ved_lc": Model(latent=True, attention="lognormal"),
     "ved_dirichlet": Model(latent=True, attention="dirichlet"),
+    "ved_hard": Model(latent=True, attention="hard"),
+    "ved_marginal": Model(latent=True, attention="marginal"),
     "rnnsearch": Model(attention="deterministic", initial_state=True, residual_stack=True),
     "vae": Model(latent=True, autoencoder=True),
     "vae_hidden_init": Model(latent=True, autoencoder=True, initial_state=True),
@@ -99,6 +106,8 @@ class NetworkOptions:
     """Width of W_att, which joins the decoder's output and the context."""
     decoder_form: Literal["code", "printed"] = "code"
     """code: query h_j, logits W_out W_att [h_j; a_j], a_j fed at j + 1. printed: query h_(j-1), a_j fed at j."""
+    score: Literal["bilinear", "additive"] | None = None
+    """Score of the attention; none for the model's own: additive of rnnsearch, bilinear of all others."""
     word_dropout: common.Dropout = 0.25
     """Share of the target words that the decoder reads as unknown."""
     encoder_dropout: common.Dropout = 0.0
@@ -136,8 +145,8 @@ class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on an embedded set."""
 
     model: Literal[tuple(MODELS)] = "ved_vattn_mean"
-    """One of the paper's tables; ved_wc, ved_lc and ved_dirichlet, the same with drawn weights; rnnsearch; or vae and
-    vae_hidden_init of the pilot study."""
+    """One of the paper's tables; ved_wc, ved_lc and ved_dirichlet, the same with drawn weights; ved_hard and
+    ved_marginal, with a latent position; rnnsearch; or vae and vae_hidden_init of the pilot study."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)
@@ -153,6 +162,10 @@ class Options:
         keep="last",
     )
     reports: ReportOptions = common.group(ReportOptions)
+
+    def check(self):
+        if MODELS[self.model].objective and self.network.decoder_form == "printed":
+            raise InputError(f"--decoder-form: {self.model} reads what it attends to beside h_j, which is code.")
 
 
 @dataclasses.dataclass

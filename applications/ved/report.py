@@ -13,10 +13,8 @@ from applications.common.tables import Column, table, titled
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report
-from applications.text.text import PAD
 from applications.ved.options import MODELS
 from applications.ved.serve import Generator, decode_all, seed_of_batch
-from keras_vattn.losses import sequence_log_likelihood
 from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, new_figure
 
 # Different sources on which the curves of a comparison are decoded.
@@ -132,23 +130,23 @@ def likelihood_of(run, part, generator):
 
     The ELBO is estimated with one posterior draw per pair.
     """
-    kind, model = MODELS[run.options.model], run.models.training
+    kind, models = MODELS[run.options.model], run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
         lambda inputs, target, _: generator.log_likelihood(inputs["source"], inputs["target_input"], target), batches
     )
     if kind.latent:
-        means = [run.models.encoder(inputs["source"])["z"] for inputs, _ in batches]
+        means = [models.encoder(inputs["source"])["z"] for inputs, _ in batches]
         report["active_units"] = keras_vattn.metrics.active_units(np.concatenate(means))
     if not kind.stochastic:
         return report
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(inputs, target, seed):
-        with keras_vattn.posterior_draws(model, seed=seed):
-            logits = model(inputs, training=False)
-        value = sequence_log_likelihood(target, logits, ignore_class=PAD)
-        return value, tf.math.count_nonzero(target), keras_vattn.divergences(model)
+        with keras_vattn.posterior_draws(models.training, seed=seed):
+            encoded = models.encoder(inputs["source"])
+            value = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
+        return value, tf.math.count_nonzero(target), keras_vattn.divergences(models.training)
 
     return report | bound_report(lambda *batch: drawn(*batch[:2], tf.constant(batch[2])), batches)
 
@@ -172,8 +170,7 @@ def controls(run, part):
             # The sentence before in the batch.
             mixed = {name: tf.roll(x, 1, axis=0) if name in names else x for name, x in encoded.items()}
             words = tf.roll(source, 1, axis=0) if "memory" in names else source
-            logits = models.read(inputs["target_input"], mixed, words)
-            return sequence_log_likelihood(target, logits, ignore_class=PAD)
+            return models.log_likelihood(inputs["target_input"], target, mixed, words)
 
         own = log_p(())
         return {name: own - log_p(names) for name, names in swapped.items() if names}

@@ -9,10 +9,9 @@ from applications.common.serving import in_graph
 from applications.text.batching import padded
 from applications.text.module import FORBIDDEN, IDS, TEXTS, PairModule
 from applications.text.pairs import read_inputs
-from applications.text.text import END, PAD, START
+from applications.text.text import END, START
 from applications.ved.options import MODELS
 from keras_vattn import decoding
-from keras_vattn.losses import sequence_log_likelihood
 
 BATCH = 64
 _INTEGER = tf.TensorSpec([], tf.int32)
@@ -62,8 +61,8 @@ class Generator(PairModule):
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target_output):
         """Return log p(y | posterior means), (B,) nats."""
-        logits = self._models.value.training({"source": source, "target_input": target_input})
-        return sequence_log_likelihood(target_output, logits, ignore_class=PAD)
+        models = self._models.value
+        return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
     def _decode(self, source, sampler, draws=False):
         """Return the result of `decoding.decode`; with `draws`, inside of `posterior_draws`, a and z are drawn."""
@@ -71,12 +70,13 @@ class Generator(PairModule):
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)
         noise = models.decoder.draw_noise(batch_size, num_steps, memory) if draws else {}
+        logits = models.step_logits(source, encoded)
 
         def step(ids, state, position):
             noise_now = tf.nest.map_structure(lambda x: x[:, position], noise)
             outputs, state = models.decoder.step(models.step_inputs(ids, encoded), state, memory, noise_now)
             kept = {"weights": outputs["weights"]} if "weights" in outputs else {}
-            return models.logits(outputs), state, kept
+            return logits(outputs), state, kept
 
         return decoding.decode(
             step,

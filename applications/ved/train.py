@@ -5,6 +5,7 @@ import keras
 import keras_vattn
 from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
+from applications.text.perplexity import WordPerplexity
 from applications.text.text import PAD
 from applications.ved.data import Codec
 from applications.ved.options import MODELS, PROGRAM
@@ -17,22 +18,32 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
-    batching = options.fit.batch_size, options.run.seed
     run.schedule(train.num_batches(options.fit.batch_size))
     if run.is_new and options.text.embeddings is not None:
         set_embeddings(run)
     run.open()
     with run.scope():
-        model.compile(
-            run.optimizer(),
-            loss=keras_vattn.SequenceCrossentropy(ignore_class=PAD),
-            metrics=[keras_vattn.Perplexity("plug-in", ignore_class=PAD)],
-            jit_compile=options.fit.jit_compile,
-        )
+        loss, perplexity = loss_and_perplexity(MODELS[options.model].objective is not None)
+        model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
     for stage in run.stages([DecodeValidation(run)]):
-        batches = train.batches(*batching, first_epoch=stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.batches(*batching), **stage.fit)
+        batches = batches_of(run, train, stage.epoch).skip(stage.step)
+        model.fit(batches, validation_data=batches_of(run, valid), **stage.fit)
     run.finish()
+
+
+def loss_and_perplexity(is_latent):
+    """Return the loss and the metric of a model's logits, or of a model that returns the log-likelihood of words."""
+    perplexity = WordPerplexity if is_latent else keras_vattn.Perplexity
+    loss = keras_vattn.NegativeBound if is_latent else keras_vattn.SequenceCrossentropy
+    return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)
+
+
+def batches_of(run, part, first_epoch=None):
+    """Return the batches of a part, with the target among the inputs of a model that has a latent position."""
+    batches = part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
+    if MODELS[run.options.model].objective is None:
+        return batches
+    return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def set_embeddings(run):

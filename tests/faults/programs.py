@@ -343,4 +343,20 @@ FAULTS = [
         ("tests/applications/common/test_results.py",),
         "results",
     ),
+    Fault(
+        "ved: hard attention is reported by its training value",
+        "applications/ved/model.py",
+        'keras_vattn.LatentObjective(parts.objective, inference="marginal")',
+        "keras_vattn.LatentObjective(parts.objective)",
+        ("tests/applications/ved/test_model.py",),
+        "latent_position",
+    ),
+    Fault(
+        "ved: a step of a latent position decodes with the expected vector",
+        "applications/ved/model.py",
+        'return self.logits.out(hidden, log_weights=drawn["log_weights"])[:, 0]',
+        "return self.logits(outputs)",
+        ("tests/applications/ved/test_model.py",),
+        "latent_position",
+    ),
 ]

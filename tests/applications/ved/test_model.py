@@ -11,6 +11,8 @@ from ved_cases import SMALL
 
 import keras_vattn
 from applications.common import training
+from applications.common.errors import InputError
+from applications.common.option_values import check
 from applications.text.text import PAD, START, UNKNOWN
 from applications.ved import model as ved_model
 from applications.ved import train
@@ -25,13 +27,23 @@ def build(model="ved_vattn_mean", form="code"):
     return ved_model.build(changed(OPTIONS, model=model, decoder_form=form), codec_of_size(WORDS, WORDS))
 
 
+# Models that give the logits of every word, and those whose attention is a latent position.
+LATENT = [name for name, model in MODELS.items() if model.objective]
+OTHERS = [name for name in MODELS if name not in LATENT]
+
 # The parts of a model and a form, for the tests that only call them.
 built = functools.cache(build)
 
 
 def compile_eagerly(models, options):
-    loss, perplexity = keras_vattn.SequenceCrossentropy(ignore_class=PAD), keras_vattn.Perplexity(ignore_class=PAD)
+    loss, perplexity = train.loss_and_perplexity(models.training.name in LATENT)
     models.training.compile("adam", loss, metrics=[perplexity], run_eagerly=True)
+
+
+def batch_of(model, batch):
+    """Return a batch as training gives it to a model."""
+    inputs, target = batch
+    return ({**inputs, "target": target} if model in LATENT else inputs), target
 
 
 @pytest.fixture
@@ -51,7 +63,7 @@ def stepwise(models, inputs):
     state, steps = models.start(source, encoded, memory), []
     for ids in inputs["target_input"].T:
         outputs, state = models.decoder.step(models.step_inputs(tf.constant(ids), encoded), state, memory)
-        steps.append({**outputs, "logits": models.logits(outputs)})
+        steps.append({**outputs, "logits": models.step_logits(source, encoded)(outputs)})
     return {name: np.stack([step[name] for step in steps], axis=1) for name in steps[0]}
 
 
@@ -63,7 +75,7 @@ def test_parts_and_a_training_step(model, batch):
     assert ("latent" in names) == expected.latent
     kinds = {
         None: type(None),
-        "deterministic": keras_vattn.DeterministicAttention,
+        **dict.fromkeys(("deterministic", "hard", "marginal"), keras_vattn.DeterministicAttention),
         "gaussian": keras_vattn.GaussianAttention,
     }
     assert type(attention) is kinds.get(expected.attention, keras_vattn.Attention)
@@ -84,14 +96,14 @@ def test_parts_and_a_training_step(model, batch):
 
     compile_eagerly(models, OPTIONS)
     before = [variable.numpy() for variable in models.training.trainable_variables]
-    assert np.isfinite(models.training.train_on_batch(*batch)).all()
+    assert np.isfinite(models.training.train_on_batch(*batch_of(model, batch))).all()
     after = [variable.numpy() for variable in models.training.trainable_variables]
     assert all((old != new).any() for old, new in zip(before, after))
     assert len(models.training.losses) == expected.latent + (expected.attention in ("gaussian", *drawn))
 
 
 @pytest.mark.parametrize("form", ["code", "printed"])
-@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("model", OTHERS)
 def test_decoding_step_by_step_is_teacher_forcing(model, form, batch):
     models = built(model, form)
     logits = models.training(batch[0]).numpy()
@@ -113,7 +125,42 @@ def test_the_latent_sees_the_source_only(model, batch):
     assert float(latent.losses[0]) != divergence
 
 
-@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("model", LATENT)
+def test_a_latent_position(model, batch):
+    """Word by word the step's distribution is the mixture of every position's, which is what is reported; hard
+    attention is trained on the mean of the logarithms instead, and the printed form is refused."""
+    models, (inputs, target) = build(model), batch
+    generator = np.random.default_rng(2)
+    for variable in models.training.trainable_variables:
+        variable.assign(generator.normal(0.0, 0.7, variable.shape))
+    encoded, steps = models.encoder(inputs["source"]), stepwise(models, inputs)
+    names = ("hidden_projection", "context_projection", "out")
+    hidden, context, out = (models.training.get_layer(name) for name in names)
+    both = hidden(steps["hidden"])[:, :, None] + context(encoded["memory"])[:, None]
+    kernel, bias = out.get_weights()
+    log_p = tf.nn.log_softmax(both @ kernel + bias, axis=-1).numpy()
+    p = steps["weights"]
+    np.testing.assert_allclose(p.sum(axis=-1), 1.0, rtol=1e-5)
+    mixture = np.log(np.einsum("bts,btsv->btv", p, np.exp(log_p)))
+    valid = target != PAD
+    np.testing.assert_allclose(tf.nn.log_softmax(steps["logits"]).numpy()[valid], mixture[valid], atol=1e-5)
+    of_target = np.take_along_axis(mixture, target[..., None], axis=-1)[..., 0]
+    words = models.training({**inputs, "target": target}).numpy()
+    np.testing.assert_allclose(words[valid], of_target[valid], atol=1e-5)
+    found = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
+    np.testing.assert_allclose(found, np.sum(of_target * valid, axis=1), rtol=1e-5)
+    assert models.logits.value.objective.in_training.objective == MODELS[model].attention
+    with pytest.raises(InputError, match=f"--decoder-form: {model} reads"):
+        check(changed(OPTIONS, model=model, decoder_form="printed"))
+
+
+@pytest.mark.parametrize("model", ["ded_dattn", "ved_wc", "rnnsearch"])
+def test_another_score(model):
+    models = ved_model.build(changed(OPTIONS, model=model, score="additive"), codec_of_size(WORDS, WORDS))
+    assert isinstance(models.decoder.attention.score, keras_vattn.Additive)
+
+
+@pytest.mark.parametrize("model", OTHERS)
 def test_a_word_does_not_see_the_words_after_it(model, batch):
     models = built(model, "code")
     inputs = batch[0]
