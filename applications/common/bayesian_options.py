@@ -29,7 +29,9 @@ class DrawnOptions(Forms):
     lognormal_sigma: PositiveFloat = 0.3
     """Standard deviation of the logarithm of lognormal weights."""
     prior_beta: PositiveFloat = 1e-6
-    """Rate of the Gamma prior of Weibull weights; sum of the concentrations of the prior of Dirichlet weights."""
+    """Rate of the Gamma prior of Weibull weights."""
+    prior_concentration: PositiveFloat = 1.0
+    """Sum of the concentrations of the prior of Dirichlet weights."""
     prior_sigma: PositiveFloat = 1.0
     """Standard deviation of the prior of lognormal weights."""
     prior_hidden_units: Positive = 5
@@ -57,8 +59,10 @@ class DrawnOptions(Forms):
         options = {} if fixed else options
         if alignment == "lognormal":
             return keras_vattn.LogNormalPrior(0.0 if fixed else None, self.prior_sigma, **options, name="prior")
-        made = {"weibull": keras_vattn.GammaPrior, "dirichlet": keras_vattn.DirichletPrior}[alignment]
-        return made(alpha if fixed else None, self.prior_beta, **options, name="prior")
+        concentration = alpha if fixed else None
+        if alignment == "dirichlet":
+            return keras_vattn.DirichletPrior(concentration, self.prior_concentration, **options, name="prior")
+        return keras_vattn.GammaPrior(concentration, self.prior_beta, **options, name="prior")
 
 
 @dataclasses.dataclass
@@ -99,6 +103,6 @@ class PublishedOptions(Forms):
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
         names = [field.name for field in dataclasses.fields(BayesianOptions)]
-        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        own = {name: value for name in names if (value := getattr(self, name, None)) is not None}
         known = {"annealing_rate": 0.0, **published, **own}
         return BayesianOptions(**{name: known[name] for name in names if name in known})

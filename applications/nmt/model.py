@@ -5,9 +5,10 @@ With the alignment z_t of word y_t, its prior p and, where a model has one, its 
     sum_t log p(y_t | E_p[z_t])                                                  soft
     sum_t log E_p[p(y_t | z_t)]                                                  marginal
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
-    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, wc, lc
+    sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          variational_*, relaxed, and those below
 
-The model variational_wake_sleep maximises log p(y) by importance sampling from q; the q of wc and lc does not see y.
+The model variational_wake_sleep maximises log p(y) by importance sampling from q. The q of wc, lc and dirichlet, which
+draw weights, and of gaussian_0 and gaussian_mean, which draw the attended vector, does not see y.
 """
 
 import dataclasses
@@ -184,21 +185,27 @@ def build(options, codec):
 
 def _attention(options, kind):
     """Return the decoder's attention: it scores, and in a model whose weights are drawn it draws them."""
-    score = keras_vattn.Additive(
-        options.network.attention_units, use_bias=False, name="score", **_initializers(options, "kernel")
-    )
+    drawn, kernel = options.alignment, _initializers(options, "kernel")
+    if options.network.score == "additive":
+        score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
+    else:
+        score = keras_vattn.Bilinear(name="score", **kernel)
     if kind.alignment is None:
         return keras_vattn.DeterministicAttention(score, name="attention")
-    drawn = options.alignment
+    random = {
+        "kl_weight": drawn.kl_weight,
+        "kl_annealing": _annealing(options, kind),
+        "seed": options.run.layer_seed(4),
+        "name": "attention",
+    }
+    if kind.alignment == "gaussian":
+        return keras_vattn.GaussianAttention(score, context_prior=kind.prior, **random)
     return keras_vattn.Attention(
         score,
         drawn.alignment(drawn.relaxed if kind.alignment == "relaxed" else kind.alignment, drawn.tau),
         prior=drawn.prior(kind.alignment) if kind.is_bayesian else None,
         warm_start_steps=drawn.warm_start if kind.needs_posterior else 0,
-        kl_weight=drawn.kl_weight,
-        kl_annealing=_annealing(options, kind),
-        seed=options.run.layer_seed(4),
-        name="attention",
+        **random,
     )
 
 

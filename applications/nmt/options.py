@@ -26,7 +26,9 @@ class Model:
         value: Quantity that training maximises.
         expectation: How its expectation is taken.
         objective: Words of a `keras_vattn.LatentObjective`, or `None` where the decoder's own attention draws weights.
-        alignment: Alignment of the decoder's attention where that draws, `None` for softmax.
+        alignment: Alignment of the decoder's attention where that draws weights; "gaussian" where it draws the attended
+            vector; `None` for softmax.
+        prior: Prior of the Gaussian vector, "standard" or "mean".
         num_samples: Draws of a word's alignment in training.
     """
 
@@ -35,6 +37,7 @@ class Model:
     expectation: str
     objective: str | None = None
     alignment: str | None = None
+    prior: str = "standard"
     num_samples: int = 1
 
     @property
@@ -49,7 +52,8 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether the model is BAM, which predicts at the mean of its weights (Fan et al. 2020, section 3.2)."""
+        """Whether the decoder draws without an inference network, as BAM does, and predicts at the mean (Fan et al.
+        2020, section 3.2)."""
         return self.alignment is not None and not self.needs_posterior
 
     @property
@@ -64,7 +68,7 @@ class Model:
     def parse(self, name):
         """Return the `Inference` of that name; `InputError` if the model has no such inference."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: BAM predicts at the mean of its weights, soft. Received: {name}")
+            raise InputError(f"--inference: {self.title} predicts at the mean of what it draws, soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
     @property
@@ -73,7 +77,8 @@ class Model:
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
 
-# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6.
+# Titles, values and expectations as Table 1 of Deng et al. 2018 has them; BAM's from Fan et al. 2020, eq. 6. The last
+# three are of no paper on translation: other drawn weights, and the drawn vector of Bahuleyan et al. 2018.
 _ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
 _IMPORTANCE = "log p, importance sampled"
 MODELS = {
@@ -88,6 +93,9 @@ MODELS = {
     "variational_wake_sleep": Model(_VARIATIONAL, _IMPORTANCE, "Wake-sleep", "wake_sleep/sample", num_samples=5),
     "wc": Model("BAM-WC", _ELBO, "Sample", alignment="weibull"),
     "lc": Model("BAM-LC", _ELBO, "Sample", alignment="lognormal"),
+    "dirichlet": Model("Dirichlet Attention", _ELBO, "Sample", alignment="dirichlet"),
+    "gaussian_0": Model("Gaussian Attention, prior 0", _ELBO, "Sample", alignment="gaussian"),
+    "gaussian_mean": Model("Gaussian Attention, prior mean", _ELBO, "Sample", alignment="gaussian", prior="mean"),
 }
 
 
@@ -131,8 +139,10 @@ class NetworkOptions:
     """Width of the decoder and of the emission."""
     num_layers: common.Positive = 1
     """Layers of the encoder, the decoder and the inference network."""
+    score: Literal["additive", "bilinear"] = "additive"
+    """Score of the attention."""
     attention_units: common.Positive = 128
-    """Width of the score."""
+    """Width of the additive score."""
     dropout: common.Dropout = 0.2
     """Dropout of word vectors, between layers, and before the words."""
     initial_range: common.NotNegativeFloat = 0.0
@@ -174,7 +184,7 @@ class Options:
     """Train a translation model on parallel text; without data options, on an embedded set with known alignments."""
 
     model: Literal[tuple(MODELS)] = "marginal"
-    """One of the models of Deng et al. 2018 or Fan et al. 2020."""
+    """One of the models of Deng et al. 2018 or Fan et al. 2020, or one of the same network with another attention."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/nmt")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)

@@ -11,7 +11,7 @@ import keras_vattn
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
-from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score
+from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score, mean_with_error
 from applications.common.tables import figures_of, interval_text, table, titled
 from applications.nmt import alignments, tables
 from applications.nmt.options import MODELS
@@ -44,6 +44,7 @@ def evaluate(run, part, evaluation=None):
         translator = Translator(run, name)
         report = {"num_sentences": len(part.pairs), "inference": name}
         report["likelihood"] = likelihood_of(translator, run, part) | bound
+        report["controls"] = controls(translator, run, part)
         report["alignment"] = alignment_report(translator, run.codec, part)
         hypotheses[name] = translate(translator, run.codec, part.sources)
         report["translation"] = quality(hypotheses[name], references, run.options.text.lowercase)
@@ -183,6 +184,21 @@ def bound_of(run, part):
     return bound_report(lambda inputs, target, _: enumerated(inputs, target), batches)
 
 
+def controls(translator, run, part):
+    """Return the nats a sentence that its log-likelihood loses if the source is another sentence's: mean and standard
+    error. The decoder has all that it knows of the source from what it attends to; where that costs nothing, the
+    attention is bypassed."""
+    costs = []
+    for inputs, target in progress(part.training_batches(run.options), "another source"):
+        own, other = (
+            tf.reduce_sum(translator.log_likelihood(source, inputs["target_input"], target), axis=1)
+            for source in (inputs["source"], tf.roll(inputs["source"], 1, axis=0))
+        )
+        # A batch of one sentence has no other.
+        costs += [own - other] if len(target) > 1 else []
+    return {"source": mean_with_error(np.concatenate(costs))} if costs else {}
+
+
 def alignment_report(translator, codec, part):
     """Return the entropies of the alignments of `Translator.alignments` in nats per word, and with gold links their
     quality.
@@ -296,7 +312,7 @@ def aligned(run, part):
         draws = [align(translator, sources, targets, draw)["drawn"] for draw in range(NUM_DRAWS)]
         (name,) = weights
         spread[name] = [np.std(of_pair, axis=0) for of_pair in zip(*draws, strict=True)]
-    if kind.is_bayesian:
+    if kind.is_bayesian and kind.alignment != "gaussian":
         # The prior of BAM is one for all words.
         pairs = map(tf.constant, teacher_forced(sources, targets))
         log_draws = translator.prior_draws(*pairs, NUM_DRAWS, SEED).numpy()

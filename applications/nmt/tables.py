@@ -40,6 +40,7 @@ COLUMNS = (
     ENTROPY,
     Column("entropy of q (nats)", "report.alignment.posterior_entropy"),
     Column("F1 (%)", lambda record: _alignment_before_the_word(record)["f1"], 1, 100),
+    Column("other source (nats)", "report.controls.source.nats", differs=False),
     STEP,
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
     Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),

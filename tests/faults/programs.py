@@ -359,4 +359,20 @@ FAULTS = [
         ("tests/applications/ved/test_model.py",),
         "latent_position",
     ),
+    Fault(
+        "nmt: the Gaussian attention has one prior",
+        "applications/nmt/model.py",
+        "context_prior=kind.prior, ",
+        "",
+        ("tests/applications/nmt/test_model.py",),
+        "no_paper",
+    ),
+    Fault(
+        "nmt: the control of bypassing keeps the source",
+        "applications/nmt/report.py",
+        'tf.roll(inputs["source"], 1, axis=0)',
+        'tf.roll(inputs["source"], 0, axis=0)',
+        ("tests/applications/nmt/test_evaluation.py",),
+        "another_source",
+    ),
 ]

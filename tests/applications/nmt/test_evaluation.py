@@ -13,7 +13,7 @@ from applications.common.bounds import bound_report
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
 from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
-from applications.nmt.report import normalized, quality
+from applications.nmt.report import controls, normalized, quality
 from applications.nmt.serve import Translator, translate
 from applications.nmt.train import TranslateValidation
 
@@ -83,6 +83,23 @@ def test_in_graph_as_step_by_step(run):
     keras.tree.assert_same_structure(report, record["report"])
     for figure, before in zip(keras.tree.flatten(report), keras.tree.flatten(record["report"]), strict=True):
         assert figure == (before if isinstance(before, str) else pytest.approx(before, rel=1e-4, abs=1e-6))
+
+
+def test_what_another_source_costs(run, eagerly, monkeypatch):
+    """Of every sentence, by the likelihood of the pairs that the rolled sources make."""
+    part = run.data["valid"]
+    monkeypatch.setattr(run.options.fit, "batch_size", 5)
+    translator, costs = Translator(run), []
+    for inputs, target in part.training_batches(run.options):
+        if len(target) > 1:
+            for row in range(len(target)):
+                one = (inputs["target_input"][row : row + 1], target[row : row + 1])
+                sources = inputs["source"][row : row + 1], np.roll(inputs["source"], 1, axis=0)[row : row + 1]
+                own, other = (np.sum(translator.log_likelihood(source, *one)) for source in sources)
+                costs.append(own - other)
+    found = controls(translator, run, part)["source"]
+    assert found["nats"] == pytest.approx(np.mean(costs), rel=1e-3)
+    assert found["standard_error"] == pytest.approx(np.std(costs, ddof=1) / np.sqrt(len(costs)), rel=1e-3)
 
 
 def test_validation_after_an_epoch(run, eagerly, monkeypatch):

@@ -16,7 +16,9 @@ INPUTS = arrays()
 DENG = [name for name, kind in MODELS.items() if not kind.is_bayesian]
 
 
-@pytest.mark.parametrize("model", slow_after(["marginal", "variational_sample", "wc", "variational_wake_sleep"], 2))
+@pytest.mark.parametrize(
+    "model", slow_after(["marginal", "variational_sample", "wc", "gaussian_mean", "variational_wake_sleep"], 2)
+)
 def test_models_learn(model):
     """A few steps on one batch lower the loss of that batch."""
     training = made(model, kl_weight=0.0, dropout=0.1, num_layers=1).models.training
@@ -31,6 +33,29 @@ def test_models_learn(model):
         training.train_on_batch(inputs, inputs["target"])
     training.reset_metrics()
     assert loss() < before - 1.0
+
+
+@pytest.mark.parametrize("model", ["dirichlet", "gaussian_0", "gaussian_mean"])
+def test_attentions_of_no_paper_on_translation(model, eagerly):
+    """Drawn weights, or a drawn vector, in the same network: the KL is the layer's, and what is reported is at the
+    mean, the softmax of the scores, whatever the score."""
+    run = made(model, score="bilinear", prior_concentration=2.5)
+    attention = run.models.decoder.attention
+    assert isinstance(attention.score, keras_vattn.Bilinear) and attention.kl_weight == 1.0
+    if model == "dirichlet":
+        assert isinstance(attention.alignment, keras_vattn.Dirichlet) and attention.alignment_prior.reads_keys
+        assert attention.alignment_prior.beta == 2.5
+    else:
+        assert attention.context_prior == {"gaussian_0": "standard", "gaussian_mean": "mean"}[model]
+    training, arguments = run.models.training, [INPUTS[name] for name in ("source", "target_input", "target")]
+    drawn = [training(INPUTS, training=True).numpy() for _ in range(2)]
+    assert (drawn[0] != drawn[1]).any()
+    assert float(keras_vattn.divergences(training)["attention_kl"]) > 0.0
+    translator = Translator(run)
+    words = np.where(INPUTS["target"] != 0, training(INPUTS), 0.0)
+    np.testing.assert_allclose(translator.log_likelihood(*arguments), words, rtol=1e-4, atol=1e-5)
+    mean = translator.alignments(*arguments)["mean"].numpy()
+    np.testing.assert_allclose(mean.sum(axis=-1), 1.0, rtol=1e-5)
 
 
 @pytest.mark.slow

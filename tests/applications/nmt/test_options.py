@@ -75,16 +75,16 @@ def run_of(tmp_path):
             ("evaluate", "--inference", "soft", "kmax:3"),
             "--inference: the alignments of this model",
         ),
-        ("wc", ("generate", "--inference", "exact"), "--inference: BAM predicts at the mean"),
+        ("wc", ("generate", "--inference", "exact"), "--inference: BAM-WC predicts at the mean"),
         (
             "lc",
             ("evaluate", "--inference", "soft", "sample:3"),
-            "--inference: BAM predicts at the mean of its weights",
+            "--inference: BAM-LC predicts at the mean of what it draws",
         ),
         ("relaxed", ("evaluate", "--k-curve", 3), "--k-curve: the alignments of relaxed are continuous"),
         ("soft", ("evaluate", "--links", __file__), "--links: a run's own pairs have their links from training"),
         ("soft", ("export", "--inference", "sample:3"), "--inference: an export searches without draws"),
-        ("wc", ("export", "--inference", "exact"), "--inference: BAM predicts at the mean"),
+        ("wc", ("export", "--inference", "exact"), "--inference: BAM-WC predicts at the mean"),
     ],
 )
 def test_inferences_that_a_model_has_not(run_of, model, words, message):
