@@ -187,9 +187,10 @@ class Comparison:
         if not path.exists():
             return False
         # A resumed run may have changed some options, such as the number of beams.
-        reported = _json(path).get("options", {})
-        asked = json.loads(json.dumps(config_of(run_options)))
-        return all(reported.get(name) == asked[name] for name in asked if name not in ("out", "export"))
+        asked, default = (json.loads(json.dumps(config_of(x))) for x in (run_options, self.application.program.default))
+        # One from before there was an option has what is now its default.
+        reported = default | _json(path).get("options", {})
+        return all(reported[name] == asked[name] for name in asked if name not in ("out", "export"))
 
     def _train(self, run_options):
         """Train one run, or go on with it; return an error message or `None`."""
