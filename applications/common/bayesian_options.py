@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from applications.common.options import NotNegativeFloat, Positive, PositiveFloat
+from applications.common.errors import InputError
+from applications.common.options import NotNegative, NotNegativeFloat, Positive, PositiveFloat
 
 
 @dataclasses.dataclass
@@ -79,6 +80,41 @@ class BayesianOptions(DrawnOptions):
         import keras_vattn
 
         return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
+
+
+@dataclasses.dataclass
+class PosteriorOptions:
+    """Inference networks (Deng et al. 2018)"""
+
+    tau: PositiveFloat = 0.5
+    """Temperature of draws of a Gumbel-softmax."""
+    relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
+    """Distribution of the model relaxed."""
+    warm_start: NotNegative = 0
+    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). Until then q is not
+    trained, and validation counts for nothing."""
+    posterior_steps: NotNegative = 0
+    """Steps of this run, after a warm start, that train the inference network alone: a p that is trained, by
+    --start-from, is otherwise pulled towards a q that knows nothing. Until then validation counts for nothing."""
+    annealing_steps: NotNegative = 0
+    """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
+    in the paper. A small model may then keep p and q nearly uniform."""
+
+    def annealing_of_posterior(self):
+        """Return the annealing of the KL of a model with a posterior, or `None`."""
+        import keras_vattn
+
+        return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
+
+    def check_steps(self, is_relaxed, max_steps):
+        """Raise `InputError` if a model with a posterior would not be trained as a whole."""
+        early = {"warm-start": self.warm_start if is_relaxed else 0, "posterior-steps": self.posterior_steps}
+        if max_steps is not None and max_steps <= sum(early.values()):
+            name = max(early, key=early.get)
+            raise InputError(
+                f"--{name}: must be below --max-steps {max_steps}, or the model is not trained as a whole. "
+                f"Received: {early[name]}"
+            )
 
 
 @dataclasses.dataclass

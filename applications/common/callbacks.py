@@ -59,6 +59,76 @@ def epochs_without_better(scores):
     return len(scores) - 1 - int(np.argmin(scores)) if np.isfinite(scores).any() else 0
 
 
+class WarmStart(keras.callbacks.Callback):
+    """Marks in the log the epochs in whose last step a `keras_vattn.Attention` had not left its warm start."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def on_epoch_end(self, epoch, logs=None):
+        if int(self.attention.training_calls) <= self.attention.warm_start_steps:
+            logs["warm_start"] = 1.0
+
+
+class PosteriorFirst(keras.callbacks.Callback):
+    """Trains the inference network alone for some steps: each of them leaves the other weights as they were. The
+    optimizer's moments are their own, so the step after the last of these is no larger than others. Epochs that end
+    before are marked as those of a warm start.
+
+    Args:
+        weights: All weights but those of the inference network.
+        first: Steps of the optimizer before the first of these steps.
+        num_steps: Their number.
+    """
+
+    def __init__(self, weights, first, num_steps):
+        super().__init__()
+        self.weights = weights
+        self.first = first
+        self.last = first + num_steps
+
+    def on_train_begin(self, logs=None):
+        self._remember()
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        if step == self.first:
+            self._remember()
+        elif self.first < step <= self.last:
+            for weight, value in zip(self.weights, self._values, strict=True):
+                weight.assign(value)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if int(self.model.optimizer.iterations) <= self.last:
+            logs["warm_start"] = 1.0
+
+    def _remember(self):
+        self._values = [weight.numpy() for weight in self.weights]
+
+
+def posterior_callbacks(run, attention=None):
+    """Return the callbacks of a model with an inference network, for the options `PosteriorOptions` of a `TrainingRun`;
+    its models have `generative`, the weights of all else.
+
+    Args:
+        run: `TrainingRun`.
+        attention: The `keras_vattn.Attention` that has a warm start. Defaults to `None`, for none.
+    """
+    num_steps, callbacks = run.options.alignment.posterior_steps, []
+    warm_start = getattr(attention, "warm_start_steps", 0)
+    if warm_start:
+        callbacks.append(WarmStart(attention))
+    if num_steps:
+        callbacks.append(PosteriorFirst(run.models.generative, max(run.first_step, warm_start), num_steps))
+    return callbacks
+
+
+def after_warm_start(name):
+    """Return the function of a row of the history that is its column of this name, and infinite in a warm start."""
+    return lambda row: math.inf if row.get("warm_start") else row[name]
+
+
 class LearningRate(keras.callbacks.Callback):
     """Adds the learning rate after an epoch to the log."""
 

@@ -45,7 +45,8 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         own["beta_2"] = options.beta_2
     optimizer = optimizer_class(
         rate,
-        global_clipnorm=options.clip_norm,
+        global_clipnorm=None if options.clip_value else options.clip_norm,
+        clipvalue=options.clip_value,
         # Keras numbers its own names through the process; a checkpoint finds variables by name.
         name=options.optimizer,
         **own,

@@ -118,6 +118,9 @@ class FitOptions:
     """Epochs over which the learning rate grows instead, in equal parts, one an epoch."""
     clip_norm: PositiveFloat | None = 5.0
     """Largest norm of the gradient of all weights; none for no limit."""
+    clip_value: PositiveFloat | None = None
+    """Largest absolute value of each element of the gradient, which has no largest norm then; it changes the
+    direction."""
     early_stopping: Positive | None = None
     """Stop after that many epochs without a better loss on validation."""
     keep: Literal["best", "last"] = "best"

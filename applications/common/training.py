@@ -140,9 +140,11 @@ class TrainingRun(Run):
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
-        if self.folder is None and options.run.continue_training:
-            done = steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches)
-            _check_steps(options, done, self.num_steps - 1)
+        self.first_step = 0
+        if options.run.continue_training:
+            self.first_step = steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches)
+            if self.folder is None:
+                _check_steps(options, self.first_step, self.num_steps - 1)
 
     def open(self):
         """Make the folder of the run, or check that it fits, once its model has its initial weights."""

@@ -78,10 +78,16 @@ class Models:
     def parameters(self):
         """Numbers of generative and of inference parameters; shared ones are generative."""
         count = lambda weights: sum(weight.value.shape.num_elements() for weight in weights)  # noqa: E731
+        all_of_them, generative = count(self.training.trainable_weights), count(self.generative)
+        return {"generative": generative, "inference": all_of_them - generative}
+
+    @property
+    def generative(self):
+        """The trainable weights but those of the inference network alone."""
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
-        own = [] if self.posterior is None else self.posterior.trainable_weights
-        inference = count(weight for weight in own if weight.path not in shared)
-        return {"generative": count(self.training.trainable_weights) - inference, "inference": inference}
+        of_posterior = () if self.posterior is None else self.posterior.trainable_weights
+        own = {weight.path for weight in of_posterior} - shared
+        return [weight for weight in self.training.trainable_weights if weight.path not in own]
 
 
 def build(options, codec):
@@ -213,8 +219,7 @@ def _annealing(options, kind):
     """Return the annealing of the KL, or `None`: logistic for BAM, linear for models with a posterior."""
     if kind.is_bayesian:
         return options.alignment.annealing()
-    steps = options.alignment.annealing_steps
-    return keras_vattn.LinearAnnealing(steps) if kind.needs_posterior and steps else None
+    return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
 
 
 def _recurrent_stack(options, name, outputs, mask, index):

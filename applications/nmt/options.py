@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from applications.common import options as common
-from applications.common.bayesian_options import BayesianOptions
+from applications.common.bayesian_options import BayesianOptions, PosteriorOptions
 from applications.common.errors import InputError
 from applications.common.inference import Inference
 from applications.common.program import Program
@@ -151,21 +151,11 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
-class AlignmentOptions(BayesianOptions):
+class AlignmentOptions(PosteriorOptions, BayesianOptions):
     """Latent alignments"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Subtracted from the value of a draw, in models with a score function."""
-    tau: common.PositiveFloat = 0.5
-    """Temperature of variational_gumbel, and of a relaxed gumbel_softmax."""
-    relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
-    """Distribution of the model relaxed."""
-    warm_start: common.NotNegative = 0
-    """Steps of the model relaxed that draw from p and pay no KL (algorithm 2 of Deng et al. 2018). Until then q is not
-    trained, and the loss on validation counts for nothing."""
-    annealing_steps: common.NotNegative = 0
-    """Steps over which the KL of models with a posterior grows to its full weight; 0 for full weight from the start, as
-    in the paper. A small model may then keep p and q nearly uniform."""
 
 
 @dataclasses.dataclass
@@ -196,11 +186,8 @@ class Options:
     reports: DecodeOptions = common.group(DecodeOptions, num_decoded=200)
 
     def check(self):
-        steps, warm_start = self.fit.max_steps, self.alignment.warm_start
-        if self.model == "relaxed" and steps is not None and steps <= warm_start:
-            raise InputError(
-                f"--warm-start: must be below --max-steps {steps}, or q is not trained. Received: {warm_start}"
-            )
+        if MODELS[self.model].needs_posterior:
+            self.alignment.check_steps(self.model == "relaxed", self.fit.max_steps)
 
 
 @dataclasses.dataclass

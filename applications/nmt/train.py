@@ -1,12 +1,11 @@
 """Training of a translation model."""
 
-import math
-
 import keras
 import numpy as np
 
 import keras_vattn
 from applications.common.bounds import perplexity
+from applications.common.callbacks import after_warm_start, posterior_callbacks
 from applications.common.training import TrainingRun
 from applications.nmt.data import Codec
 from applications.nmt.options import MODELS, PROGRAM
@@ -26,15 +25,13 @@ def train(options):
         # The model returns a bound of the log-likelihood.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
-    for stage in run.stages([TranslateValidation(run)], score):
+    callbacks = [TranslateValidation(run)]
+    if MODELS[options.model].needs_posterior:
+        callbacks += posterior_callbacks(run, run.models.decoder.attention)
+    for stage in run.stages(callbacks, after_warm_start("val_loss")):
         batches = train.training_batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.training_batches(options), **stage.fit)
     run.finish()
-
-
-def score(row):
-    """Return the loss on validation, by which the best weights are chosen; no epoch of a warm start is the best."""
-    return math.inf if row.get("warm_start") else row["val_loss"]
 
 
 class TranslateValidation(keras.callbacks.Callback):
@@ -52,9 +49,6 @@ class TranslateValidation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         logs["val_perplexity"] = perplexity(logs["val_loss"] / self.tokens_per_pair)
-        attention = self.run.models.decoder.attention
-        if attention.warm_start_steps and int(attention.training_calls) <= attention.warm_start_steps:
-            logs["warm_start"] = 1.0
         if self.run.options.reports.decodes_after(epoch):
             hypotheses = translate(self.translator, self.run.codec, self.sources, title=None)
             logs["val_bleu"] = quality(hypotheses, self.references, self.run.options.text.lowercase)["bleu"]

@@ -10,6 +10,7 @@ Updown, Anderson et al. 2018 as in Deng et al. 2018, appendix B, for a region x_
     marginal     log sum_z p(z) p(y | z)
     hard         E_p log p(y | z), a sum over z or a draw
     variational  E_q log p(y | z) - KL(q || p), a sum over z or a draw
+    relaxed      the same with weights z of all regions, a draw; log p(y | x, q, z) is of the region sum_r z_r x_r
 
 Mcan, Yu et al. 2019: log p(y | x, q), with drawn weights E_w log p(y | x, q, w) - KL(q(w) || prior) (Fan et al. 2020).
 
@@ -22,6 +23,7 @@ import dataclasses
 import functools
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -40,6 +42,7 @@ class Models:
             bound (B,) in nats.
         prediction: The same without "answer" -> {"log_probabilities" (B, V), "weights" (B, R)}: of all alignments, or
             at their mean.
+        num_draws: Draws of `drawn` whose mean is predicted, 0 for the result of `prediction`.
         drawn: As `prediction`, for a draw of the attention wherever the model is asked for draws; `None` where the
             attention is deterministic.
         weights: Its inputs -> all attention weights, a list of (B, H, T, S); `None` of the architecture updown.
@@ -51,20 +54,35 @@ class Models:
     drawn: keras.Model | None
     weights: keras.Model | None
     embedding: keras.layers.Embedding
+    num_draws: int = 0
 
     @functools.cached_property
     def predict(self):
-        """The prediction as a function of its inputs, traced once."""
-        return tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
+        """The prediction as a function of its inputs, traced once; `num_draws` has the same draws in every call."""
+
+        def predicted(inputs):
+            outputs, draws = self.prediction(inputs, training=False), []
+            for draw in range(self.num_draws):
+                with keras_vattn.posterior_draws(self.drawn, seed=draw):
+                    draws.append(self.drawn(inputs, training=False)["log_probabilities"])
+            if draws:
+                outputs["log_probabilities"] = tf.reduce_logsumexp(tf.stack(draws), axis=0) - np.log(len(draws))
+            return outputs
+
+        return tf.function(predicted, reduce_retracing=True)
 
     @property
     def parameters(self):
         """Numbers of generative and of inference parameters; prediction has no inference network."""
-        counts, generative = {"generative": 0, "inference": 0}, {weight.path for weight in self.prediction.weights}
-        for weight in self.training.trainable_weights:
-            kind = "generative" if weight.path in generative else "inference"
-            counts[kind] += weight.value.shape.num_elements()
-        return counts
+        count = lambda weights: sum(weight.value.shape.num_elements() for weight in weights)  # noqa: E731
+        generative = count(self.generative)
+        return {"generative": generative, "inference": count(self.training.trainable_weights) - generative}
+
+    @property
+    def generative(self):
+        """The trainable weights but those of the inference network."""
+        paths = {weight.path for weight in self.prediction.weights}
+        return [weight for weight in self.training.trainable_weights if weight.path in paths]
 
 
 def build(options, codec):
@@ -80,8 +98,7 @@ def build(options, codec):
 
 
 def _updown(options, inputs, embedding, num_answers):
-    model, units, baseline = MODELS[options.model], options.network.units, options.alignment.baseline
-    objective = keras_vattn.LatentObjective(model.objective, baseline=None if baseline == "none" else baseline)
+    model, units, alignment = MODELS[options.model], options.network.units, options.alignment
     max_regions, width = inputs["regions"].shape[1:]
 
     # Layers.
@@ -98,39 +115,56 @@ def _updown(options, inputs, embedding, num_answers):
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
     posterior = _Posterior(options, width, num_answers) if model.needs_posterior else None
     attention = {"seed": options.run.layer_seed(2)}
-    latent = keras_vattn.CategoricalAttention(
-        objective=objective, name="latent", kl_weight=options.alignment.kl_weight, **attention
-    )
-    value = keras_vattn.LatentLogLikelihood(objective, name="bound")
-    exact = keras_vattn.LatentObjective("soft" if model.objective == "soft" else "marginal")
-    one = keras_vattn.LatentObjective("hard/sample", baseline=None, inference="hard/sample")
-    predicting = [keras_vattn.CategoricalAttention(objective=exact, name="prediction", **attention)]
-    if model.objective != "soft":
-        predicting.append(keras_vattn.CategoricalAttention(objective=one, name="drawn", **attention))
+    kl = {"kl_weight": alignment.kl_weight, "kl_annealing": alignment.annealing_of_posterior()}
+    if model.objective == "relaxed":
+        relaxed = alignment.of_model({}).alignment(alignment.relaxed, alignment.tau)
+        latent = keras_vattn.Attention(
+            score, relaxed, warm_start_steps=alignment.warm_start, name="latent", **kl, **attention
+        )
+    else:
+        baseline = None if alignment.baseline == "none" else alignment.baseline
+        objective = keras_vattn.LatentObjective(model.objective, baseline=baseline)
+        latent = keras_vattn.CategoricalAttention(objective=objective, name="latent", **kl, **attention)
+        value = keras_vattn.LatentLogLikelihood(objective, name="bound")
+        exact = keras_vattn.LatentObjective("soft" if model.objective == "soft" else "marginal")
+        one = keras_vattn.LatentObjective("hard/sample", baseline=None, inference="hard/sample")
+        predicting = [keras_vattn.CategoricalAttention(objective=exact, name="prediction", **attention)]
+        if model.objective != "soft":
+            predicting.append(keras_vattn.CategoricalAttention(objective=one, name="drawn", **attention))
 
     # The graph.
     answer = keras.Input((), dtype="int32", name="answer")
     regions, mask = inputs["regions"], region_mask(inputs["num_regions"], max_regions)
     query = encoder(embedding(inputs["question"]), mask=ops.not_equal(inputs["question"], PAD))[:, None]
-    logits = score(query, regions)  # (B, 1, R)
     values, of_question = region_projection(regions), question_projection(query)[:, :, None]
-    seen = {"value_mask": mask, "logits": logits}
+    hidden_of = lambda candidates: dropout(ops.relu(of_question + candidates))  # noqa: E731
     of_answer = {} if posterior is None else {"posterior_logits": posterior(regions, query, answer)}
-    regions_seen = latent(query, values, **seen, **of_answer)
-    hidden = dropout(ops.relu(of_question + regions_seen["candidates"]))
-    enumerated = {"candidates_mask": mask[:, None]} if objective.in_training.estimator == "enumerate" else {}
-    log_likelihood = answers(hidden, answer[:, None], **enumerated)
-    bound = value(log_likelihood, regions_seen["log_prior"], regions_seen["log_posterior"])[:, 0]
-    predictions, weights = [], ops.softmax(ops.where(mask, logits[:, 0], -1e9), axis=-1)
-    for layer in predicting:
-        regions_seen = layer(query, values, **seen)
-        hidden = dropout(ops.relu(of_question + regions_seen["candidates"]))
-        log_probabilities = answers(hidden, log_weights=regions_seen["log_weights"])[:, 0]
-        outputs = {"log_probabilities": log_probabilities, "weights": weights}
-        predictions.append(keras.Model(inputs, outputs, name=layer.name))
+    outputs = {}
+    if model.objective == "relaxed":
+        # Keras loses the second output of a call if one before had a single output.
+        look = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
+        bound = answers(hidden_of(look(**of_answer)[0][:, :, None]), answer[:, None])[:, 0, 0]
+        context, weights = look()
+        weights, predicted = weights[:, 0], answers(hidden_of(context[:, :, None])[:, :, 0])
+        outputs["prediction"] = outputs["drawn"] = predicted[:, 0]
+    else:
+        logits = score(query, regions)  # (B, 1, R)
+        seen = {"value_mask": mask, "logits": logits}
+        regions_seen = latent(query, values, **seen, **of_answer)
+        enumerated = {"candidates_mask": mask[:, None]} if objective.in_training.estimator == "enumerate" else {}
+        log_likelihood = answers(hidden_of(regions_seen["candidates"]), answer[:, None], **enumerated)
+        bound = value(log_likelihood, regions_seen["log_prior"], regions_seen["log_posterior"])[:, 0]
+        weights = ops.softmax(ops.where(mask, logits[:, 0], -1e9), axis=-1)
+        for layer in predicting:
+            regions_seen = layer(query, values, **seen)
+            hidden = hidden_of(regions_seen["candidates"])
+            outputs[layer.name] = answers(hidden, log_weights=regions_seen["log_weights"])[:, 0]
+    predictions = {
+        name: keras.Model(inputs, {"log_probabilities": log_probabilities, "weights": weights}, name=name)
+        for name, log_probabilities in outputs.items()
+    }
     training = keras.Model({**inputs, "answer": answer}, bound, name=options.model)
-    prediction, drawn = (*predictions, None)[:2]
-    return Models(training, prediction, drawn, None, embedding)
+    return Models(training, predictions["prediction"], predictions.get("drawn"), None, embedding, model.num_draws)
 
 
 class _Posterior:

@@ -4,9 +4,11 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from applications.common import options as common
+from applications.common.bayesian_options import PosteriorOptions
 from applications.common.errors import InputError
 from applications.common.program import Program
-from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, FeaturesOptions, RegionOptions
+from applications.vision import options as vision
+from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Model:
     Attributes:
         title: Name of the model in the paper.
         architectures: The networks that have the model.
-        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown.
+        objective: Words of a `keras_vattn.LatentObjective`, of the architecture updown; "relaxed" for an alignment that
+            the attention draws.
         distribution: "weibull" or "lognormal", of the architecture mcan, or `None` for softmax.
         prior: "fixed", "contextual" or `None`.
         value, expectation: Columns of Table 1 of Deng et al. 2018.
@@ -34,7 +37,13 @@ class Model:
 
     @property
     def needs_posterior(self):
-        return self.objective is not None and self.objective.startswith("elbo")
+        return self.objective is not None and self.objective.startswith(("elbo", "relaxed"))
+
+    @property
+    def num_draws(self):
+        """Draws behind a prediction; 0 for the sum over the regions, or the mean of what is drawn. A relaxed alignment
+        has to be sampled (Deng et al. 2018, section 4)."""
+        return 10 if self.objective == "relaxed" else 0
 
 
 _UPDOWN = ("updown",)
@@ -47,6 +56,7 @@ MODELS = {
     "marginal": Model("Marginal Likelihood", _UPDOWN, "marginal", value="log E[p]", expectation="Enum"),
     "hard_enum": Model("Hard Attention", _UPDOWN, "hard/enumerate", value="E_p[log p]", expectation="Enum"),
     "hard_sample": Model("Hard Attention", _UPDOWN, "hard/sample", value="E_p[log p]"),
+    "relaxed": Model("Variational Relaxed Attention", _UPDOWN, "relaxed"),
     "variational_enum": Model("Variational Attention", _UPDOWN, "elbo/enumerate", expectation="Enum"),
     "variational_sample": Model("Variational Attention", _UPDOWN, "elbo/sample"),
     "no_kl": Model("BAM, no KL", distribution="weibull", value="E_q[log p]", published={"weibull_k": 1000.0}),
@@ -130,6 +140,11 @@ class NetworkOptions:
 
 
 @dataclasses.dataclass
+class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
+    """Attention; none for the value that the paper has for the model"""
+
+
+@dataclasses.dataclass
 class ReportOptions:
     """Reports"""
 
@@ -181,6 +196,8 @@ class Options:
             )
         if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
             raise InputError("--labels: the architecture mcan alone has soft labels.")
+        if model.needs_posterior:
+            self.alignment.check_steps(model.objective == "relaxed", self.fit.max_steps)
         self.regions.check_beside("train-questions", self.questions.train_questions)
 
 

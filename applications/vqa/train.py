@@ -3,10 +3,11 @@
 import keras
 
 import keras_vattn
+from applications.common.callbacks import after_warm_start, posterior_callbacks
 from applications.common.training import TrainingRun
 from applications.text.embeddings import load_embeddings
 from applications.vqa.data import codec_of
-from applications.vqa.options import PROGRAM
+from applications.vqa.options import MODELS, PROGRAM
 from applications.vqa.report import predicted
 
 
@@ -23,7 +24,10 @@ def train(options):
         # The model returns a bound of the log-likelihood.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
     # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
-    for stage in run.stages([AnswerValidation(run)], score=lambda row: row["val_nll"]):
+    callbacks = [AnswerValidation(run)]
+    if MODELS[options.model].needs_posterior:
+        callbacks += posterior_callbacks(run, model.get_layer("latent"))
+    for stage in run.stages(callbacks, after_warm_start("val_nll")):
         batches = train.batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.batches(options), **stage.fit)
     run.finish()

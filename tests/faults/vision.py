@@ -40,6 +40,22 @@ FAULTS = [
         "padding",
     ),
     Fault(
+        "vqa: a relaxed alignment draws the regions of p in training",
+        "applications/vqa/model.py",
+        "look(**of_answer)[0]",
+        "look()[0]",
+        (VQA_MODEL,),
+        "relaxed_is",
+    ),
+    Fault(
+        "vqa: a relaxed alignment predicts at its mean",
+        "applications/vqa/options.py",
+        'return 10 if self.objective == "relaxed" else 0',
+        "return 0",
+        (VQA_MODEL,),
+        "relaxed_is",
+    ),
+    Fault(
         "vqa: soft labels as a softmax",
         "applications/vqa/model.py",
         "log_scores = ops.log_sigmoid(logits)",

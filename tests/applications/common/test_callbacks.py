@@ -1,11 +1,13 @@
 """The training state: what a checkpoint holds, on models of a few weights."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 from run_files import read_history
 
-from applications.common.callbacks import HistoryWriter, StopOnNaN
+from applications.common.callbacks import HistoryWriter, PosteriorFirst, StopOnNaN, after_warm_start
 from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, training_variables
 from applications.common.errors import InputError
 
@@ -247,3 +249,33 @@ def test_a_loss_that_is_no_number(tmp_path, eagerly, value):
     checkpoint.restore(restored)
     assert checkpoint.epoch == 1
     assert all(np.isfinite(values).all() for values in state(restored))
+
+
+def test_the_inference_network_is_trained_alone_for_some_steps():
+    """Steps 2 and 3 move it alone; step 4 moves the rest, no further than Adam's rate. An epoch that ends before is
+    none of the best."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    rest, posterior = (layer.trainable_weights for layer in model.layers)
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append([np.concatenate([weight.numpy().ravel() for weight in of]) for of in (rest, posterior)])
+
+        def on_epoch_end(self, epoch, logs=None):
+            rows.append(dict(logs))
+
+    rows = []
+    x = np.random.default_rng(0).normal(size=(2, 3))
+    first = PosteriorFirst(rest, 1, 2)
+    model.fit(x, np.ones((2, 1)), batch_size=1, epochs=2, shuffle=False, verbose=0, callbacks=[first, Watch()])
+    # A run that goes on is told nothing of the steps before.
+    model.fit(x, np.ones((2, 1)), batch_size=1, epochs=1, verbose=0, callbacks=[PosteriorFirst(rest, 4, 2), Watch()])
+    moved = [[np.abs(one - other).max() for one, other in zip(*pair)] for pair in itertools.pairwise(seen)]
+    of_rest, of_posterior = zip(*moved)
+    np.testing.assert_array_equal(np.array(of_rest) > 0, [False, False, True, False, False])
+    assert min(of_posterior) > 0 and 0 < of_rest[2] < 0.011
+    score = after_warm_start("loss")
+    assert [np.isinf(score(row)) for row in rows] == [True, False, True]

@@ -140,8 +140,13 @@ def test_an_optimizer_makes_a_step(name):
 
 
 def test_a_gradient_is_clipped():
-    for norm, expected in ((1.0, [-0.06, -0.08]), (None, [-0.6, -0.8])):
-        optimizer = optimizer_of(FitOptions(optimizer="sgd", learning_rate=0.1, clip_norm=norm), 4, 12)
+    """By its norm, which keeps its direction, or instead every element."""
+    for clipped, expected in (
+        ({"clip_norm": 1.0}, [-0.06, -0.08]),
+        ({"clip_norm": None}, [-0.6, -0.8]),
+        ({"clip_norm": 1.0, "clip_value": 7.0}, [-0.6, -0.7]),
+    ):
+        optimizer = optimizer_of(FitOptions(optimizer="sgd", learning_rate=0.1, **clipped), 4, 12)
         weight = keras.Variable([0.0, 0.0])
         optimizer.build([weight])
         optimizer.apply([keras.ops.array([6.0, 8.0])])

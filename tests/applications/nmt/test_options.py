@@ -126,3 +126,5 @@ def test_a_warm_start_leaves_steps_for_q():
         with_values(Options(), values).check()
     with_values(Options(), values | {"warm_start": 99}).check()
     with_values(Options(), values | {"model": "soft"}).check()
+    with pytest.raises(InputError, match=r"--posterior-steps: must be below --max-steps 100.*Received: 60"):
+        with_values(Options(), values | {"warm_start": 40, "posterior_steps": 60}).check()

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from vqa_cases import run_of
+from program_cases import VQA_CASE
+from run_files import read_history
+from vqa_cases import APPLICATION, run_of
 
 import keras_vattn
+from applications.common.training import load_run
 from applications.vqa import report as reports
 from applications.vqa.answers import vqa_accuracy
 from applications.vqa.options import EvaluateVqa
@@ -156,3 +159,29 @@ def test_the_noisy_columns(run):
     assert report["noisy"]["nll"] != report["nll"]
     assert "noisy" not in evaluate(run, run.data["test"])[0]
     assert len(outputs["p_values"]) == len(run.data["test"])
+
+
+@pytest.mark.slow
+def test_a_warm_start_and_then_q_alone(tmp_path):
+    """Four steps of each, one epoch of each; of relaxed q is not trained in the first, and p not in the second."""
+    values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
+    weights = {}
+    for epochs in (1, 2, 3):
+        VQA_CASE.succeeds(*VQA_CASE.train(tmp_path / f"run{epochs}", **values | {"epochs": epochs}))
+        run = load_run(APPLICATION, tmp_path / f"run{epochs}")
+        weights[epochs] = {weight.path: weight.numpy() for weight in run.models.training.trainable_weights}
+    assert [row.get("warm_start") for row in read_history(tmp_path / "run3")] == [1.0, 1.0, None]
+    for first, last, is_fixed in ((1, 2, lambda path: not path.startswith("posterior")), (2, 3, lambda path: False)):
+        for path, value in weights[last].items():
+            assert np.array_equal(value, weights[first][path]) == is_fixed(path), path
+
+
+@pytest.mark.slow
+def test_q_alone_after_a_start(tmp_path):
+    """The steps of the run that goes on are counted, not those of its start."""
+    start, rest = tmp_path / "start", tmp_path / "rest"
+    values = {"epochs": 3, "export": False}
+    VQA_CASE.succeeds(*VQA_CASE.train(start, model="soft", stop_after=1, **values))
+    values |= {"start_from": str(start), "continue_training": True, "posterior_steps": 4}
+    VQA_CASE.succeeds(*VQA_CASE.train(rest, model="variational_enum", **values))
+    assert [row.get("warm_start") for row in read_history(rest)] == [1.0, None]

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_probability.python import distributions as tfd
 from vqa_cases import options_of, run_of
 
 from applications.common.errors import InputError
@@ -11,6 +12,7 @@ from applications.vqa.options import MODELS
 
 # Of those that are alike one.
 SOME = [(name, architecture) for name, model in MODELS.items() for architecture in model.architectures][::2]
+SOME.append(("relaxed", "updown"))
 MCAN = {"architecture": "mcan", "num_heads": 2, "num_layers": 2, "fused_units": 6}
 
 
@@ -27,26 +29,38 @@ def relu(x):
     return np.maximum(x, 0.0)
 
 
-def test_the_posterior_and_the_bound(tmp_path):
-    """q ∝ exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q * ReLU(V2 h_y)))), bound = E_q log p(y | z) and KL(q || p)."""
-    run = run_of(tmp_path, model="variational_enum")
-    model, inputs = run.models.training, batch_of(run)
+def logits_of(run, inputs):
+    """The regions, the query, and the scores of p and of q = exp(u^T tanh(U1 (x * ReLU(V1 h_y)) + U2 (q * ReLU(V2
+    h_y))))."""
+    model = run.models.training
     weights = {weight.path: weight.numpy() for weight in model.weights}
-    named = lambda name: model.get_layer(name)  # noqa: E731
     x, question = inputs["regions"].numpy(), inputs["question"]
-    query = named("question_encoder")(run.models.embedding(question), mask=question != 0).numpy()
+    query = model.get_layer("question_encoder")(run.models.embedding(question), mask=question != 0).numpy()
     answer = weights["posterior_answers/embeddings"][inputs["answer"]]
     one = x * relu(answer @ weights["posterior_regions_gate/kernel"])[:, None]
     other = query * relu(answer @ weights["posterior_question_gate/kernel"])
     hidden = np.tanh(
         one @ weights["posterior_regions/kernel"] + (other @ weights["posterior_question/kernel"])[:, None]
     )
-    log_q = tf.nn.log_softmax((hidden @ weights["posterior_score/kernel"])[..., 0]).numpy()
-    logits = named("score")(query[:, None], x).numpy()[:, 0]
-    log_p = tf.nn.log_softmax(logits).numpy()
+    score = model.get_layer("latent").score if run.options.model == "relaxed" else model.get_layer("score")
+    return x, query, score(query[:, None], x).numpy()[:, 0], (hidden @ weights["posterior_score/kernel"])[..., 0]
+
+
+def words_of(weights, query, x):
+    """log p(y | x, q) of all answers for regions (B, R, D)."""
     of_question = query @ weights["question_projection/kernel"] + weights["question_projection/bias"]
     states = relu(x @ weights["region_projection/kernel"] + of_question[:, None])
-    words = tf.nn.log_softmax(states @ weights["answers/kernel"] + weights["answers/bias"]).numpy()
+    return tf.nn.log_softmax(states @ weights["answers/kernel"] + weights["answers/bias"]).numpy()
+
+
+def test_the_posterior_and_the_bound(tmp_path):
+    """The bound is E_q log p(y | z), with KL(q || p)."""
+    run = run_of(tmp_path, model="variational_enum")
+    model, inputs = run.models.training, batch_of(run)
+    weights = {weight.path: weight.numpy() for weight in model.weights}
+    x, query, p, q = logits_of(run, inputs)
+    log_p, log_q = (tf.nn.log_softmax(logits).numpy() for logits in (p, q))
+    words = words_of(weights, query, x)
     of_answer = np.take_along_axis(words, inputs["answer"].numpy()[:, None, None], axis=-1)[..., 0]
     np.testing.assert_allclose(model(inputs), np.sum(np.exp(log_q) * of_answer, axis=1), rtol=1e-4)
     divergence = np.sum(np.exp(log_q) * (log_q - log_p), axis=1).mean()
@@ -55,6 +69,38 @@ def test_the_posterior_and_the_bound(tmp_path):
     np.testing.assert_allclose(found["weights"], np.exp(log_p), rtol=1e-4)
     marginal = np.log(np.sum(np.exp(log_p)[..., None] * np.exp(words), axis=1))
     np.testing.assert_allclose(found["log_probabilities"], marginal, rtol=1e-4, atol=1e-5)
+
+
+def test_relaxed_is_a_mixture_of_regions_and_its_prediction_a_mean_over_draws(tmp_path, eagerly):
+    """Without draws the bound is log p(y | E_q[z]), z a Dirichlet of alpha = exp(score), and the KL is TFP's; with them
+    the prediction is E_p p(y | z)."""
+    run = run_of(tmp_path, model="relaxed")
+    model, inputs = run.models.training, batch_of(run)
+    weights = {weight.path: weight.numpy() for weight in model.weights}
+    x, query, p, q = logits_of(run, inputs)
+    mixed = np.sum(tf.nn.softmax(q).numpy()[..., None] * x, axis=1, keepdims=True)
+    words = words_of(weights, query, mixed)[:, 0]
+    expected = np.take_along_axis(words, inputs["answer"].numpy()[:, None], axis=1)[:, 0]
+    np.testing.assert_allclose(model(inputs), expected, rtol=1e-4)
+    of_q, of_p = (tfd.Dirichlet(np.exp(logits.astype("float64"))) for logits in (q, p))
+    kl = tfd.kl_divergence(of_q, of_p).numpy().mean()
+    np.testing.assert_allclose(sum(model.losses), kl, rtol=1e-3)
+    found = run.models.prediction(asked(inputs))
+    np.testing.assert_allclose(found["weights"], tf.nn.softmax(p), rtol=1e-4)
+    # 400 rows of one question, 10 draws each: 4,000 draws, and as many of NumPy's.
+    same = {name: tf.repeat(value[:1], 400, axis=0) for name, value in asked(inputs).items()}
+    ours = np.exp(run.models.predict(same)["log_probabilities"])
+    z = np.random.default_rng(0).dirichlet(np.exp(p[0].astype("float64")), 4000)
+    theirs = np.exp(words_of(weights, query[:1], (z @ x[0])[None])[0])
+    error = np.hypot(ours.std(axis=0) / np.sqrt(400), theirs.std(axis=0) / np.sqrt(4000))
+    assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all() and error.max() < 0.01
+
+
+def test_all_models_of_deng_have_the_same_generative_weights(tmp_path):
+    """By path, so that a model starts from another one."""
+    models = {name: run_of(tmp_path, model=name).models for name in ("soft", "relaxed", "variational_sample")}
+    paths = {name: {weight.path for weight in each.generative} for name, each in models.items()}
+    assert paths["relaxed"] == paths["soft"] == paths["variational_sample"]
 
 
 def test_the_parameters_of_the_inference_network_are_its_own(tmp_path):
