@@ -8,7 +8,7 @@ from keras_vattn.plots.figure import COLORS, LINES, MARKERS, finish, legend_colu
 from keras_vattn.plots.text import write
 
 
-def training_curves(histories, curves, path=None):
+def training_curves(histories, curves, path=None, x="epoch"):
     """Draw the losses, the KLs and measures of quality over the epochs: one panel each, one curve a model.
 
     Args:
@@ -16,6 +16,7 @@ def training_curves(histories, curves, path=None):
             history.csv. Several seeds are drawn as their mean with a band of one standard deviation.
         curves: Dictionary from a column of quality to its label.
         path: PNG file. Defaults to `None`, for no file.
+        x: The column that the curves run over, whole numbers. Defaults to `"epoch"`.
 
     Returns:
         A `matplotlib.figure.Figure`, `None` where no history has such a column.
@@ -39,7 +40,7 @@ def training_curves(histories, curves, path=None):
     lines = {}
     for axes, (column, label) in zip(grid, labels.items(), strict=False):
         for index, (name, seeds) in enumerate(histories.items()):
-            epochs, mean, deviation = _curve(seeds, column)
+            epochs, mean, deviation = _curve(seeds, column, x)
             if not epochs.size:
                 continue
             color, style = COLORS[index % len(COLORS)], LINES[index // len(COLORS) % len(LINES)]
@@ -48,7 +49,7 @@ def training_curves(histories, curves, path=None):
             if len(seeds) > 1:
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
             lines.setdefault(names[name], line)
-        axes.set_xlabel("epoch")
+        axes.set_xlabel(x)
         axes.xaxis.get_major_locator().set_params(integer=True)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
@@ -81,14 +82,14 @@ def labels_of(histories, curves, kinds):
     return {name: label for name, label in {**labels, **curves}.items() if name in columns}
 
 
-def _curve(seeds, column):
-    """Return the epochs, the mean over seeds, and their standard deviation."""
+def _curve(seeds, column, x):
+    """Return the epochs, or what else is in column `x`, the mean over seeds, and their standard deviation."""
     values = collections.defaultdict(list)
     for rows in seeds:
         for row in rows:
             value = row.get(column)
             if value is not None and np.isfinite(value):
-                values[int(row["epoch"])].append(value)
+                values[int(row[x])].append(value)
     epochs = sorted(values)
     mean = np.array([np.mean(values[epoch]) for epoch in epochs])
     deviation = np.array([np.std(values[epoch], ddof=1) if len(values[epoch]) > 1 else 0.0 for epoch in epochs])

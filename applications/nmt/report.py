@@ -1,6 +1,7 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import sacrebleu.metrics
@@ -333,21 +334,25 @@ def aligned(run, part):
 
 
 def draw_alignments(known, kinds, path):
-    """Draw some pairs' alignments of these kinds side by side, as far as a model has them, and return the figure;
-    `known` has for each name of a model a list of dictionaries of "source", "target" and "weights"."""
-    chosen = evenly(len(next(iter(known.values()))), NUM_PICTURES)
-    panels = [
-        (f"{name}: {kind}", pairs[index], kind)
-        for index in chosen
-        for name, pairs in known.items()
-        for kind in kinds
-        if kind in pairs[index]["weights"]
-    ]
+    """Draw some pairs' alignments of these kinds side by side, as far as a model has them, and return the figure; a
+    posterior is drawn over its prior (Figures 3 and 4). `known` has for each name of a model a list of dictionaries of
+    "source", "target" and "weights"."""
+    chosen, panels = evenly(len(next(iter(known.values()))), NUM_PICTURES), []
+    for index, (name, pairs) in itertools.product(chosen, known.items()):
+        weights = pairs[index]["weights"]
+        both = {"prior", "posterior"} <= weights.keys()
+        for kind in kinds:
+            if both and kind == "prior":
+                panels.append((f"{name}: prior (red), posterior (blue)", pairs[index], kind, weights["posterior"]))
+            elif kind in weights and not (both and kind == "posterior"):
+                panels.append((f"{name}: {kind}", pairs[index], kind, None))
+    titles, pairs, kinds, over = map(list, zip(*panels, strict=True))
     return keras_vattn.plots.alignment_heat_map(
-        [pair["weights"][kind] for _, pair, kind in panels],
-        [pair["source"] for _, pair, _ in panels],
-        [pair["target"] for _, pair, _ in panels],
-        [title for title, _, _ in panels],
+        [pair["weights"][kind] for pair, kind in zip(pairs, kinds, strict=True)],
+        [pair["source"] for pair in pairs],
+        [pair["target"] for pair in pairs],
+        titles,
         panels_per_row=len(panels) // len(chosen),
         path=path,
+        other=over,
     )

@@ -5,6 +5,7 @@ import itertools
 from applications.common.bounds import perplexity
 from applications.common.papers import beside, data_of_both, printed
 from applications.common.tables import Column, table, title_from, titled
+from applications.common.training_curves import training_curves
 from applications.nmt.options import MODELS
 from applications.text.coverage import compared_coverage
 
@@ -126,13 +127,23 @@ def crossing(comparison):
             lines.append((_title(name), *itertools.chain(*pairs)))
         title = f"Table 2 of Deng et al. 2018, left; {data_of_both('deng_2', comparison.records)}"
         parts.append(titled(title, table(("model", *heads), lines)))
-    lines = []
+    lines, drawn = [], {}
     for name, reports in reports_of.items():
         curves = [report["report"].get("k_curve") for report in reports]
+        if None not in curves:
+            # Of K-max, and the dotted line of the paper: what soft attention reaches without alignments.
+            of_seeds = [[perplexity(-x) for x in curve["renormalised"]] for curve in curves]
+            drawn[_title(name)] = of_seeds
+            if MODELS[comparison.models[name]].objective == "soft" and "soft" in options.inference:
+                plug_in = [x["report"]["inferences"]["soft"]["likelihood"]["perplexity"] for x in reports]
+                drawn[f"{_title(name)}, plug-in"] = [len(curves[0]["k"]) * [value] for value in plug_in]
         for kind in ("renormalised", "plain") if None not in curves else ():
             by_k = zip(*(curve[kind] for curve in curves), strict=True)
             lines.append((_title(name), kind, *(PERPLEXITY.cell([perplexity(-x) for x in nats]) for nats in by_k)))
     if lines:
+        rows_of = lambda of_seeds: [[{"K": k, "PPL": x} for k, x in enumerate(of, start=1)] for of in of_seeds]  # noqa: E731
+        histories = {name: rows_of(of_seeds) for name, of_seeds in drawn.items()}
+        training_curves(histories, {"PPL": "perplexity, K-max"}, comparison.folder / "k_curve.png", x="K")
         title = "Table 2 of Deng et al. 2018, right: perplexity of the K most probable alignments"
         heads = ("model", "sum", *(f"K {k}" for k in range(1, len(lines[0]) - 1)))
         parts.append(titled(title, table(heads, lines)))

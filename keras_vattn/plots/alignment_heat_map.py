@@ -15,10 +15,12 @@ def alignment_heat_map(
     panels_per_row=None,
     path=None,
     dpi=150,
+    other=None,
 ):
     """Draw attention weights: one row per target token, one column per source token.
 
-    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared.
+    All panels share one grey scale from 0 (white) to 1 (black), so they can be compared. With other weights over them,
+    a cell is grey where both agree, red where `weights` are larger and blue where the others are.
 
     Args:
         weights: (T, S) array in [0, 1], or a sequence of P of them for P panels, for instance the rows of a table or
@@ -28,11 +30,14 @@ def alignment_heat_map(
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
         spread: Standard deviations of the weights over draws, of the shape of `weights`, or `None`. Each is drawn as an
-            orange circle of proportional area; a circle that fills its cell means 0.5. Defaults to `None`.
+            orange circle of proportional area; a circle that fills its cell means 0.5. `None` in a sequence is a panel
+            without. Defaults to `None`.
         panels_per_row: Number of panels beside each other, whatever their width, or `None` for as many as fit a page.
             Defaults to `None`.
         path: File to write as PNG, atomically, or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
+        other: Weights that are drawn over `weights`, in the same cells, for instance of a posterior over those of a
+            prior; of their shape, `None` in a sequence for a panel without. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -47,28 +52,37 @@ def alignment_heat_map(
     >>> figure = keras_vattn.plots.alignment_heat_map(np.eye(2), ["guten", "Tag"], ["good", "day"])
     >>> len(figure.axes[0].get_xticklabels())
     2
+    >>> prior, posterior = np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]])
+    >>> figure = keras_vattn.plots.alignment_heat_map(prior, ["guten", "Tag"], ["good", "day"], other=posterior)
+    >>> figure.axes[0].get_images()[0].get_array()[0].tolist()  # red, blue
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 
     Reference:
-        Bahdanau et al. 2015, figure 3, for this picture.
+        Bahdanau et al. 2015, figure 3, for this picture; Deng et al. 2018, figures 3 and 4, for two in one.
     """
     require_matplotlib()
     panels = _panels("weights", weights)
-    spreads = [None] * len(panels) if spread is None else _panels("spread", spread)
+    spreads, others = (_beside(*named, len(panels)) for named in (("spread", spread), ("other", other)))
     sources, targets = _token_lists(source_tokens, len(panels)), _token_lists(target_tokens, len(panels))
     panel_titles = [None] * len(panels) if panel_titles is None else list(panel_titles)
-    counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads)}
+    counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads), len(others)}
     if len(counts) > 1:
         raise ValueError(
-            "Expected one source, target, title and spread for each panel of weights. Received: "
+            "Expected one source, target, title, spread and other for each panel of weights. Received: "
             f"{len(panels)} panels of weights, {len(sources)} sources, {len(targets)} targets, "
-            f"{len(panel_titles)} titles, {len(spreads)} spreads"
+            f"{len(panel_titles)} titles, {len(spreads)} spreads, {len(others)} others"
         )
-    for panel, deviation, source, target in zip(panels, spreads, sources, targets, strict=True):
-        if panel.shape != (len(target), len(source)) or (deviation is not None and deviation.shape != panel.shape):
+    for *arrays, source, target in zip(panels, spreads, others, sources, targets, strict=True):
+        shapes = {
+            name: array.shape
+            for name, array in zip(("weights", "spread", "other"), arrays, strict=True)
+            if array is not None
+        }
+        if set(shapes.values()) != {(len(target), len(source))}:
             raise ValueError(
-                "Expected weights (and spread) of shape (target tokens, source tokens) = "
-                f"({len(target)}, {len(source)}). Received: weights.shape={panel.shape}"
-                + ("" if deviation is None else f", spread.shape={deviation.shape}")
+                "Expected weights (and spread, and other) of shape (target tokens, source tokens) = "
+                f"({len(target)}, {len(source)}). Received: "
+                + ", ".join(f"{name}.shape={shape}" for name, shape in shapes.items())
             )
 
     positive_integer("panels_per_row", panels_per_row, optional=True)
@@ -90,12 +104,19 @@ def alignment_heat_map(
 
     figure = new_figure(width, height)
     image = None
-    for index, (panel, deviation) in enumerate(zip(panels, spreads, strict=True)):
+    for index, (panel, deviation, over) in enumerate(zip(panels, spreads, others, strict=True)):
         row, column = divmod(index, across)
         x = column * (left + panel_width) + left
         y = height - head - (row + 1) * (above + panel_height)
         axes = figure.add_axes((x / width, y / height, panel_width / width, panel_height / height))
-        image = axes.imshow(panel, cmap="Greys", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+        image = axes.imshow(
+            panel if over is None else _overlaid(panel, over),
+            cmap="Greys",
+            vmin=0.0,
+            vmax=1.0,
+            aspect="auto",
+            interpolation="nearest",
+        )
         if deviation is not None:
             target_index, source_index = np.nonzero(deviation > 1e-3)
             largest = (72.0 * min(panel_width / columns, panel_height / rows)) ** 2  # points squared
@@ -128,6 +149,20 @@ def alignment_heat_map(
     if title:
         write(figure.text, 0.1 / width, 1.0 - 0.1 / height, title, ha="left", va="top", fontsize=12)
     return finish(figure, path, dpi)
+
+
+def _overlaid(weights, other):
+    """Return colours (T, S, 3): `weights` leave red alone, the others blue; equal ones are grey."""
+    return np.clip(1.0 - np.stack([other, np.maximum(weights, other), weights], axis=-1), 0.0, 1.0)
+
+
+def _beside(name, arrays, count):
+    """Return the arrays that stand beside `count` panels of weights, `None` where there is none."""
+    if arrays is None:
+        return [None] * count
+    if isinstance(arrays, (list, tuple)) and any(array is None for array in arrays):
+        return [None if array is None else _panels(name, [array])[0] for array in arrays]
+    return _panels(name, arrays)
 
 
 def _panels(name, arrays):

@@ -113,6 +113,22 @@ FAULTS = [
         "could_write",
     ),
     Fault(
+        "nmt: the picture of the K curve is of the sums that K-max does not divide",
+        "applications/nmt/tables.py",
+        'for x in curve["renormalised"]]',
+        'for x in curve["plain"]]',
+        (NMT + "test_tables.py",),
+        "crossing",
+    ),
+    Fault(
+        "nmt: a posterior is drawn over other alignments than its prior",
+        "applications/nmt/report.py",
+        'if both and kind == "prior":',
+        'if both and kind != "posterior":',
+        (NMT + "test_tables.py",),
+        "side_by_side",
+    ),
+    Fault(
         "nmt: possible links are sure ones",
         "applications/nmt/alignments.py",
         "(len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))",

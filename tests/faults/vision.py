@@ -8,6 +8,14 @@ VQA_MODEL = "tests/applications/vqa/test_vqa_model.py"
 
 FAULTS = [
     Fault(
+        "plots: two alignments in one have each other's colours",
+        "plots/alignment_heat_map.py",
+        "np.stack([other, np.maximum(weights, other), weights], axis=-1)",
+        "np.stack([weights, np.maximum(weights, other), other], axis=-1)",
+        ("tests/plots/test_plots.py",),
+        "over_the_weights",
+    ),
+    Fault(
         "vqa: the first answer that somebody gave instead of a drawn one",
         "applications/vqa/data.py",
         "drawn = tf.reduce_sum(tf.cast(shares <= noise[:, None], tf.int32), axis=1)",

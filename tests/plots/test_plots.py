@@ -48,6 +48,17 @@ def test_heat_map_of_several_panels():
     assert [len(axes.collections) for axes in shared.axes[:2]] == [1, 1]
 
 
+def test_other_weights_over_the_weights():
+    """Red where the first are larger, blue where the others are, the grey of a panel without them where they agree."""
+    first, other = np.array([[1.0, 0.0, 0.25]]), np.array([[0.0, 1.0, 0.25]])
+    figure = plots.alignment_heat_map([first, first], ["a", "b", "c"], ["d"], other=[other, None])
+    assert colors(figure, 0)[0].tolist() == [[1, 0, 0], [0, 0, 1], [0.75, 0.75, 0.75]]
+    np.testing.assert_allclose(colors(figure, 1), first)
+    assert plots.alignment_heat_map(first, ["a", "b", "c"], ["d"], other=other).axes[-1].get_ylabel() == "weight"
+    with pytest.raises(ValueError, match=r"weights\.shape=\(1, 3\), other\.shape=\(1, 2\)"):
+        plots.alignment_heat_map(first, ["a", "b", "c"], ["d"], other=weights(1, 2))
+
+
 def test_many_panels_wrap_into_rows():
     figure = plots.alignment_heat_map([weights(20, 20)] * 5, ["s"] * 20, ["t"] * 20, panel_titles=list("abcde"))
     assert figure.get_figwidth() < 20

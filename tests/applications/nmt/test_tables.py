@@ -184,30 +184,33 @@ def test_the_crossing(tmp_path, monkeypatch):
     """Every model under the inferences that it has; continuous alignments have no sum over them, and no K curve."""
     curve = {"k": [1, 2], "renormalised": [-1.0, -0.5], "plain": [-2.0, -0.5]}
     reports = {
+        "soft": [crossed(2.0, 3.0, 4.0, curve)],
         "hard_enum": [crossed(2.0, 3.0, 4.0, curve)],
         "hard_sample": [crossed(2.5, 3.5, 4.5, curve)],
         "wc": [crossed(None, None, 5.0)],
     }
     records = {name: [record(1.0, 1.0)] for name in reports}
-    options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "soft"}
+    options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "marginal"}
     comparison = compared(tmp_path, records, reports, **options)
     monkeypatch.setattr(comparison, "read", lambda run, name: {"split": "test"})
+    figures, draw = [], tables.training_curves
+    monkeypatch.setattr(tables, "training_curves", lambda *given, **named: figures.append(draw(*given, **named)))
     shown = {name: Shown([], [Alignment("", **drawn(name))]) for name in reports}
     monkeypatch.setattr(comparison, "shown", lambda: shown)
     parsed = tables_of("\n\n".join(APPLICATION.compared(comparison)))
     every = ["--split", "test", "--inference", "exact", "kmax:5", "soft", "--k-curve", "2"]
     continuous = ["--split", "test", "--inference", "soft", "--k-curve", "0"]
-    assert comparison.asked == {"hard_enum": every, "hard_sample": every, "wc": continuous}
+    assert comparison.asked == {"soft": every, "hard_enum": every, "hard_sample": every, "wc": continuous}
     lines = parsed["Crossing of training and inference"]
     assert [(line["model"], line["inference"]) for line in lines[-2:]] == [
         ("hard_sample", "soft"),
         ("wc", "soft"),
     ]
-    assert len(lines) == 7 and lines[0]["PPL"] == "2.000" and lines[0]["BLEU"] == "20.00"
+    assert len(lines) == 10 and lines[0]["PPL"] == "2.000" and lines[0]["BLEU"] == "20.00"
     left = parsed[f"Table 2 of Deng et al. 2018, left; paper: IWSLT 2014 German-English, K = 5; {HERE}"]
-    assert [line["PPL, K-max 5, paper"] for line in left] == ["7.37", "7.38"]
-    assert [line["model"] for line in left] == ["Hard Attention + Enum", "Hard Attention + Sample"]
-    assert [left[1][name] for name in ("PPL, exact", "PPL, K-max 5", "BLEU, exact", "BLEU, K-max 5")] == [
+    assert [line["PPL, K-max 5, paper"] for line in left] == ["-", "7.37", "7.38"]
+    assert [line["model"] for line in left] == ["Soft Attention", "Hard Attention + Enum", "Hard Attention + Sample"]
+    assert [left[2][name] for name in ("PPL, exact", "PPL, K-max 5", "BLEU, exact", "BLEU, K-max 5")] == [
         "2.500",
         "3.500",
         "25.00",
@@ -215,7 +218,12 @@ def test_the_crossing(tmp_path, monkeypatch):
     ]
     (right,) = (lines for title, lines in parsed.items() if "Table 2 of Deng et al. 2018, right" in title)
     assert [(line["sum"], line["K 1"]) for line in right[:2]] == [("renormalised", "2.718"), ("plain", "7.389")]
-    assert len(right) == 4
+    assert len(right) == 6
+    (axes,) = figures[0].axes
+    soft, plug_in, *hard = (line.get_xydata().round(3).tolist() for line in axes.get_lines())
+    assert [soft, *hard] == 3 * [[[1, 2.718], [2, 1.649]]] and plug_in == [[1, 4.0], [2, 4.0]]
+    assert (axes.get_xlabel(), axes.get_title()) == ("K", "perplexity, K-max")
+    assert (comparison.folder / "k_curve.png").read_bytes().startswith(b"\x89PNG")
     picture = comparison.folder / "alignments.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     # A run of before there were pages has no alignments.
@@ -237,3 +245,14 @@ def test_models_are_drawn_side_by_side(tmp_path):
     figure = draw_alignments(known, ("prior", "mean", "posterior"), tmp_path / "x.png")
     titles = [axes.texts[-1].get_text() for axes in figure.axes if axes.get_images()]
     assert titles == 2 * ["marginal: prior", "wc: mean"]
+    # A posterior is drawn over its prior.
+    first = known["marginal"][0]["weights"]
+    first["posterior"] = [[1.0, 0.0]] * 3
+    figure = draw_alignments({"variational": known["marginal"][:1]}, ("prior", "posterior", "exact"), None)
+    both, exact = (axes for axes in figure.axes if axes.get_images())
+    assert both.texts[-1].get_text() == "variational: prior (red), posterior (blue)"
+    p, q = np.array(first["prior"]), np.array(first["posterior"])
+    colors = both.get_images()[0].get_array()
+    np.testing.assert_allclose(colors[..., 0], 1.0 - q)
+    np.testing.assert_allclose(colors[..., 2], 1.0 - p)
+    assert exact.texts[-1].get_text() == "variational: exact"
