@@ -262,15 +262,10 @@ def example_of(part):
 def shown(run, part, outputs):
     pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
     for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
-        image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]
-        # As in `_draw`.
-        if image is None or not np.any(picture["boxes"]) or not words:
-            continue
-        alignment = Alignment(f"{picture['image']}: {' '.join(words)}", words, *_panels(picture["caption"]))
-        alignment.image, alignment.size, alignment.boxes = *image, picture["boxes"]
-        if sentences is not None:
-            alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(words)]
-        alignments.append(alignment)
+        own = _alignments(part, picture)
+        for alignment in own if sentences is not None else ():
+            alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
+        alignments += own
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
     rows = zip(part.captions.ids, hypotheses, part.captions.captions, strict=True)
     samples = [
@@ -278,6 +273,24 @@ def shown(run, part, outputs):
         for image, text, references in rows
     ]
     return Shown(samples, alignments, drawn=pictures)
+
+
+def attention(run, part):
+    chosen = evenly(len(part), NUM_PICTURES)
+    texts = caption(Captioner(run, num_beams=1), part, chosen, title=None)
+    pictures = pictures_of(run, part, dict(zip(chosen, texts, strict=True)))
+    return [alignment for picture in pictures for alignment in _alignments(part, picture)]
+
+
+def _alignments(part, picture):
+    """Return where the model looks for the words of its own caption: one `Alignment`, none of what has no picture."""
+    image, words = thumbnail(part.sources.images, picture["image"]), picture["caption"]["words"]
+    # As in `_draw`.
+    if image is None or not np.any(picture["boxes"]) or not words:
+        return []
+    alignment = Alignment(f"{picture['image']}: {' '.join(words)}", words, *_panels(picture["caption"]))
+    alignment.image, alignment.size, alignment.boxes = *image, picture["boxes"]
+    return [alignment]
 
 
 def _panels(own):

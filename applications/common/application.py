@@ -43,6 +43,7 @@ PLACES = {
         "files",
         "heading",
         "example_of",
+        "attention",
         "shown",
         "report",
         "compared",
@@ -85,6 +86,9 @@ class Application:
             needs no input, `None` if there is none to try.
         shown: `shown(run, part, outputs)` returns `shown.Shown`: samples and alignments of an encoded part, for
             report.html. Defaults to none.
+        attention: `attention(run, part)` returns a list of `shown.Alignment`, where the model looks in some examples of
+            an encoded part: its first ones are drawn after epochs, `--picture-every`. Defaults to `None`, for a program
+            that has none to show.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
             lines for report.txt. Defaults to none.
         compared: `compared(comparison)` returns more tables of a comparison, a list of Markdown, and draws pictures
@@ -110,6 +114,7 @@ class Application:
     heading: typing.Callable = lambda record: f"{record['split']} split"
     example_of: typing.Callable = lambda part: None
     shown: typing.Callable = lambda run, part, outputs: Shown()
+    attention: typing.Callable | None = None
     report: typing.Callable = lambda run, part, record, outputs, shown: []
     compared: typing.Callable = lambda comparison: []
     endpoints: typing.Callable = lambda run, options=None: None

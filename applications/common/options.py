@@ -129,6 +129,9 @@ class FitOptions:
     """Save the state of training every so many steps, and after each epoch; none for epochs alone."""
     checkpoint_seconds: NotNegativeFloat = 0.0
     """Save no other state within so many seconds of one: for models whose epochs take less."""
+    picture_every: NotNegative = 0
+    """Draw where the model looks in some validation examples after every so many epochs, epochs/NUMBER.png; 0 for
+    never."""
     tensorboard: bool = True
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"

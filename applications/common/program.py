@@ -20,6 +20,7 @@ MAY_CHANGE = (
     "early_stopping",
     "checkpoint_steps",
     "checkpoint_seconds",
+    "picture_every",
     "tensorboard",
     "jit",
 )

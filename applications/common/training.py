@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.application import Run
+from applications.common.attention_pictures import AttentionPictures
 from applications.common.callbacks import (
     DecayOnPlateau,
     EpochSeconds,
@@ -137,6 +138,8 @@ class TrainingRun(Run):
             learning_rate: Learning rate of the optimizer where it is not the option's. Defaults to `None`.
         """
         options = self.options
+        if options.fit.picture_every and self.application.attention is None:
+            raise InputError("--picture-every: this program has no attention to draw.")
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
@@ -232,6 +235,8 @@ class TrainingRun(Run):
     def _callbacks(self, checkpoint, keep, history, own, score, patience_score):
         options = self.options.fit
         callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
+        if options.picture_every:
+            callbacks.append(AttentionPictures(self))
         if options.schedule == "plateau":
             scores = [score(row) for row in checkpoint.rows]
             callbacks.append(DecayOnPlateau(options.learning_rate_decay, options.patience, scores, score))

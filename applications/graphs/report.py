@@ -194,6 +194,10 @@ def shown(run, part, outputs):
     return Shown(samples, _alignments(run, part.graph, part.nodes[rows[:NUM_ALIGNMENTS]]))
 
 
+def attention(run, part):
+    return _alignments(run, part.graph, part.nodes[evenly(len(part.nodes), NUM_ALIGNMENTS)])
+
+
 def _alignments(run, graph, nodes):
     """Return which neighbours some nodes look at, in each head of each layer."""
     drawn = MODELS[run.options.model].distribution is not None

@@ -1,7 +1,6 @@
 """Reports of a trained translation model: perplexities with their kind, BLEU and chrF, alignments, pictures."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import sacrebleu.metrics
@@ -9,6 +8,7 @@ import tensorflow as tf
 from scipy.special import softmax
 
 import keras_vattn
+from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
@@ -30,7 +30,7 @@ from applications.text.uncertainty import words_with_nats
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Draws of weights behind their standard deviation, and the seed.
 NUM_DRAWS, SEED = 16, 0
-# Alignments in the order in which they are drawn; a comparison leaves out the last one.
+# Alignments in the order of their lines.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 LAYOUTS = {"deng": tables.deng, "fan": tables.fan, "uncertainty": tables.uncertainty}
@@ -91,12 +91,11 @@ def shown(run, part, outputs):
         hypotheses = [words_with_nats(sentence) for sentence in outputs["sentences"]]
     labels = ("source", "reference", "translation")
     columns = zip(outputs["sources"], outputs["references"], hypotheses, strict=True)
-    return Shown([list(zip(labels, row, strict=True)) for row in columns], aligned(run, part))
+    return Shown([list(zip(labels, row, strict=True)) for row in columns], attention(run, part))
 
 
 def report(run, part, record, outputs, shown):
-    pairs = [dataclasses.asdict(alignment) for alignment in shown.alignments]
-    draw_alignments({run.options.model: pairs}, KINDS, run.folder.file("alignments.png"))
+    draw_alignments({run.options.model: _pictured(shown)}, run.folder.file("alignments.png"))
     samples = write_samples(run.folder.file("samples.txt"), shown.samples)
     return [*alignment_lines(record["report"]["alignment"]), "", *samples]
 
@@ -104,9 +103,9 @@ def report(run, part, record, outputs, shown):
 def compared(comparison):
     """Draw the models' alignments side by side; return differences over sentences, and the crossing of inferences."""
     options = comparison.options
-    known = {name: list(map(dataclasses.asdict, shown.alignments)) for name, shown in comparison.shown().items()}
+    known = {name: _pictured(shown, ("exact",)) for name, shown in comparison.shown().items()}
     if all(known.values()):
-        draw_alignments(known, KINDS[:3], comparison.folder / "alignments.png")
+        draw_alignments(known, comparison.folder / "alignments.png")
     parts = [over_sentences(comparison)] if options.baseline in known and len(known) > 1 else []
     return parts + (tables.crossing(comparison) if options.inference else [])
 
@@ -303,7 +302,7 @@ def alignment_lines(report):
     return lines
 
 
-def aligned(run, part):
+def attention(run, part):
     """Return some pairs of a part with their alignments (Figures 3 and 4: prior, posteriors)."""
     chosen, kind = evenly(len(part.pairs), NUM_ALIGNMENTS), MODELS[run.options.model]
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
@@ -333,26 +332,8 @@ def aligned(run, part):
     ]
 
 
-def draw_alignments(known, kinds, path):
-    """Draw some pairs' alignments of these kinds side by side, as far as a model has them, and return the figure; a
-    posterior is drawn over its prior (Figures 3 and 4). `known` has for each name of a model a list of dictionaries of
-    "source", "target" and "weights"."""
-    chosen, panels = evenly(len(next(iter(known.values()))), NUM_PICTURES), []
-    for index, (name, pairs) in itertools.product(chosen, known.items()):
-        weights = pairs[index]["weights"]
-        both = {"prior", "posterior"} <= weights.keys()
-        for kind in kinds:
-            if both and kind == "prior":
-                panels.append((f"{name}: prior (red), posterior (blue)", pairs[index], kind, weights["posterior"]))
-            elif kind in weights and not (both and kind == "posterior"):
-                panels.append((f"{name}: {kind}", pairs[index], kind, None))
-    titles, pairs, kinds, over = map(list, zip(*panels, strict=True))
-    return keras_vattn.plots.alignment_heat_map(
-        [pair["weights"][kind] for pair, kind in zip(pairs, kinds, strict=True)],
-        [pair["source"] for pair in pairs],
-        [pair["target"] for pair in pairs],
-        titles,
-        panels_per_row=len(panels) // len(chosen),
-        path=path,
-        other=over,
-    )
+def _pictured(shown, left_out=()):
+    """Return the alignments that a picture has, without those of some kinds."""
+    chosen = [shown.alignments[row] for row in evenly(len(shown.alignments), NUM_PICTURES)]
+    keep = lambda weights: {kind: x for kind, x in weights.items() if kind not in left_out}  # noqa: E731
+    return [dataclasses.replace(alignment, weights=keep(alignment.weights)) for alignment in chosen]

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vattn
+from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.papers import beside, data_of_both, printed
 from applications.common.progress import progress
@@ -200,12 +201,12 @@ def shown(run, part, outputs):
         row = [("source", source), *(("reference", text) for text in outputs["references"][index])]
         draws = outputs["draws"][index][:3] if outputs["draws"] else ()
         samples.append([*row, ("MAP", outputs["greedy"][index]), *(("draw", text) for text in draws)])
-    return Shown(samples, _alignments(run, outputs) if MODELS[run.options.model].attention is not None else [])
+    return Shown(samples, _alignments(run, outputs["sources"]))
 
 
 def report(run, part, record, outputs, shown):
     if shown.alignments:
-        _draw_alignments(shown.alignments[::2], run.folder.file("alignment.png"))
+        draw_alignments({"": shown.alignments[::2]}, run.folder.file("alignment.png"))
     lines = write_samples(run.folder.file("samples.txt"), shown.samples)
     if not outputs["draws"]:
         return lines
@@ -216,12 +217,18 @@ def report(run, part, record, outputs, shown):
     return [sentence, "", *lines]
 
 
-def _alignments(run, outputs):
+def attention(run, part):
+    return _alignments(run, decoded_sources(run, part)[1])
+
+
+def _alignments(run, sources):
     """Return where the attention looks while it writes the greedy sentences of some sources."""
-    chosen = evenly(len(outputs["sources"]), NUM_ALIGNMENTS)
-    sources, greedy = ([outputs[name][index] for index in chosen] for name in ("sources", "greedy"))
+    if MODELS[run.options.model].attention is None:
+        return []
+    sources = [sources[index] for index in evenly(len(sources), NUM_ALIGNMENTS)]
     generator, length = Generator(run), run.options.text.max_source_length
     decoded = generator.greedy(run.codec.source.encode(tf.constant(sources), length))
+    greedy = [text.decode() for text in run.codec.target.decode(decoded["ids"]).numpy()]
     weights, alignments = np.asarray(decoded["weights"], "float32"), []
     for row, words in enumerate(run.codec.source.tokenizer.token_lists(sources)):
         words, count = words[:length], int(decoded["lengths"][row])
@@ -229,13 +236,6 @@ def _alignments(run, outputs):
         target += [""] * (count - len(target))
         alignments.append(Alignment(sources[row], target, {"": weights[row, :count, : len(words)]}, source=words))
     return alignments
-
-
-def _draw_alignments(alignments, path):
-    """Draw alignment.png: where the attention looks while it writes."""
-    weights = [alignment.weights[""] for alignment in alignments]
-    sources, targets = ([getattr(alignment, side) for alignment in alignments] for side in ("source", "target"))
-    keras_vattn.plots.alignment_heat_map(weights, sources, targets, path=path)
 
 
 def table_1(comparison):

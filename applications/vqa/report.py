@@ -233,6 +233,12 @@ def shown(run, part, outputs):
     return Shown(samples, alignments, drawn=cards)
 
 
+def attention(run, part):
+    some = part.some(evenly(len(part), NUM_CARDS))
+    _, outputs = predicted(run, some, title=None)
+    return shown(run, some, outputs | {"p_values": {}}).alignments
+
+
 def _deviations(run, part):
     """Return the standard deviations of the weights over draws for the questions of the cards, if weights are drawn."""
     if run.models.weights is None or run.models.drawn is None:

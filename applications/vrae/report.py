@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from scipy.special import logsumexp
 
-import keras_vattn
+from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
 from applications.common.papers import beside
@@ -101,12 +101,13 @@ def shown(run, part, outputs):
     rows += [[("sentence", text), ("rebuilt", rebuilt)] for text, rebuilt in outputs["reconstructed"]]
     if outputs["interpolated"]:
         rows.append([("between", text) for text in outputs["interpolated"]])
-    return Shown(rows, _alignments(run, part) if run.models.attends else [])
+    return Shown(rows, attention(run, part))
 
 
 def report(run, part, record, outputs, shown):
     if shown.alignments:
-        draw_attention(shown.alignments[:: len(shown.alignments) - 1 or 1], run.folder.file("attention.png"))
+        # Where the decoder looks in the sentence that it writes (Figure 3).
+        draw_alignments({"": shown.alignments[:: len(shown.alignments) - 1 or 1]}, run.folder.file("attention.png"))
     return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
@@ -208,21 +209,16 @@ def samples_of(run, part, writer):
     return samples
 
 
-def _alignments(run, part):
+def attention(run, part):
     """Return where the decoder looks in some sentences, which it writes again."""
+    if not run.models.attends:
+        return []
     short = [text for text, ids in zip(part.texts, part.ids, strict=True) if len(ids) <= 20] or part.texts
     alignments = []
     for row in evenly(len(short), NUM_ALIGNMENTS):
         words, weights = looks(run, short[row])
         alignments.append(Alignment(short[row], [*words, "<end>"], {"": weights}, source=words))
     return alignments
-
-
-def draw_attention(alignments, path):
-    """Draw attention.png: where the decoder looks in the sentence that it writes (Figure 3)."""
-    weights = [alignment.weights[""] for alignment in alignments]
-    sources, targets = ([getattr(alignment, side) for alignment in alignments] for side in ("source", "target"))
-    keras_vattn.plots.alignment_heat_map(weights, sources, targets, path=path)
 
 
 def paper(comparison):

@@ -206,6 +206,22 @@ FAULTS = [
         "is_clipped",
     ),
     Fault(
+        "programs: the attention is drawn after the first epoch and not after the second",
+        "applications/common/attention_pictures.py",
+        "if (epoch + 1) % self.run.options.fit.picture_every == 0:",
+        "if epoch % self.run.options.fit.picture_every == 0:",
+        (COMMON + "test_attention_pictures.py",),
+        "every_second_epoch",
+    ),
+    Fault(
+        "programs: the first head is drawn for all",
+        "applications/common/attention_pictures.py",
+        "weights.mean(axis=tuple(range(weights.ndim - 2)))",
+        "weights.reshape(-1, *weights.shape[-2:])[0]",
+        (COMMON + "test_attention_pictures.py",),
+        "heads",
+    ),
+    Fault(
         "programs: a share may be nothing",
         "applications/common/options.py",
         "lambda x: 0 < x <= 1)",

@@ -121,11 +121,11 @@ FAULTS = [
         "crossing",
     ),
     Fault(
-        "nmt: a posterior is drawn over other alignments than its prior",
-        "applications/nmt/report.py",
-        'if both and kind == "prior":',
-        'if both and kind != "posterior":',
-        (NMT + "test_tables.py",),
+        "text: a posterior is drawn over other alignments than its prior",
+        "applications/common/attention_pictures.py",
+        'kind == "prior" and over is not None',
+        "over is not None",
+        ("tests/applications/common/test_attention_pictures.py",),
         "side_by_side",
     ),
     Fault(

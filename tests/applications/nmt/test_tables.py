@@ -11,7 +11,7 @@ from applications.common.significance import compare_translations, mean_interval
 from applications.common.tables import difference_table, main_table
 from applications.nmt import tables
 from applications.nmt.options import CompareNmt
-from applications.nmt.report import draw_alignments, over_sentences
+from applications.nmt.report import over_sentences
 
 REFERENCES = [f"the {color} dog saw a cat near house {number}" for number in range(10) for color in ("red", "blue")]
 
@@ -237,22 +237,3 @@ def drawn(model):
     kinds = ("mean",) if model == "wc" else ("prior", "exact")
     weights = np.random.default_rng(len(model)).dirichlet(np.ones(2), size=3).tolist()
     return {"source": ["a", "b"], "target": ["c", "d", "<end>"], "weights": dict.fromkeys(kinds, weights)}
-
-
-def test_models_are_drawn_side_by_side(tmp_path):
-    """A line for each pair; what a model has not is no panel."""
-    known = {name: [drawn(name), drawn(name)] for name in ("marginal", "wc")}
-    figure = draw_alignments(known, ("prior", "mean", "posterior"), tmp_path / "x.png")
-    titles = [axes.texts[-1].get_text() for axes in figure.axes if axes.get_images()]
-    assert titles == 2 * ["marginal: prior", "wc: mean"]
-    # A posterior is drawn over its prior.
-    first = known["marginal"][0]["weights"]
-    first["posterior"] = [[1.0, 0.0]] * 3
-    figure = draw_alignments({"variational": known["marginal"][:1]}, ("prior", "posterior", "exact"), None)
-    both, exact = (axes for axes in figure.axes if axes.get_images())
-    assert both.texts[-1].get_text() == "variational: prior (red), posterior (blue)"
-    p, q = np.array(first["prior"]), np.array(first["posterior"])
-    colors = both.get_images()[0].get_array()
-    np.testing.assert_allclose(colors[..., 0], 1.0 - q)
-    np.testing.assert_allclose(colors[..., 2], 1.0 - p)
-    assert exact.texts[-1].get_text() == "variational: exact"
