@@ -59,17 +59,18 @@ class Models:
     @functools.cached_property
     def predict(self):
         """The prediction as a function of its inputs, traced once; `num_draws` has the same draws in every call."""
+        predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
 
-        def predicted(inputs):
-            outputs, draws = self.prediction(inputs, training=False), []
-            for draw in range(self.num_draws):
-                with keras_vattn.posterior_draws(self.drawn, seed=draw):
-                    draws.append(self.drawn(inputs, training=False)["log_probabilities"])
-            if draws:
-                outputs["log_probabilities"] = tf.reduce_logsumexp(tf.stack(draws), axis=0) - np.log(len(draws))
-            return outputs
+        @tf.function(reduce_retracing=True, autograph=False)
+        def drawn(inputs, seed):
+            with keras_vattn.posterior_draws(self.drawn, seed=seed):
+                return self.drawn(inputs, training=False)["log_probabilities"]
 
-        return tf.function(predicted, reduce_retracing=True)
+        def mean_of_draws(inputs):
+            draws = [drawn(inputs, tf.constant([0, draw])) for draw in range(self.num_draws)]
+            return predicted(inputs) | {"log_probabilities": tf.reduce_logsumexp(draws, axis=0) - np.log(len(draws))}
+
+        return mean_of_draws if self.num_draws else predicted
 
     @property
     def parameters(self):

@@ -57,9 +57,9 @@ FAULTS = [
     ),
     Fault(
         "vqa: a relaxed alignment predicts at its mean",
-        "applications/vqa/options.py",
-        'return 10 if self.objective == "relaxed" else 0',
-        "return 0",
+        "applications/vqa/model.py",
+        "return mean_of_draws if self.num_draws else predicted",
+        "return predicted",
         (VQA_MODEL,),
         "relaxed_is",
     ),

@@ -256,7 +256,7 @@ def test_the_inference_network_is_trained_alone_for_some_steps():
     none of the best."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
     rest, posterior = (layer.trainable_weights for layer in model.layers)
     seen = []
 
