@@ -53,6 +53,10 @@ def test_the_tables_of_deng(tmp_path):
     started = tables_of("\n\n".join(tables.deng(compared(tmp_path / "started", ["marginal@soft:units=8", "soft"]))))
     row = started[f"Table 1 of Deng et al. 2018, VQA; {VQA}"][0]
     assert row["model"] == "Marginal Likelihood, from Soft Attention (units=8)"
+    # The paper has no such model.
+    row = tables_of("\n\n".join(tables.deng(compared(tmp_path / "relaxed", ["relaxed", "soft"]))))
+    row = row[f"Table 1 of Deng et al. 2018, VQA; {VQA}"][0]
+    assert (row["model"], row["Eval (%), paper"]) == ("Variational Relaxed Attention", "-")
     assert tables.deng(compared(tmp_path / "none", ["wc", "wf"])) == []
 
 
