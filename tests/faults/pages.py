@@ -111,8 +111,8 @@ FAULTS = [
     Fault(
         "pages: a run ends where its page cannot be written",
         "applications/common/training.py",
-        "        require_altair()\n        super()",
-        "        super()",
+        "        require_altair()\n        self._cpu_start",
+        "        self._cpu_start",
         ("tests/applications/common/test_training.py",),
         "writes_the_page",
     ),

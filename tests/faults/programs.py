@@ -74,8 +74,8 @@ FAULTS = [
     Fault(
         "programs: a damaged record of a comparison is a traceback",
         "applications/common/compare.py",
-        "        reported = _json(path).get(",
-        "        reported = json.loads(_text(path)).get(",
+        "        reported = default | _json(path).get(",
+        "        reported = default | json.loads(_text(path)).get(",
         (COMMON + "test_comparison.py",),
         "intervals",
         slow_because="a comparison of four runs in processes of their own",
