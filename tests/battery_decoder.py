@@ -105,7 +105,7 @@ def _decoder_case(
 
 
 class StochasticDecoderCase(Case):
-    """A row of StochasticDecoder, whose divergence is that of its latents."""
+    """A row of StochasticDecoder, whose divergence is the KL of z_t, or of c~_t."""
 
     source_arguments = ("memory",)
     query_mask = "inputs_mask"
@@ -120,10 +120,12 @@ class StochasticDecoderCase(Case):
 
     def expected_divergences(self, layer, arrays, masks=()):
         decoded = layer(**arrays, **dict(masks), return_distributions=True)
-        q, p = (
-            tfd.MultivariateNormalDiag(ops.cast(decoded[name]["mean"], "float32"), ops.exp(decoded[name]["log_scale"]))
-            for name in ("latent_posterior", "latent_prior")
-        )
+        if layer.informed:
+            pair = decoded["latent_posterior"], decoded["latent_prior"]
+        else:
+            p = layer.prediction.parameters(decoded["latent"])
+            pair = {**p, "mean": decoded["context"]}, p
+        q, p = (tfd.MultivariateNormalDiag(ops.cast(x["mean"], "float32"), ops.exp(x["log_scale"])) for x in pair)
         return np.where(dict(masks).get("inputs_mask", True), tfd.kl_divergence(q, p), 0.0)
 
     def make_extreme(self, layer, arrays):
@@ -132,8 +134,9 @@ class StochasticDecoderCase(Case):
         return scale_logits(score, score, arrays, "memory", queries, arrays["memory"])
 
 
-def _stochastic_decoder(score="additive", seed=None, **options):
-    latent, prediction = GaussianLatent(2, seed=seed), PredictedContext(5, kl_weight=0.0, seed=seed)
+def _stochastic_decoder(score="additive", seed=None, predicted=None, **options):
+    latent = GaussianLatent(2, seed=seed)
+    prediction = PredictedContext(5, seed=seed, **(predicted or {"kl_weight": 0.0}))
     return StochasticDecoder(6, latent, Attention(score), prediction, **options)
 
 
@@ -280,6 +283,13 @@ DECODER_CASES = [
         divergence=True,
         draws=True,
         bad_options=({"cell": "rnn"},),
+    ),
+    StochasticDecoderCase(
+        "stochastic-decoder-context",
+        partial(_stochastic_decoder, predicted={"informed": True}, informed=False),
+        {"inputs": 4, "memory": 5},
+        divergence=True,
+        draws=True,
     ),
     CellCase(
         "lstm-cell",

@@ -58,6 +58,9 @@ class LatentCase(Case):
         return np.where(valid, divergences, 0.0)
 
     def expected_loss(self, layer, arrays, masks=()):
+        if layer.free_nats:
+            divergences = self.expected_divergences(layer, arrays, masks)
+            return np.maximum(divergences.sum(axis=1), layer.free_nats).mean()
         if not layer.free_bits:
             return super().expected_loss(layer, arrays, masks)
         inputs = arrays["inputs"]
@@ -175,6 +178,9 @@ PART_CASES = [
     ),
     VectorLatentCase(
         "latent-free-bits", partial(GaussianLatent, units=3, free_bits=0.3), {"inputs": 4}, divergence=True, draws=True
+    ),
+    LatentCase(
+        "latent-free-nats", partial(GaussianLatent, units=3, free_nats=3.0), {"inputs": 4}, divergence=True, draws=True
     ),
     LatentCase("latent-sequence", partial(GaussianLatent, units=3), {"inputs": 4}, divergence=True, draws=True),
     PredictedCase(

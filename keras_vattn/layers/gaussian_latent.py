@@ -27,6 +27,8 @@ class GaussianLatent(GaussianLayer):
         temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
         free_bits: Nats per dimension below which the KL, averaged over the batch, is not pushed (Kingma et al. 2016,
             eq. 15). Defaults to 0.0.
+        free_nats: Nats per example below which its own KL, summed over queries and dimensions, is not pushed: a budget
+            that a sentence may spend at any of its steps. Defaults to 0.0.
         kl_weight: Constant factor on the KL. Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls. Defaults to `None`.
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`, as in `keras_vattn.Attention`; the leading axes but the first
@@ -47,7 +49,8 @@ class GaussianLatent(GaussianLayer):
         z, (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, `temperature` or `free_bits` negative.
+        ValueError: If `units` is not positive, `temperature`, `free_bits` or `free_nats` negative, or both of these are
+            given.
 
     Example:
 
@@ -61,6 +64,7 @@ class GaussianLatent(GaussianLayer):
         units,
         temperature=1.0,
         free_bits=0.0,
+        free_nats=0.0,
         kl_weight=1.0,
         kl_annealing=None,
         kl_reduction="sum",
@@ -73,6 +77,12 @@ class GaussianLatent(GaussianLayer):
         self.units = positive_integer("units", units)
         self.temperature = nonnegative_number("temperature", temperature)
         self.free_bits = nonnegative_number("free_bits", free_bits)
+        self.free_nats = nonnegative_number("free_nats", free_nats)
+        if self.free_bits and self.free_nats:
+            raise ValueError(
+                "Give `free_bits`, of a dimension, or `free_nats`, of an example. "
+                f"Received: free_bits={self.free_bits}, free_nats={self.free_nats}"
+            )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.initial_log_scale = number("initial_log_scale", initial_log_scale, minimum=-8.0, maximum=8.0)
         self.supports_masking = True
@@ -100,10 +110,15 @@ class GaussianLatent(GaussianLayer):
         q = Normal(parameters["mean"], parameters["log_scale"])
         by_dimension = q.kl_divergence(Normal(0.0) if prior is None else Normal(prior["mean"], prior["log_scale"]))
         divergence = ops.sum(by_dimension, axis=-1)
-        penalised = None
-        if self.free_bits:
-            valid = ops.ones_like(divergence) if mask is None else ops.cast(mask, "float32")
-            axes = tuple(range(len(divergence.shape)))
+        penalised, axes = None, tuple(range(len(divergence.shape)))
+        valid = ops.ones_like(divergence) if mask is None else ops.cast(mask, "float32")
+        if self.free_nats:
+            counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
+            num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
+            # Every query has an equal share: the sum is what counts.
+            share = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
+            penalised = share + ops.zeros_like(divergence)
+        elif self.free_bits:
             # Not a product with the mask: a masked entry may be infinite.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
@@ -137,6 +152,7 @@ class GaussianLatent(GaussianLayer):
             "units": self.units,
             "temperature": self.temperature,
             "free_bits": self.free_bits,
+            "free_nats": self.free_nats,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "initial_log_scale": self.initial_log_scale,
         }

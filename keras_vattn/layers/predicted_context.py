@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from keras_vattn.distributions.normal import clip_log_scale, diagonal_normal
+from keras_vattn.distributions.normal import Normal, clip_log_scale, diagonal_normal
 from keras_vattn.layers.gaussian_layer import GaussianLayer
 from keras_vattn.support.validation import nonnegative_number, number, positive_integer
 
@@ -18,12 +18,18 @@ class PredictedContext(GaussianLayer):
     The term belongs to no bound: it is in the loss of training alone, and `keras_vattn.divergences` leaves it out. The
     log shows -log p(sg(c) | z) in nats, without its weight, as the layer's name with `_nats`.
 
+    `informed=True` makes of c the mean of a posterior: tilde(c) is drawn around c, which reaches a decoder so, and in
+    the place of the term stands a KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2). It has a gradient to c and belongs to the
+    bound; the log shows it as `_kl`.
+
     Training draws, inference returns the mean, except under `keras_vattn.posterior_draws`.
 
     Formula:
-        tilde(c) ~ p(tilde(c) | z) = "Normal"(W_m z + b_m, "diag"(sigma^2))
+        tilde(c) ~ p(tilde(c) | z) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m z + b_m
         log sigma = "min_log_scale" + "softplus"(W_s z + b_s)
         "loss" = -"kl_weight" * "kl_annealing" * 1/B sum_b log p("sg"(c) | z)
+        "or" quad tilde(c) ~ q(tilde(c) | c, z) = "Normal"(c, "diag"(sigma^2)) quad "(informed)"
+        "loss" = "kl_weight" * "kl_annealing" * 1/B sum_b "KL"(q(tilde(c) | c, z) || p(tilde(c) | z))
 
     Args:
         units: Width of c and its prediction.
@@ -31,6 +37,7 @@ class PredictedContext(GaussianLayer):
         kl_weight: Factor on the term (alpha). Defaults to 1.0.
         kl_annealing: `None` or a schedule over the training calls, a factor on the weight. Defaults to `None`.
         temperature: Factor on sigma in draws at inference. Defaults to 1.0.
+        informed: Whether tilde(c) is drawn around c, where there is one, at the cost of a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         seed: Integer or `None`. Defaults to `None`.
 
@@ -56,8 +63,6 @@ class PredictedContext(GaussianLayer):
     noise_name = "prediction"
     # First value of b_s: log sigma begins log 2 above the smallest; means begin as large as the initializer has them.
     initial_log_scale = 0.0
-    # What the log shows is no KL.
-    logged_as = "nats"
 
     def __init__(
         self,
@@ -66,6 +71,7 @@ class PredictedContext(GaussianLayer):
         kl_weight=1.0,
         kl_annealing=None,
         temperature=1.0,
+        informed=False,
         kernel_initializer="glorot_uniform",
         seed=None,
         **kwargs,
@@ -74,6 +80,9 @@ class PredictedContext(GaussianLayer):
         self.units = positive_integer("units", units)
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
+        self.informed = bool(informed)
+        # The term is no KL.
+        self.logged_as = "kl" if self.informed else "nats"
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
         # Shown from the first call with a target.
@@ -94,12 +103,17 @@ class PredictedContext(GaussianLayer):
         above = ops.softplus(ops.cast(log_scale, "float32"))
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
+    def posterior(self, parameters, target):
+        """Return the parameters that tilde(c) is drawn by where there is a target c: those of q, if the layer is
+        informed. Pure."""
+        return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
+
     def account(self, parameters, target, mask=None, training=None):
-        """Add the term of all draws: one `add_loss` a call.
+        """Add the term, or the KL, of all draws: one `add_loss` a call.
 
         Args:
             parameters: As `parameters` returns them.
-            target: c, (B, ..., units), to which no gradient goes.
+            target: c, (B, ..., units), to which no gradient of the term goes.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
         """
@@ -108,20 +122,24 @@ class PredictedContext(GaussianLayer):
                 f"The target must be as wide as what predicts it. Received: target.shape={tuple(target.shape)}, "
                 f"units={self.units}"
             )
-        p = diagonal_normal(**parameters)
-        nats = -p.log_prob(ops.cast(ops.stop_gradient(target), "float32"))
+        if self.informed:
+            q, p = (Normal(mean, parameters["log_scale"]) for mean in (target, parameters["mean"]))
+            nats = ops.sum(q.kl_divergence(p), axis=-1)
+        else:
+            nats = -diagonal_normal(**parameters).log_prob(ops.cast(ops.stop_gradient(target), "float32"))
         self.add_divergence(nats, mask, training=training)
 
     def _current_kl_weight(self, training):
-        return super()._current_kl_weight(training) if training else 0.0
+        return super()._current_kl_weight(training) if training or self.informed else 0.0
 
     def divergence_of_last_call(self, weighted=False):
-        return None
+        return super().divergence_of_last_call(weighted) if self.informed else None
 
     def call(self, inputs, target=None, mask=None, training=None):
         parameters = self.parameters(inputs)
         if target is not None:
             self.account(parameters, target, mask, training)
+            parameters = self.posterior(parameters, target)
         return self.sample(parameters, self.draw_noise(ops.shape(parameters["mean"]), training), training)
 
     def distribution(self, inputs):
@@ -144,6 +162,7 @@ class PredictedContext(GaussianLayer):
             "kl_weight": self.kl_weight,
             "kl_annealing": keras.saving.serialize_keras_object(self.kl_annealing),
             "temperature": self.temperature,
+            "informed": self.informed,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }

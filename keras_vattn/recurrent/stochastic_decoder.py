@@ -25,11 +25,13 @@ class StochasticDecoder(RecurrentDecoder):
     p(tilde(c)_t | z_t), as wide as c_t: neither c_t nor the auxiliary term can have the width 32 that the paper prints.
 
     What every step reads besides, z_enc, is part of the inputs x_t. c_t itself does not enter the state: the memory
-    reaches the words through z_t alone. So the decoder can go on without a memory, as in generation: z_t is then drawn
-    from the prior, and nothing has a KL.
+    reaches the words through z_t alone. An informed `prediction` is another way: the state reads tilde(c)_t ~
+    Normal(c_t, diag(sigma^2)), at the mean c_t itself; as c_t has seen the words to come, the bound needs the KL to
+    p(tilde(c)_t | z_t). The decoder can go on without a memory, as in generation: z_t is then drawn from the prior,
+    tilde(c)_t from its prediction, and nothing has a KL.
 
-    KL(q || p) of all steps is summed under the mask after the loop, and so are the auxiliary term of `prediction` and
-    the KL of the attention, if it has one: one `add_loss` each.
+    KL(q || p) of all steps is summed under the mask after the loop, and so are the auxiliary term or the KL of
+    `prediction` and the KL of the attention, if it has one: one `add_loss` each.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b
@@ -46,6 +48,9 @@ class StochasticDecoder(RecurrentDecoder):
         prediction: A `PredictedContext` (or its config) as wide as the context, for most attentions Dm, or `None` for
             one of weight 0, without the auxiliary term. Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
+        informed: Whether attention informs z_t. If not, z_t is the mean of its prior, with and without a memory, and
+            there is no q: a control, in which attention reaches the words through an informed `prediction` or not at
+            all. Defaults to `True`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words beside z_enc.
@@ -61,9 +66,9 @@ class StochasticDecoder(RecurrentDecoder):
 
     Returns:
         A dictionary: `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm), with a memory
-        `"context"` (B, T, Dm); on request `"weights"` (B, T, S), with a memory; `"latent_prior"` and, with a memory,
-        `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and `"state"`, a list like
-        `initial_state`.
+        `"context"` (B, T, Dm); on request `"weights"` (B, T, S), with a memory; `"latent_prior"` and, with a memory
+        that informs z_t, `"latent_posterior"`, dictionaries of `"mean"` and `"log_scale"`, (B, T, Z) each; and
+        `"state"`, a list like `initial_state`.
 
     Raises:
         ValueError: For unknown options, and a decoder that is built without a memory.
@@ -82,7 +87,7 @@ class StochasticDecoder(RecurrentDecoder):
     # Keras puts masks on outputs in the order of their names: no more of them than there are without a memory.
     gives = ("hidden", "latent", "predicted_context")
 
-    def __init__(self, units, latent, attention, prediction=None, cell="lstm", **kwargs):
+    def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):
         super().__init__(**kwargs)
         self.units = positive_integer("units", units)
         self.latent = resolve(latent, {}, GaussianLatent, "latent")
@@ -90,6 +95,7 @@ class StochasticDecoder(RecurrentDecoder):
         self.prediction = None if prediction is None else resolve(prediction, {}, PredictedContext, "prediction")
         for name in ("latent", "attention", "prediction"):
             require_dtype(self, name, getattr(self, name))
+        self.informed = bool(informed)
         self._makes_prediction = prediction is None
         self._cell_name = cell if isinstance(cell, str) else None
         self.cell = resolve(cell, CELLS, RecurrentCell, "cell", units=self.units, dtype=self.dtype_policy, name="cell")
@@ -125,7 +131,8 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(before, memory_shape)
         for name, shape in shapes.items():
-            if not getattr(self, name).built:
+            # Without a q its weights would have no gradient.
+            if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
             self.cell.build(inputs_shape, (*before[:-1], self.latent.units + width))
@@ -148,7 +155,9 @@ class StochasticDecoder(RecurrentDecoder):
             return state["cells"][0]
 
         def posterior(given, state):
-            return ops.concatenate([before(given, state), given["context"]], axis=-1) if "context" in given else None
+            if not self.informed or "context" not in given:
+                return None
+            return ops.concatenate([before(given, state), given["context"]], axis=-1)
 
         def prior(given, state):
             hidden = before(given, state)
@@ -159,7 +168,7 @@ class StochasticDecoder(RecurrentDecoder):
 
         return [
             _OptionalAttention(self.attention, before),
-            _InformedLatent(self.latent, posterior, prior),
+            (_InformedLatent if self.informed else _PriorMean)(self.latent, posterior, prior),
             _PredictionPart(self.prediction),
             CellsPart([self.cell], context=entering),
         ]
@@ -183,11 +192,10 @@ class StochasticDecoder(RecurrentDecoder):
             result["state"] = state["cells"]
         return result
 
-    @staticmethod
-    def _names(attends, weights, distributions):
+    def _names(self, attends, weights, distributions):
         names = ["hidden", "latent", "predicted_context", *["latent_prior"] * distributions]
         if attends:
-            names += ["context", *["weights"] * weights, *["latent_posterior"] * distributions]
+            names += ["context", *["weights"] * weights, *["latent_posterior"] * (distributions and self.informed)]
         return names
 
     def _check(self, inputs, memory, inputs_mask, memory_mask):
@@ -212,7 +220,7 @@ class StochasticDecoder(RecurrentDecoder):
         spec = self._spec_of(CellsPart([self.cell]), given)
         if given["return_distributions"]:
             shape, dtypes = spec["latent"].shape, {"mean": self.compute_dtype, "log_scale": "float32"}
-            for name in ("latent_prior", *["latent_posterior"] * (memory is not None)):
+            for name in ("latent_prior", *["latent_posterior"] * (memory is not None and self.informed)):
                 spec[name] = {key: keras.KerasTensor(shape, dtype=dtype) for key, dtype in dtypes.items()}
         return spec
 
@@ -224,6 +232,7 @@ class StochasticDecoder(RecurrentDecoder):
             "attention": serialize_sublayer(self.attention),
             "prediction": None if self._makes_prediction else serialize_sublayer(self.prediction),
             "cell": self._cell_name or serialize_sublayer(self.cell),
+            "informed": self.informed,
         }
 
 
@@ -257,8 +266,18 @@ class _InformedLatent(LatentPart):
         return {name: ops.where(any_valid, x, ops.cast(prior[name], x.dtype)) for name, x in found.items()}
 
 
+class _PriorMean(LatentPart):
+    """A latent at the mean of its prior."""
+
+    def prepare_memory(self, memory, mask):
+        return {}
+
+    def draw_noise(self, batch_size, num_steps, memory, training):
+        return {}
+
+
 class _PredictionPart(Part):
-    """c~ of z, `"predicted_context"`, and the auxiliary term of all steps after the loop.
+    """c~ of z, `"predicted_context"`, and the auxiliary term, or the KL, of all steps after the loop.
 
     Args:
         prediction: A built `PredictedContext`.
@@ -276,13 +295,23 @@ class _PredictionPart(Part):
 
     def step(self, given, state, memory, noise, training):
         parameters = self.prediction.parameters(given["latent"], memory["predicted_context"])
+        if "context" in given:
+            parameters = self.prediction.posterior(parameters, self._target(given, parameters, memory))
         noise = noise.get("predicted_context", {})
         return {"predicted_context": self.prediction.sample(parameters, noise, training)}, {}
 
     def kept(self, inputs):
-        return ("latent", "context") if self.prediction.kl_weight else ()
+        return ("latent", "context") if self.prediction.kl_weight or self.prediction.informed else ()
 
     def account(self, given, memory, noise, mask, training):
-        if self.prediction.kl_weight and "context" in given:
+        if self.kept({}) and "context" in given:
             parameters = self.prediction.parameters(given["latent"])
-            self.prediction.account(parameters, given["context"], mask, training)
+            self.prediction.account(parameters, self._target(given, parameters, memory), mask, training)
+
+    def _target(self, given, parameters, memory):
+        """Return c, and for an informed c~ what is predicted where there is nothing to attend to: q is then p."""
+        context, any_valid = given["context"], memory["attention"]["keys"].any_valid()
+        if any_valid is None or not self.prediction.informed:
+            return context
+        mean = ops.cast(parameters["mean"], context.dtype)
+        return ops.where(ops.reshape(any_valid, (-1, *[1] * (len(mean.shape) - 1))), context, mean)

@@ -92,6 +92,31 @@ def test_free_bits_of_a_masked_sequence():
     assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_free_nats_of_a_sequence():
+    """A sentence below its budget costs the budget, wherever its KL is, and has no gradient; others cost their KL."""
+    totals = None
+    for free_nats in (0.0, 8.0):
+        layer = GaussianLatent(3, free_nats=free_nats, seed=1)
+        layer.build(SEQUENCE.shape)
+        layer.set_weights([np.random.default_rng(2).normal(size=x.shape, scale=0.5) for x in layer.get_weights()])
+        if totals is None:
+            totals = np.where(MASK, by_dimension(*parameters(layer, SEQUENCE)).sum(-1), 0.0).sum(1)
+        inputs = tf.constant(SEQUENCE)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            layer(inputs, mask=tf.constant(MASK))
+            loss = layer.losses[0]
+        moved = np.any(tape.gradient(loss, inputs) != 0, axis=(1, 2))
+        np.testing.assert_array_equal(moved, totals > free_nats)
+        # A sentence without a step has no budget.
+        expected = np.maximum(totals, free_nats * MASK.any(1)).sum() / 6
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+        assert float(layer.kl_tracker.result()) == pytest.approx(totals.sum() / 6, rel=1e-5)
+    assert 0.0 < totals[totals > 0].min() < 8.0 < totals.max()
+    with pytest.raises(ValueError, match=r"`free_nats`, of an example. Received: free_bits=1.0, free_nats=2.0"):
+        GaussianLatent(3, free_bits=1.0, free_nats=2.0)
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_the_log_sums_in_float32_under_every_policy(policy):
     """A batch of 500 examples of about 1,000 nats each is more than float16 holds, and is rounded by bfloat16."""

@@ -39,6 +39,29 @@ def test_the_term_is_in_the_loss_of_training_alone(weight):
     assert {x.name: float(x.result()) for x in layer.metrics} == {"c_nats": pytest.approx(nats, rel=1e-5)}
 
 
+def test_informed_it_is_drawn_around_the_target_and_pays_the_divergence():
+    layer, target = PredictedContext(3, min_log_scale=-0.7, informed=True, name="c"), tf.constant(TARGET)
+    with tf.GradientTape() as tape:
+        tape.watch(target)
+        np.testing.assert_allclose(layer(LATENT, target, mask=tf.constant(MASK)), TARGET, rtol=1e-6)
+        loss = layer.losses[0]
+    p = distribution(layer, LATENT)
+    q = tfd.MultivariateNormalDiag(TARGET, p.stddev())
+    expected = tfd.kl_divergence(q, p).numpy()[MASK].sum() / 6
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    moved = (TARGET - p.mean()) / p.variance() * MASK[..., None] / 6
+    np.testing.assert_allclose(tape.gradient(loss, target), moved, rtol=1e-4, atol=1e-6)
+    assert {name: float(x) for name, x in keras_vattn.divergences(layer).items()} == {
+        "c_kl": pytest.approx(expected, rel=1e-4)
+    }
+    with keras_vattn.posterior_draws(layer, seed=1):
+        drawn = layer(LATENT, TARGET)
+    noise = (drawn - TARGET) / p.stddev()
+    assert abs(np.mean(noise)) < 4 / np.sqrt(90) and abs(np.mean(noise**2) - 1) < 5 * np.sqrt(2 / 90)
+    # Without a target it is the prediction.
+    np.testing.assert_allclose(layer(LATENT), p.mean(), rtol=1e-5, atol=1e-6)
+
+
 def test_no_gradient_to_the_target():
     layer, z, target = PredictedContext(3), tf.constant(LATENT), tf.constant(TARGET)
     with tf.GradientTape() as tape:

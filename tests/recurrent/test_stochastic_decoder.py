@@ -21,12 +21,12 @@ NOISE = {width: GENERATOR.normal(size=(BATCH, STEPS, width)).astype("float32") f
 FLOOR = -0.5
 
 
-def built(weight=0.25, **options):
+def built(weight=0.25, around=False, **options):
     decoder = keras_vattn.StochasticDecoder(
         UNITS,
         keras_vattn.GaussianLatent(WIDTH, seed=1, name="z"),
         keras_vattn.Attention("additive"),
-        keras_vattn.PredictedContext(CONTEXT, min_log_scale=FLOOR, kl_weight=weight, seed=2, name="c"),
+        keras_vattn.PredictedContext(CONTEXT, min_log_scale=FLOOR, kl_weight=weight, informed=around, seed=2, name="c"),
         **options,
     )
     decoder.build(INPUTS.shape, MEMORY.shape)
@@ -68,12 +68,13 @@ def loop_in_numpy(decoder, factor, attends=True):
         if attends:
             logits = (np.tanh((h @ w1)[:, None] + MEMORY @ w2 + b) @ v)[..., 0]
             context = np.einsum("bs,bsd->bd", softmax(np.where(MEMORY_MASK, logits, -np.inf), axis=-1), MEMORY)
-            q = affine(decoder.latent, np.concatenate([h, context], axis=-1))
+            q = affine(decoder.latent, np.concatenate([h, context], axis=-1)) if decoder.informed else p
         mean, log_scale = q
-        z = mean + factor * np.exp(log_scale) * NOISE[WIDTH][:, t]
+        z = mean + factor * decoder.informed * np.exp(log_scale) * NOISE[WIDTH][:, t]
         c_mean, raw = affine(decoder.prediction, z)
         c_log_scale = FLOOR + np.log1p(np.exp(raw))
-        predicted = c_mean + factor * np.exp(c_log_scale) * NOISE[CONTEXT][:, t]
+        around = context if attends and decoder.prediction.informed else c_mean
+        predicted = around + factor * np.exp(c_log_scale) * NOISE[CONTEXT][:, t]
         gates = INPUTS[:, t] @ kernels[0] + np.concatenate([z, predicted], axis=-1) @ kernels[1] + h @ kernels[2]
         i, f, g, o = np.split(gates + kernels[3], 4, axis=-1)
         new_c = expit(f) * c + expit(i) * np.tanh(g)
@@ -108,6 +109,36 @@ def test_order_of_a_step_densities_and_losses_are_those_of_numpy(training, given
     )
     logged = {metric.name: float(metric.result()) for metric in decoder.metrics}
     assert logged == pytest.approx({"z_kl": divergence, "c_nats": nats}, rel=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("informed", "around"), [(True, True), (False, False), (False, True)])
+def test_what_attention_informs(informed, around, training, given_noise):
+    """z_t, c~_t, both, or neither: what is not informed is at its prior, and what is pays for it."""
+    decoder = built(informed=informed, around=around)
+    decoded = decoder(INPUTS, MEMORY, **MASKS, return_distributions=True, training=training)
+    given, (q, p, of_context) = loop_in_numpy(decoder, float(training))
+    for name, expected in zip(("hidden", "latent", "predicted_context", "context"), given, strict=True):
+        np.testing.assert_allclose(decoded[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert ("latent_posterior" in decoded) == informed
+    expected = {"z_kl": twin_divergence(q, p)[INPUTS_MASK].sum() / BATCH} if informed else {}
+    if around:
+        of_c = tfd.MultivariateNormalDiag(given[3], of_context.stddev())
+        expected["c_kl"] = twin_divergence(of_c, of_context)[INPUTS_MASK].sum() / BATCH
+    found = {name: float(x) for name, x in keras_vattn.divergences(decoder).items()}
+    assert found == pytest.approx(expected, rel=1e-4)
+    weights = {"z_kl": 1.0, "c_kl": 0.25}
+    if around:
+        loss = sum(weights[name] * x for name, x in expected.items())
+        assert float(sum(decoder.losses)) == pytest.approx(loss, rel=1e-4)
+
+
+def test_a_memory_of_which_nothing_is_valid_informs_nothing(given_noise):
+    decoder = built(around=True)
+    none = {"inputs_mask": INPUTS_MASK, "memory_mask": np.zeros((BATCH, SOURCE), bool)}
+    decoded, alone = decoder(INPUTS, MEMORY, **none, training=True), decoder.losses
+    np.testing.assert_allclose(decoded["hidden"], decoder(INPUTS, inputs_mask=INPUTS_MASK, training=True)["hidden"])
+    assert [float(x) for x in alone] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("training", [True, False])
