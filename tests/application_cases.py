@@ -75,7 +75,7 @@ class Compared(Comparison):
             text = "".join(f"{line}\n" for line in of_models[run.name][run.seed - self.options.first_seed])
             pathlib.Path(run.options.run.out, name).write_text(text, encoding="utf-8")
 
-    def evaluate(self, name, arguments_of):
+    def evaluate(self, name, arguments_of, **command):
         self.asked = {run.name: arguments_of(run) for run in self.planned}
         return {model: reports for model, reports in self.reports.items() if self.asked[model] is not None}
 

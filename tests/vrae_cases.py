@@ -3,7 +3,7 @@
 import numpy as np
 from application_cases import changed, prepared
 from program_case import written
-from program_cases import VRAE_CASE
+from program_cases import PAIRS, VRAE_CASE
 
 from applications.vrae.options import MODELS, PROGRAM
 
@@ -30,3 +30,18 @@ def sentences_of(run, part="valid"):
     """Source, inputs and targets of the first batch of a part."""
     inputs, target = next(iter(run.data[part].batches(run.options)))
     return inputs["source"], inputs["target_input"], target
+
+
+def opinosis(folder, references=True):
+    """Write two topics of Opinosis."""
+    for number, name in enumerate(("food", "rooms")):
+        path = folder / "topics" / f"{name}.txt.data"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [english for _, english in PAIRS[number::4]]
+        path.write_bytes("\r\n".join([f" {lines[0]} \x93so\x94", "", "...", *lines[1:]]).encode("latin-1"))
+        if references:
+            for reference in (1, 2):
+                path = folder / "gold" / name / f"{name}.{reference}.gold"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{lines[reference]}\n{lines[0]}\n")
+    return ["--documents", folder / "topics", *(["--references", folder / "gold"] if references else [])]

@@ -94,38 +94,41 @@ class Comparison:
             results.setdefault(run.name, []).append(read(run))
         return results
 
-    def evaluate(self, name, arguments_of):
-        """Run `evaluate` for every run, and return the reports, as `of_models` does.
+    def evaluate(self, name, arguments_of, command="evaluate", written=None):
+        """Run `evaluate` or another command for every run, and return the reports, as `of_models` does.
 
         Args:
             name: `--name` of the reports.
             arguments_of: Function of a `Planned` that returns its other arguments, a list of str; `None` leaves it out.
+            command, written: As of `report`.
         """
         planned = [run for run in self.planned if arguments_of(run) is not None]
-        reports = self.report("evaluate", name, arguments_of, planned)
+        reports = self.report(command, name, arguments_of, planned, written=written)
         of_runs = {run.options.run.out: report for run, report in zip(planned, reports, strict=True)}
         return self.of_models(lambda run: of_runs[run.options.run.out], planned)
 
-    def report(self, command, name, arguments_of, runs, files=()):
+    def report(self, command, name, arguments_of, runs, files=(), written=None):
         """Run a command that reports on runs, unless it has done so before, and return the reports, a list.
 
         Args:
-            command: "evaluate" or "uncertainty".
+            command: "evaluate" or "uncertainty", or another one, with `written`.
             name: Its `--name`: it writes NAME.json into the folder of the run.
             arguments_of: Function of a `Planned` that returns its other arguments, a list of str.
             runs: List of `Planned`.
             files: Paths among these, whose contents count.
+            written: The .json file of a command without `--name`, in the folder of the run.
         """
         contents = [np.fromfile(path, np.uint8) for path in files]
 
         def report(run):
-            arguments = ["--run", run.options.run.out, "--name", name, *arguments_of(run)]
+            arguments = ["--run", run.options.run.out, *([] if written else ["--name", name]), *arguments_of(run)]
             known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
             digest = digest_of([arguments, self.read(run, "metrics.json"), *contents])
-            path = known.with_name(f"{name}.json")
+            path = pathlib.Path(run.options.run.out, written or f"{name}.json")
             if known.exists() and path.exists() and self.read(run, known.name) == digest:
                 return None
-            path.unlink(missing_ok=True)
+            if not written:
+                path.unlink(missing_ok=True)
             failure = self._command(pathlib.Path(run.options.run.out).name, [command, *arguments])
             if failure is None:
                 write_json(known, digest)
@@ -133,7 +136,7 @@ class Comparison:
 
         with self._threads() as executor:
             _raise_failures([executor.submit(report, run) for run in runs])
-        reports = [self.read(run, f"{name}.json") for run in runs]
+        reports = [self.read(run, written or f"{name}.json") for run in runs]
         for run, of_run in zip(runs, reports, strict=True):
             self.reports.setdefault(run.options.run.out, {})[name] = of_run
         return reports

@@ -5,7 +5,12 @@
            + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
 
 c_t is what the decoder attends to in the sentence, c~_t a draw from p(c | z_t); a and b are the annealing. `lstm` has
-neither z_enc nor z_t, `vrae` no z_t, `vrae_sa` no alpha.
+neither z_enc nor z_t, `vrae` no z_t, `vrae_sa` no alpha. Words are categorical: p is a softmax, where equations 14 and
+17 of the paper print a Gaussian.
+
+Attention may inform c~_t as well, or alone, `--informed`: c~_t is then a draw from q(c~_t | c_t) = N(c_t, sigma_t^2),
+with the sigma of p(c | z_t), and b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) stands in the place of the last term:
+a c_t that entered for nothing would tell the words to come, and the sum would bound no likelihood.
 
 Shapes: B sentences, T words with the end, S words without, Z units of a latent variable, V words of the vocabulary.
 """
@@ -126,24 +131,35 @@ def build(options, codec):
 def stochastic_decoder(options):
     """Return the decoder with a latent variable at every step, informed by attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
+    schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
     latent = keras_vattn.GaussianLatent(
         network.latent_units,
         free_bits=variational.step_free_bits,
+        free_nats=variational.step_free_nats,
         initial_log_scale=variational.step_log_scale,
-        kl_annealing=annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps),
+        kl_annealing=schedule,
         seed=seed(4),
         name="z",
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
+    # Where it informs nothing, nothing moves it.
+    attention.trainable = variational.informed != "none"
+    weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
+    if variational.informs_context:
+        weight = 1.0
+    else:
+        schedule = keras_vattn.LinearAnnealing(1, start_step=hold) if hold else None
     context = keras_vattn.PredictedContext(
         network.units,
         min_log_scale=variational.context_floor,
-        kl_weight=variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0,
-        kl_annealing=keras_vattn.LinearAnnealing(1, start_step=hold) if hold else None,
+        kl_weight=weight,
+        kl_annealing=schedule,
+        informed=variational.informs_context,
         seed=seed(5),
         name="context",
     )
-    return keras_vattn.StochasticDecoder(network.units, latent, attention, context, name="decoder")
+    informed = variational.informs_latent
+    return keras_vattn.StochasticDecoder(network.units, latent, attention, context, informed=informed, name="decoder")
 
 
 def annealed(form, start, hold, steps):

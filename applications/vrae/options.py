@@ -8,6 +8,7 @@ from applications.common import options as common
 from applications.common.errors import InputError
 from applications.common.program import Program
 from applications.text.options import DecodeOptions, VocabularySize
+from applications.vrae.documents import read_topics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +94,7 @@ class NetworkOptions:
     """Rate of dropout on the word vectors of the decoder."""
 
 
+Document = Literal["mixture", "sequence"]
 Annealing = Literal["linear", "logistic", "cyclical", "none"]
 
 
@@ -118,6 +120,16 @@ class VariationalOptions:
     """Nats per dimension of z_enc that its KL leaves alone."""
     step_free_bits: common.NotNegativeFloat = 0.0
     """Nats per dimension of z_t that its KL leaves alone, averaged over the steps."""
+    step_free_nats: common.NotNegativeFloat = 0.0
+    """Nats of z_t a sentence that its KL leaves alone, at whichever of its steps they are."""
+    informed: Literal["latent", "context", "both", "none"] = "latent"
+    """What attention informs: z_t, as in the paper; c~_t, which is drawn around c_t and has a KL as z_t has; both; or
+    neither. A z_t that is not informed is the mean of its prior."""
+    lagging_steps: common.NotNegative = 0
+    """First steps, in which p lags behind q (He et al. 2019): of each q_steps + 1 the last trains p alone, the others
+    q alone."""
+    q_steps: common.Positive = 4
+    """Steps of q before a step of p, in these."""
     step_log_scale: float = -3.0
     """First log sigma of z_t, and the logarithm of a factor on its first kernels: noise of 1 would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
@@ -126,6 +138,18 @@ class VariationalOptions:
     """Steps before it has that weight."""
     context_floor: float = -3.0
     """Smallest log sigma of p(c | z_t)."""
+
+    @property
+    def informs_latent(self):
+        return self.informed in ("latent", "both")
+
+    @property
+    def informs_context(self):
+        return self.informed in ("context", "both")
+
+    def check(self):
+        if self.step_free_bits and self.step_free_nats:
+            raise InputError("--step-free-nats: of a sentence, or --step-free-bits, of a dimension? Name one.")
 
 
 @dataclasses.dataclass
@@ -235,7 +259,7 @@ class SummarizeVrae:
     """Summaries by people, a folder for each topic."""
     max_words: common.Positive | None = None
     """Longest summary in words; by default 25 with --documents, otherwise 250."""
-    document: Literal["mixture", "sequence"] = "mixture"
+    document: Document = "mixture"
     """Model of a document: the moments of a mixture of its sentences' models, or the model of all its words in turn."""
     max_overlap: common.Share = 1.0
     """Pass over a sentence if the summary has a larger share of its words already; 1 for no such control."""
@@ -257,8 +281,25 @@ class CompareVrae(common.CompareOptions):
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = tuple(MODELS)
     baseline: str = "lstm"
-    layout: tuple[Literal["paper"], ...] = ()
-    """Also the columns of the paper's tables beside bounds."""
+    layout: tuple[Literal["paper", "table_3"], ...] = ()
+    """paper: also the columns of the paper's Tables 1 and 2 beside bounds. table_3: its summaries, of documents with
+    references."""
+    documents: common.Folder | None = None
+    """Documents of table_3, as `summarize` has them."""
+    references: common.Folder | None = None
+    """Their summaries by people."""
+    max_words: common.Positive = 25
+    """Longest summary in words."""
+    document: Document = "mixture"
+    """Model of a document, as in `summarize`; sequence is the paper's."""
+
+    def check(self):
+        super().check()
+        given = {self.documents is not None, self.references is not None}
+        if given != {"table_3" in self.layout}:
+            raise InputError("--layout table_3, --documents and --references belong together.")
+        if self.documents is not None:
+            read_topics(self.documents, self.references)
 
 
 PROGRAM = Program(

@@ -5,19 +5,23 @@ Shapes: N sentences, B of a batch, T words with the end, Z units of z_enc.
 
 import numpy as np
 import tensorflow as tf
-from scipy.special import logsumexp
+from scipy.special import entr, logsumexp
 
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import perplexity
 from applications.common.option_values import first_value
 from applications.common.papers import beside
 from applications.common.progress import progress
+from applications.common.runs import digest_of
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, main_table, title_from, titled
 from applications.text.pairs import write_samples
+from applications.text.text import PAD
+from applications.vrae.documents import read_topics
 from applications.vrae.options import MODELS
 from applications.vrae.serve import interpolated, seed_of_batch, strings, writer_of
+from applications.vrae.summarize import PARTS, means
 from keras_vattn import metrics, random
 
 _LIKELIHOOD = "report.likelihood"
@@ -33,10 +37,13 @@ OURS = (
     Column("PPL (IW)", f"{_LIKELIHOOD}.importance_weighted.perplexity", 2, logarithm=True),
     Column("reconstruction (nats)", f"{_LIKELIHOOD}.reconstruction", 2),
     Column("KL of z_t (nats)", f"{_LIKELIHOOD}.kl_steps", 2),
+    Column("KL of c~_t (nats)", f"{_LIKELIHOOD}.kl_context", 2),
 )
 COLUMNS = (
     *PAPER,
     *OURS,
+    Column("map moves", "report.map.moves"),
+    Column("map entropy (nats)", "report.map.entropy"),
     Column("active units", "report.code.active_units", 1, differs=False),
     Column("I(x; z_enc) (nats)", "report.code.mutual_information", 3),
     Column("other z_enc (nats)", "report.controls.shuffled.nats", 3, differs=False),
@@ -78,6 +85,8 @@ def evaluate(run, part, evaluation=None):
             "most_mutual_information": float(np.log(len(part))),
         }
         report["controls"] = _controls(run, chosen, writer)
+    if kind.attention and run.options.variational.informed != "none":
+        report["map"] = _map(run, part, writer)
     return report, samples_of(run, part, writer)
 
 
@@ -120,6 +129,7 @@ def _likelihood(run, part, writer, kind):
     """Return the figures of all sentences, and the parameters of q(z_enc | x), (N, Z)."""
     totals, steps, counts = {}, np.zeros(NUM_STEPS), np.zeros(NUM_STEPS)
     codes, num_words, rows = {"mean": [], "log_scale": []}, 0, len(part)
+    variational = run.options.variational
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):
         source, _, target = sentences
         seed = random.fold_in(random.as_seed(_SEED), number)
@@ -136,7 +146,8 @@ def _likelihood(run, part, writer, kind):
             for name, x in writer.posterior(source).items():
                 codes[name].append(x.numpy())
     num_tokens = num_words + rows
-    bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"]
+    bound = totals["log_likelihood"] - totals["kl_code"] - totals["kl_steps"] - totals["kl_context"]
+    of_latent, of_context = (kind.attention and x for x in (variational.informs_latent, variational.informs_context))
     report = {
         "num_words": num_words,
         "num_tokens": num_tokens,
@@ -144,10 +155,11 @@ def _likelihood(run, part, writer, kind):
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
-        "kl_steps": totals["kl_steps"] / rows if kind.attention else None,
+        "kl_steps": totals["kl_steps"] / rows if of_latent else None,
+        "kl_context": totals["kl_context"] / rows if of_context else None,
         "elbo": {"nats": -bound / rows, "perplexity": perplexity(-bound / num_tokens)},
     }
-    if kind.attention:
+    if of_latent:
         report["kl_of_step"] = (steps[counts > 0] / counts[counts > 0]).tolist()
     return report, {name: np.concatenate(x) for name, x in codes.items()} if kind.latent else None
 
@@ -187,6 +199,21 @@ def _controls(run, part, writer):
             differences[name].append(own - writer.at(*sentences, other[rows])["log_likelihood"].numpy())
         start = rows.stop
     return {name: mean_with_error(np.concatenate(x)) for name, x in differences.items()}
+
+
+def _map(run, part, writer):
+    """Return how far attention moves from a step to the next, a total variation from 0 to 1, and its entropy in nats:
+    means over the steps of a sentence, and over sentences."""
+    moves, entropies = [], []
+    for sentences in progress(sentences_of(run, part), "attention"):
+        weights, there = writer.looks(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
+        moves.append(_mean_of(0.5 * np.abs(np.diff(weights, axis=1)).sum(axis=-1), there[:, 1:]))
+        entropies.append(_mean_of(entr(weights).sum(axis=-1), there))
+    return {"moves": float(np.concatenate(moves).mean()), "entropy": float(np.concatenate(entropies).mean())}
+
+
+def _mean_of(values, there):
+    return np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
 
 
 def looks(run, text):
@@ -231,4 +258,31 @@ def paper(comparison):
     ]
 
 
-LAYOUTS = {"paper": paper}
+def table_3(comparison):
+    """Return ROUGE-1 of summaries of the documents that `compare` names, beside Table 3 of the paper."""
+    options = comparison.options
+    folder = f"table_3_{digest_of(read_topics(options.documents, options.references)[0])[:12]}"
+    words = ["--documents", options.documents, "--references", options.references]
+    words += ["--document", options.document, "--max-words", str(options.max_words)]
+
+    def arguments_of(run):
+        return [*words, "--out", f"{run.options.run.out}/{folder}"]
+
+    reports = comparison.evaluate(folder, arguments_of, command="summarize", written=f"{folder}/summaries.json")
+    of_model = lambda report: {"rouge": means(report["systems"][report["model"]])}  # noqa: E731
+    records = {
+        name: [record | of_model(report) for record, report in zip(comparison.records[name], of, strict=True)]
+        for name, of in reports.items()
+    }
+    first = next(iter(reports.values()))[0]
+    # Other ways to choose sentences, which have no seeds, and one of the paper that is not ours.
+    others = {name: [{"rouge": means(of)}] for name, of in first["systems"].items() if name != first["model"]}
+    titles = {name: model.title for name, model in MODELS.items()}
+    title_of = lambda name: (title_from(name, lambda model: titles.get(model, model)),)  # noqa: E731
+    columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
+    title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "
+    title += first["document"]
+    return [beside(title, "vrae_3", columns, records | others | {"sLDA": [{}]}, first_of=title_of)]
+
+
+LAYOUTS = {"paper": paper, "table_3": table_3}

@@ -76,6 +76,14 @@ class Writer(tf.Module):
         decoded = models.decode(target_input, target, models.latent(last), memory, source)
         return _in_float32(models.decoder.prediction.parameters(_last_of(decoded["latent"], target)))
 
+    @in_graph(IDS, IDS, IDS)
+    def looks(self, source, target_input, target):
+        """Return where the decoder looks at each step, (B, T, S), all latents at their means."""
+        models = self._models.value
+        memory, last = models.encode(source)
+        z = models.latent(last)
+        return models.decode(target_input, target, z, memory, source, return_attention_scores=True)["weights"]
+
     @in_graph(IDS, IDS, IDS, _INTEGER, _INTEGER)
     def log_weights(self, source, target_input, target, num_samples, seed):
         """Return log p(x, z_n) - log q(z_n | x) in nats of so many draws, (n, B)."""
@@ -91,7 +99,8 @@ class Writer(tf.Module):
     @in_graph(IDS, IDS, IDS, _SEED)
     def drawn(self, source, target_input, target, seed):
         """Return the figures of sentences for one draw of all latents from q, in nats: "log_likelihood" (B,), log p(x |
-        z); "log_ratio" (B,), log q(z | x) - log p(z) of the draw; and the KLs "kl_code" (B,) and "kl_steps" (B, T)."""
+        z); "log_ratio" (B,), log q(z | x) - log p(z) of the draw; and the KLs of z_enc "kl_code" (B,), of z_t
+        "kl_steps" and of c~_t "kl_context" (B, T)."""
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
@@ -116,7 +125,7 @@ class Writer(tf.Module):
     def _figures(self, source, target_input, target, z=None):
         models, mask = self._models.value, ops.not_equal(target, PAD)
         zeros, memory, options = tf.zeros_like(target, tf.float32), None, {}
-        figures = {"log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros}
+        figures = {"log_ratio": zeros[:, 0], "kl_code": zeros[:, 0], "kl_steps": zeros, "kl_context": zeros}
         if models.latent is not None:
             memory, last = models.encode(source)
             z = models.latent(last) if z is None else z
@@ -125,10 +134,17 @@ class Writer(tf.Module):
         if models.attends:
             options = {"return_distributions": True}
         decoded = models.decode(target_input, target, z, memory, source, **options)
-        if models.attends:
-            q, p = (_normal(**decoded[f"latent_{name}"]) for name in ("posterior", "prior"))
-            figures["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, decoded["latent"]), 0.0), axis=1)
-            figures["kl_steps"] = tf.where(mask, q.kl_divergence(p), 0.0)
+        drawn = {}
+        if models.attends and models.decoder.informed:
+            drawn["kl_steps"] = decoded["latent_posterior"], decoded["latent_prior"], decoded["latent"]
+        if models.attends and models.decoder.prediction.informed:
+            p = models.decoder.prediction.parameters(decoded["latent"])
+            q = models.decoder.prediction.posterior(p, decoded["context"])
+            drawn["kl_context"] = q, p, decoded["predicted_context"]
+        for name, (q, p, draw) in drawn.items():
+            q, p = _normal(**q), _normal(**p)
+            figures["log_ratio"] += tf.reduce_sum(tf.where(mask, _log_ratio(q, p, draw), 0.0), axis=1)
+            figures[name] = tf.where(mask, q.kl_divergence(p), 0.0)
         return figures | {"log_likelihood": self._log_words(decoded, target)}
 
     def _log_words(self, decoded, target):

@@ -31,10 +31,43 @@ def train(options):
             jit_compile=options.fit.jit_compile,
         )
     callbacks = [CodeValidation(run)] if MODELS[options.model].latent else []
+    if options.variational.lagging_steps and MODELS[options.model].latent:
+        callbacks.append(LaggingInference(run.models, options.variational))
     for stage in run.stages(callbacks):
         batches = train.batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.batches(options), **stage.fit)
     run.finish()
+
+
+class LaggingInference(keras.callbacks.Callback):
+    """Has p lag behind q in the first steps of a run (He et al. 2019): so many steps train q alone, the next p alone.
+
+    Args:
+        models: `Models`.
+        variational: `VariationalOptions`.
+    """
+
+    def __init__(self, models, variational):
+        super().__init__()
+        self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
+        own = {id(weight) for weight in models.inference_weights}
+        self.is_own = [(weight, id(weight) in own) for weight in models.training.trainable_weights]
+        # A traced step trains what was trainable when it was traced.
+        self.functions = {}
+
+    def on_train_batch_begin(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        of_q = None if step >= self.num_steps else (step + 1) % self.period > 0
+        for weight, is_own in self.is_own:
+            weight.trainable = of_q in (None, is_own)
+        if of_q not in self.functions:
+            self.model.make_train_function(force=True)
+            self.functions[of_q] = self.model.train_function
+        self.model.train_function = self.functions[of_q]
+
+    def on_train_batch_end(self, batch, logs=None):
+        for weight, _ in self.is_own:
+            weight.trainable = True
 
 
 class CodeValidation(keras.callbacks.Callback):

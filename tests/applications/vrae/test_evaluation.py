@@ -1,17 +1,21 @@
 """What a report says, against figures computed by hand, and the tables of comparisons."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from application_cases import HERE, TRAINED, tables_of
+from application_cases import HERE, TRAINED, Compared, tables_of
 from scipy.special import logsumexp
-from vrae_cases import run_of, sentences_of
+from vrae_cases import opinosis, run_of, sentences_of
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.common.tables import figures_of
-from applications.vrae.options import EvaluateVrae
-from applications.vrae.report import COLUMNS, evaluate, looks, paper
+from applications.vrae.options import PROGRAM, CompareVrae, EvaluateVrae
+from applications.vrae.report import COLUMNS, evaluate, looks, paper, table_3
 from applications.vrae.serve import writer_of
 from applications.vrae.train import CodeValidation
 
@@ -23,19 +27,20 @@ def reported(tmp_path_factory):
     """Runs of models, and the report of their validation sentences, which are one batch."""
     found = {}
 
-    def reported(model):
-        if model not in found:
+    def reported(model, informed="latent"):
+        if (model, informed) not in found:
             tf.config.run_functions_eagerly(True)
-            run = run_of(tmp_path_factory.mktemp(model), model=model)
+            run = run_of(tmp_path_factory.mktemp(model), model=model, informed=informed, context_floor=0.0)
             writer, evaluation = writer_of(run), EvaluateVrae("", num_draws=6, max_bound=4)
-            found[model] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
-        return found[model]
+            found[model, informed] = run, writer, evaluate(run, run.data["valid"], evaluation)[0]
+        return found[model, informed]
 
     return reported
 
 
-def test_three_perplexities(reported):
-    run, writer, report = reported("vrae_sa")
+@pytest.mark.parametrize("informed", ["latent", "both"])
+def test_three_perplexities(reported, informed):
+    run, writer, report = reported("vrae_sa", informed)
     found = report["likelihood"]
     source, _, target = given = sentences_of(run)
     assert len(source) == len(run.data["valid"]) == report["num_sentences"]
@@ -43,11 +48,12 @@ def test_three_perplexities(reported):
     assert (found["num_tokens"], found["num_words"]) == (num_tokens, num_words)
     seed = keras_vattn.random.fold_in(keras_vattn.random.as_seed(0), 0)
     drawn = {name: x.numpy() for name, x in writer.drawn(*given, seed).items()}
-    elbo = drawn["log_likelihood"] - drawn["kl_code"] - drawn["kl_steps"].sum(axis=1)
+    kl_steps, kl_context = (drawn[name].sum(axis=1) for name in ("kl_steps", "kl_context"))
+    elbo = drawn["log_likelihood"] - drawn["kl_code"] - kl_steps - kl_context
     assert found["elbo"]["nats"] == pytest.approx(-elbo.mean(), rel=1e-5)
     assert found["elbo"]["perplexity"] == pytest.approx(np.exp(-elbo.sum() / num_tokens), rel=1e-5)
-    for name, value in (("kl_code", drawn["kl_code"].mean()), ("kl_steps", drawn["kl_steps"].sum(axis=1).mean())):
-        assert found[name] == pytest.approx(value, rel=1e-5)
+    for name, value in (("kl_code", drawn["kl_code"]), ("kl_steps", kl_steps), ("kl_context", kl_context)):
+        assert found[name] == (pytest.approx(value.mean(), rel=1e-5) if value.any() else None)
     # The paper's: without any KL, z_t from its prior, and the end is in the sum but not in the count.
     published = writer.published(*given, seed).numpy()
     assert found["published"]["nats"] == pytest.approx(-published.mean(), rel=1e-5)
@@ -115,6 +121,59 @@ def test_where_a_sentence_looks(reported):
     assert words == ["the", "dog", "has", "seen", "the", "ball"]
     assert weights.shape == (7, 6)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_how_far_a_map_moves(reported):
+    """Sentence by sentence, without padding; a model whose attention informs nothing has no map."""
+    run, _, report = reported("vrae_sa")
+    moves, entropies = [], []
+    for text in run.data["valid"].texts:
+        _, weights = looks(run, text)
+        steps = [sum(abs(float(x - y)) for x, y in zip(one, two)) / 2 for one, two in itertools.pairwise(weights)]
+        moves.append(sum(steps) / len(steps))
+        entropies.append(np.mean([-sum(x * np.log(x) for x in row) for row in weights.astype("float64")]))
+    assert report["map"] == pytest.approx({"moves": np.mean(moves), "entropy": np.mean(entropies)}, rel=1e-4)
+    assert 1e-3 < report["map"]["moves"] < 1.0
+    for model, informed in (("vrae", "latent"), ("vrae_sa", "none")):
+        assert "map" not in reported(model, informed)[2]
+    control = reported("vrae_sa", "none")[2]["likelihood"]
+    assert control["kl_steps"] is control["kl_context"] is None and "kl_of_step" not in control
+
+
+def test_table_3(tmp_path):
+    """Means over topics and seeds beside the paper's figures, and what its runs are asked."""
+    topics = opinosis(tmp_path)
+    given = dict(zip(("documents", "references"), map(str, topics[1::2])))
+    options = dataclasses.replace(
+        CompareVrae(), out=str(tmp_path / "runs"), models=("vrae_sa", "lstm"), seeds=2, layout=("table_3",), **given
+    )
+    scores = lambda *values: [{"rouge1": dict(zip(("recall", "precision", "fmeasure"), [x, x, x]))} for x in values]  # noqa: E731
+    common = {"num_topics": 2, "max_words": 25, "document": "sequence"}
+    reports = {
+        name: [common | {"model": name, "systems": {name: scores(x, y), "lead": scores(0.1, 0.2)}} for x, y in of]
+        for name, of in {"vrae_sa": [(0.2, 0.4), (0.4, 0.6)], "lstm": [(0.5, 0.7), (0.5, 0.7)]}.items()
+    }
+    options = dataclasses.replace(options, document="sequence")
+    compared = Compared(PROGRAM.application(), options, {name: [{}, {}] for name in reports}, reports)
+    ((title, lines),) = tables_of(table_3(compared)[0]).items()
+    assert title.startswith(
+        "Table 3 of VRAE-SA, ROUGE-1, 2 topics, at most 25 words, document: sequence; paper: DUC 2007"
+    )
+    assert [line["model"] for line in lines] == ["VRAE-SA w/o aux", "LSTM", "lead", "sLDA"]
+    assert lines[0]["F"].startswith("0.400 [") and lines[1]["recall"].startswith("0.600 [")
+    assert (lines[2]["precision"], lines[3]["F"]) == ("0.150", "-")
+    assert [line["F, paper"] for line in lines] == ["0.427", "0.411", "-", "0.362"]
+    assert compared.asked["lstm"][:8] == [*map(str, topics), "--document", "sequence", "--max-words", "25"]
+    # Other documents have another folder: `summarize` leaves the summaries of others alone.
+    (folder,) = {arguments[-1].rpartition("/")[2] for arguments in compared.asked.values()}
+    (tmp_path / "topics" / "food.txt.data").write_text("Another sentence.\n")
+    table_3(compared)
+    assert compared.asked["lstm"][-1].rpartition("/")[2] != folder
+    with pytest.raises(InputError, match="--layout table_3, --documents and --references belong together"):
+        dataclasses.replace(options, layout=()).check()
+    (tmp_path / "topics" / "void.txt.data").write_text("")
+    with pytest.raises(InputError, match="no sentence in the document"):
+        options.check()
 
 
 def test_tables(reported):

@@ -135,16 +135,18 @@ def test_a_bound_of_more_draws_is_larger(made, model):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("model", ["vrae", "vrae_sa_aux"])
-def test_divergences_are_the_means_of_what_draws_say(made, model):
+@pytest.mark.parametrize(
+    ("model", "informed"), [("vrae", "latent"), ("vrae_sa_aux", "latent"), ("vrae_sa", "context"), ("vrae_sa", "both")]
+)
+def test_divergences_are_the_means_of_what_draws_say(made, tmp_path, model, informed):
     """log q - log p of the draws, whose mean over 400 is the closed form within 4 standard errors; so is the mean of
     the importance weights the ELBO."""
-    run = made(model)
+    run = made(model) if informed == "latent" else run_of(tmp_path, model=model, informed=informed)
     source, target_input, target = (x[:4] for x in sentences_of(run))
     rows = [tf.repeat(x, 400, axis=0) for x in (source, target_input, target)]
     writer = writer_of(run)
     found = {name: x.numpy() for name, x in writer.drawn(*rows, tf.constant([1, 2])).items()}
-    closed = found["kl_code"] + found["kl_steps"].sum(axis=1)
+    closed = found["kl_code"] + (found["kl_steps"] + found["kl_context"]).sum(axis=1)
     difference = (found["log_ratio"] - closed).reshape(4, 400)
     assert np.all(np.abs(difference.mean(axis=1)) < 4 * difference.std(axis=1) / np.sqrt(400))
     assert np.all(difference.std(axis=1) > 0.1)

@@ -1,5 +1,6 @@
 """The four models: what they compute, from their weights alone, what training maximises, and that z_enc is learned."""
 
+import dataclasses
 from contextlib import nullcontext
 
 import keras
@@ -13,8 +14,14 @@ import keras_vattn
 from applications.text.text import PAD
 from applications.vrae.model import Models
 from applications.vrae.serve import writer_of
+from applications.vrae.train import LaggingInference
 
 every_model = pytest.mark.parametrize("model", EVERY_MODEL)
+# And what attention informs beside z_t, or in its place.
+every_way = pytest.mark.parametrize(
+    ("model", "informed"),
+    [*((model, "latent") for model in EVERY_MODEL), *(("vrae_sa", way) for way in ("context", "both", "none"))],
+)
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
@@ -23,11 +30,12 @@ def made(tmp_path_factory):
     """Runs by their models, made once, without any dropout."""
     known = {}
 
-    def made(model):
-        if model not in known:
+    def made(model, informed="latent"):
+        if (model, informed) not in known:
             still = {"word_dropout": 0.0, "input_dropout": 0.0, "annealing": "none", "free_bits": 0.0}
-            known[model] = run_of(tmp_path_factory.mktemp(model), model=model, **still)
-        return known[model]
+            folder = tmp_path_factory.mktemp(model)
+            known[model, informed] = run_of(folder, model=model, informed=informed, **still)
+        return known[model, informed]
 
     return made
 
@@ -48,13 +56,15 @@ def normal_kl(q, p):
 
 
 def recomputed(run, source, target_input, target):
-    """Return log p of the words (B, T) and the KLs of z_enc (B,) and z_t (B, T), all latents at their means."""
+    """Return log p of the words (B, T) and the KLs of z_enc (B,), z_t and c~_t (B, T), all latents at their means."""
+    informed = run.options.variational.informed
     weights = {weight.path: weight.numpy().astype("float64") for weight in run.models.training.weights}
     part = lambda prefix: {path.rpartition("/")[2]: x for path, x in weights.items() if path.startswith(prefix)}  # noqa: E731
     vectors, batch = weights["words_embedded/embeddings"], len(source)
     zeros = lambda width: np.zeros((batch, width))  # noqa: E731
     units = run.options.network.units
-    kl_code, kl_steps, z, memory = np.zeros(batch), np.zeros(target.shape), zeros(0), None
+    kl_code, kl_steps, kl_context = np.zeros(batch), np.zeros(target.shape), np.zeros(target.shape)
+    z, memory = zeros(0), None
     affine = lambda of, x: (x @ of["mean_kernel"] + of["mean_bias"], x @ of["log_scale_kernel"] + of["log_scale_bias"])  # noqa: E731
     if run.models.latent is not None:
         state, memory = (zeros(units), zeros(units)), []
@@ -75,9 +85,15 @@ def recomputed(run, source, target_input, target):
             logits = np.where(source != 0, (asked @ score["scale"])[..., 0], -np.inf)
             attended = np.einsum("bs,bsd->bd", softmax(logits, axis=-1), memory)
             p = np.split(before @ weights["decoder/prior_kernel"] + weights["decoder/prior_bias"], 2, axis=-1)
-            q = affine(part("decoder/z/"), np.concatenate([before, attended], axis=-1))
+            q = p
+            if informed in ("latent", "both"):
+                q = affine(part("decoder/z/"), np.concatenate([before, attended], axis=-1))
             kl_steps[:, t] = normal_kl(q, p)
-            predicted = q[0] @ part("decoder/context/")["mean_kernel"] + part("decoder/context/")["mean_bias"]
+            predicted, raw = affine(part("decoder/context/"), q[0])
+            if informed in ("context", "both"):
+                log_scale = run.options.variational.context_floor + np.log1p(np.exp(raw))
+                kl_context[:, t] = normal_kl((attended, log_scale), (predicted, log_scale))
+                predicted = attended
             context = np.concatenate([q[0], predicted], axis=-1)
         read = np.concatenate([vectors[target_input[:, t]], z], axis=-1)
         new = lstm(cell, read, state, context)
@@ -85,40 +101,42 @@ def recomputed(run, source, target_input, target):
         log_p = log_softmax(new[0] @ words["kernel"] + words["bias"], axis=-1)
         found.append(np.take_along_axis(log_p, target[:, t, None], axis=-1)[:, 0])
     there = target != 0
-    return np.where(there, np.stack(found, axis=1), 0.0), kl_code, np.where(there, kl_steps, 0.0)
+    return np.where(there, np.stack(found, axis=1), 0.0), kl_code, *(there * x for x in (kl_steps, kl_context))
 
 
 def z_width(run):
     return run.options.network.latent_units
 
 
-@every_model
-def test_values_are_those_of_the_weights(made, model):
+@every_way
+def test_values_are_those_of_the_weights(made, model, informed):
     """Of the training model and its losses, and of the module that is exported."""
-    run = made(model)
+    run = made(model, informed)
     source, target_input, target = sentences_of(run)
     inputs = {"source": source, "target_input": target_input, "target": target}
     found = run.models.training(inputs).numpy()
-    expected, kl_code, kl_steps = recomputed(run, *(x.numpy() for x in (source, target_input, target)))
+    expected, kl_code, kl_steps, kl_context = recomputed(run, *(x.numpy() for x in (source, target_input, target)))
     np.testing.assert_allclose(np.where(target != 0, found, 0.0), expected, rtol=1e-4, atol=1e-5)
-    losses = [x for x in (kl_code.mean(), kl_steps.sum(axis=1).mean()) if x]
-    assert [float(x) for x in run.models.training.losses if float(x)] == pytest.approx(losses, rel=1e-4)
+    losses = [x for x in (kl_code.mean(), kl_steps.sum(axis=1).mean(), kl_context.sum(axis=1).mean()) if x > 1e-9]
+    assert sorted(float(x) for x in run.models.training.losses if float(x)) == pytest.approx(sorted(losses), rel=1e-4)
     if model != "lstm":
         writer = writer_of(run)
         at = writer.at(source, target_input, target, writer.posterior(source)["mean"])
         np.testing.assert_allclose(at["log_likelihood"], expected.sum(axis=1), rtol=1e-4)
         np.testing.assert_allclose(at["kl_code"], kl_code, rtol=1e-4)
         np.testing.assert_allclose(at["kl_steps"], kl_steps, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(at["kl_context"], kl_context, rtol=1e-3, atol=1e-5)
 
 
-@every_model
-def test_what_a_report_calls_elbo_is_what_training_maximises(made, model):
+@every_way
+def test_what_a_report_calls_elbo_is_what_training_maximises(made, model, informed):
     """With the noise of one draw of everything."""
-    run = made(model)
+    run = made(model, informed)
     source, target_input, target = sentences_of(run)
     writer, seed = writer_of(run), tf.constant([3, 4])
     found = writer.drawn(source, target_input, target, seed)
-    elbo = found["log_likelihood"] - found["kl_code"] - tf.reduce_sum(found["kl_steps"], axis=1)
+    kl_steps = tf.reduce_sum(found["kl_steps"] + found["kl_context"], axis=1)
+    elbo = found["log_likelihood"] - found["kl_code"] - kl_steps
     run.models.training.compile(loss=keras_vattn.NegativeBound(ignore_class=0))
     drawing = keras_vattn.posterior_draws(run.models.training, seed=seed) if model != "lstm" else nullcontext()
     with drawing:
@@ -139,10 +157,10 @@ def test_the_auxiliary_term_is_in_the_loss_of_training_alone(made):
     assert len([x for x in run.models.training.losses if float(x)]) == 2
 
 
-@every_model
-def test_weights_of_q_are_those_without_which_sentences_are_written(made, model):
-    """Nothing that `generate` reads is one of them, and everything else is."""
-    run = made(model)
+@every_way
+def test_weights_of_q_are_those_without_which_sentences_are_written(made, model, informed):
+    """Nothing that `generate` reads is one of them, and everything else is, but an attention that informs nothing."""
+    run = made(model, informed)
     writer = writer_of(run)
     before = writer.generate(6, 1).numpy().tolist()
     own = run.models.inference_weights
@@ -154,7 +172,39 @@ def test_weights_of_q_are_those_without_which_sentences_are_written(made, model)
         weight.assign(value)
     counts = run.models.parameters
     assert counts["inference"] == sum(x.size for x in kept)
-    assert sum(counts.values()) == run.models.training.count_params()
+    still = sum(weight.value.shape.num_elements() for weight in run.models.training.non_trainable_weights)
+    assert sum(counts.values()) == run.models.training.count_params() - still
+    assert (still > 0) == (informed == "none")
+
+
+@pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_p_lags_behind_q(made, in_graph):
+    """Two steps of q, one of p, two of q, and then steps of both."""
+    tf.config.run_functions_eagerly(not in_graph)
+    run = made("vrae_sa")
+    model, variational = run.models.training, dataclasses.replace(run.options.variational, lagging_steps=5, q_steps=2)
+    parts = {True: run.models.inference_weights}
+    own = {id(weight) for weight in parts[True]}
+    parts[False] = [weight for weight in model.trainable_weights if id(weight) not in own]
+    before, moved = [weight.numpy() for weight in model.trainable_weights], []
+
+    def note(batch, logs):
+        now = [weight.numpy() for weight in model.trainable_weights]
+        moves = {id(w): not np.array_equal(x, y) for w, x, y in zip(model.trainable_weights, before, now, strict=True)}
+        before[:] = now
+        moved.append([{moves[id(weight)] for weight in parts[kind]} for kind in (True, False)])
+
+    batches, optimizer = run.data["train"].batches(run.options, 0), keras_vattn.fast.FusedAdam(1e-3)
+    model.compile(optimizer, keras_vattn.NegativeBound(ignore_class=PAD))
+    optimizer.build(model.trainable_variables)
+    # The lag ends before the weights are noted: outside of a step everything can be trained.
+    callbacks = [LaggingInference(run.models, variational), keras.callbacks.LambdaCallback(on_train_batch_end=note)]
+    for epochs in (1, 2):
+        steps = {"initial_epoch": epochs - 1, "epochs": epochs, "steps_per_epoch": 4}
+        model.fit(batches, **steps, callbacks=callbacks, shuffle=False, verbose=0)
+    q, p, both = [{True}, {False}], [{False}, {True}], [{True}, {True}]
+    assert moved == [q, q, p, q, q, both, both, both]
+    tf.config.run_functions_eagerly(True)
 
 
 def test_words_are_dropped_and_the_others_stay(tmp_path):

@@ -5,28 +5,13 @@ import pytest
 import tensorflow_probability as tfp
 from program_cases import PAIRS, VRAE_CASE
 from run_files import read_json
-from vrae_cases import run_of
+from vrae_cases import opinosis, run_of
 
 from applications.common.errors import InputError
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.summarize import Gaussians, Summarizer, divergences, lexrank, rouge, take, text_of
 
 GENERATOR = np.random.default_rng(3)
-
-
-def opinosis(folder, references=True):
-    """Write two topics of Opinosis."""
-    for number, name in enumerate(("food", "rooms")):
-        path = folder / "topics" / f"{name}.txt.data"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [english for _, english in PAIRS[number::4]]
-        path.write_bytes("\r\n".join([f" {lines[0]} \x93so\x94", "", "...", *lines[1:]]).encode("latin-1"))
-        if references:
-            for reference in (1, 2):
-                path = folder / "gold" / name / f"{name}.{reference}.gold"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(f"{lines[reference]}\n{lines[0]}\n")
-    return ["--documents", folder / "topics", *(["--references", folder / "gold"] if references else [])]
 
 
 def test_opinosis(tmp_path):
