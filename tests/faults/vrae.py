@@ -4,6 +4,7 @@ from faults.fault import Fault
 
 DECODER = ("tests/recurrent/test_stochastic_decoder.py",)
 CONTEXT = ("tests/layers/test_predicted_context.py", *DECODER)
+LATENT = ("tests/layers/test_gaussian_latent.py",)
 MODEL = ("tests/applications/vrae/test_model.py",)
 GENERATION = ("tests/applications/vrae/test_generation.py",)
 EVALUATION = ("tests/applications/vrae/test_evaluation.py",)
@@ -62,7 +63,7 @@ FAULTS = [
     Fault(
         "vrae: the auxiliary term is in the loss of validation",
         "layers/predicted_context.py",
-        "return super()._current_kl_weight(training) if training else 0.0",
+        "return super()._current_kl_weight(training) if training or self.informed else 0.0",
         "return super()._current_kl_weight(training)",
         (*CONTEXT, *MODEL),
         "auxiliary or training",
@@ -74,6 +75,78 @@ FAULTS = [
         "above = (",
         CONTEXT,
         "order_of_a_step or floor or density",
+    ),
+    Fault(
+        "vrae: a latent that attention does not inform is drawn",
+        "recurrent/stochastic_decoder.py",
+        "        return {}\n\n    def draw_noise(self, batch_size, num_steps, memory, training):\n        return {}\n",
+        "        return {}\n",
+        DECODER,
+        "what_attention_informs",
+    ),
+    Fault(
+        "vrae: an informed c~ is drawn around its prediction",
+        "recurrent/stochastic_decoder.py",
+        '        if "context" in given:\n            parameters = self.prediction.posterior',
+        '        if "nothing" in given:\n            parameters = self.prediction.posterior',
+        (*DECODER, *MODEL),
+        "what_attention_informs or values_are",
+    ),
+    Fault(
+        "vrae: an empty memory informs c~",
+        "recurrent/stochastic_decoder.py",
+        "if any_valid is None or not self.prediction.informed:",
+        "if True:",
+        DECODER,
+        "of_which_nothing_is_valid",
+    ),
+    Fault(
+        "vrae: the KL of an informed c~ does not move what attends",
+        "layers/predicted_context.py",
+        'for mean in (target, parameters["mean"])',
+        'for mean in (ops.stop_gradient(target), parameters["mean"])',
+        CONTEXT,
+        "informed_it_is_drawn",
+    ),
+    Fault(
+        "vrae: the KL of an informed c~ is in the loss of training alone",
+        "layers/predicted_context.py",
+        "if training or self.informed else 0.0",
+        "if training else 0.0",
+        (*CONTEXT, *MODEL),
+        "informed_it_is_drawn or what_attention_informs or values_are",
+    ),
+    Fault(
+        "vrae: free nats of every step",
+        "layers/gaussian_latent.py",
+        "ops.maximum(counted, self.free_nats)",
+        "ops.maximum(counted, self.free_nats * num_queries)",
+        LATENT,
+        "free_nats",
+    ),
+    Fault(
+        "vrae: free nats where a sentence is masked",
+        "layers/gaussian_latent.py",
+        "counted = ops.sum(ops.where(valid > 0, divergence, 0.0)",
+        "counted = ops.sum(ops.where(valid >= 0, divergence, 0.0)",
+        LATENT,
+        "free_nats",
+    ),
+    Fault(
+        "vrae: p does not wait for q",
+        "applications/vrae/train.py",
+        "(step + 1) % self.period > 0",
+        "step % self.period > 0",
+        MODEL,
+        "lags_behind",
+    ),
+    Fault(
+        "vrae: every step of a lagging p is the one that was traced first",
+        "applications/vrae/train.py",
+        "if of_q not in self.functions:",
+        "if not self.functions:",
+        MODEL,
+        "lags_behind",
     ),
     Fault(
         "vrae: forbidden words are offered",
@@ -130,6 +203,46 @@ FAULTS = [
         'bound = totals["log_likelihood"] - totals["kl_code"]',
         EVALUATION,
         "three_perplexities",
+    ),
+    Fault(
+        "vrae: the bound leaves out the KL of c~_t",
+        "applications/vrae/report.py",
+        ' - totals["kl_context"]',
+        "",
+        EVALUATION,
+        "three_perplexities",
+    ),
+    Fault(
+        "vrae: the KL of c~_t is left out of the density of a draw",
+        "applications/vrae/serve.py",
+        'drawn["kl_context"] = q, p, decoded["predicted_context"]',
+        'figures["kl_context"] = tf.where(mask, _normal(**q).kl_divergence(_normal(**p)), 0.0)',
+        GENERATION,
+        "divergences_are_the_means",
+    ),
+    Fault(
+        "vrae: a map moves at the end of a sentence",
+        "applications/vrae/report.py",
+        "there[:, 1:])",
+        "there[:, :-1])",
+        EVALUATION,
+        "how_far_a_map",
+    ),
+    Fault(
+        "vrae: summaries of other documents have one folder",
+        "applications/vrae/report.py",
+        '[:12]}"',
+        '[:0]}"',
+        EVALUATION,
+        "table_3",
+    ),
+    Fault(
+        "vrae: a folder of summaries loses its record before the next ones",
+        "applications/common/compare.py",
+        "            if not written:\n",
+        "            if True:\n",
+        EVALUATION,
+        "asked_once",
     ),
     Fault(
         "vrae: the mean of the draws in place of their bound",

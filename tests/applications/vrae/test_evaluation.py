@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import pathlib
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.special import logsumexp
 from vrae_cases import opinosis, run_of, sentences_of
 
 import keras_vattn
+from applications.common.compare import Comparison
 from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.common.tables import figures_of
@@ -174,6 +176,25 @@ def test_table_3(tmp_path):
     (tmp_path / "topics" / "void.txt.data").write_text("")
     with pytest.raises(InputError, match="no sentence in the document"):
         options.check()
+
+
+def test_a_command_without_a_name_is_asked_once(tmp_path, monkeypatch):
+    """And again with other arguments; what it has written stays where it is, beside other files of its folder."""
+    options = dataclasses.replace(CompareVrae(), out=str(tmp_path), models=("lstm",), baseline="lstm", seeds=1)
+    comparison, asked = Comparison(PROGRAM.application(), options), []
+    out = pathlib.Path(comparison.planned[0].options.run.out)
+    (out / "own").mkdir(parents=True)
+    (out / "metrics.json").write_text("{}")
+
+    def command(name, arguments):
+        asked.append((arguments, (out / "own" / "record.json").exists()))
+        (out / "own" / "record.json").write_text(f'"{arguments[-1]}"')
+
+    monkeypatch.setattr(comparison, "_command", command)
+    for word in ("one", "one", "two"):
+        reports = comparison.evaluate("own", lambda run: [word], "summarize", "own/record.json")  # noqa: B023
+        assert reports == {"lstm": [word]}
+    assert asked == [(["summarize", "--run", str(out), word], known) for word, known in (("one", False), ("two", True))]
 
 
 def test_tables(reported):
