@@ -164,10 +164,10 @@ def test_table_3(tmp_path):
     assert title.startswith(
         "Table 3 of VRAE-SA, ROUGE-1, 2 topics, at most 25 words, document: sequence; paper: DUC 2007"
     )
-    assert [line["model"] for line in lines] == ["VRAE-SA w/o aux", "LSTM", "lead", "sLDA"]
+    assert [line["model"] for line in lines] == ["VRAE-SA w/o aux", "LSTM", "lead"]
     assert lines[0]["F"].startswith("0.400 [") and lines[1]["recall"].startswith("0.600 [")
-    assert (lines[2]["precision"], lines[3]["F"]) == ("0.150", "-")
-    assert [line["F, paper"] for line in lines] == ["0.427", "0.411", "-", "0.362"]
+    assert lines[2]["precision"] == "0.150"
+    assert [line["F, paper"] for line in lines] == ["0.427", "0.411", "-"]
     assert compared.asked["lstm"][:8] == [*map(str, topics), "--document", "sequence", "--max-words", "25"]
     # Other documents have another folder: `summarize` leaves the summaries of others alone.
     (folder,) = {arguments[-1].rpartition("/")[2] for arguments in compared.asked.values()}
