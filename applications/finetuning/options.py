@@ -212,8 +212,8 @@ class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "no_kl")
     baseline: str = "deterministic"
-    layout: tuple[Literal["uncertainty"], ...] = ()
-    """Also what the uncertainty of the models is worth."""
+    layout: tuple[Literal["fan", "uncertainty"], ...] = ()
+    """Also the paper's table, and what the uncertainty of the models is worth."""
 
 
 PROGRAM = Program(

@@ -13,11 +13,12 @@ from applications.common import uncertainty
 from applications.common.errors import InputError
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
+from applications.common.papers import beside
 from applications.common.predictor import Predictor
 from applications.common.shown import Shown, evenly
-from applications.common.tables import Column
+from applications.common.tables import Column, title_from
 from applications.finetuning import data, spans
-from applications.finetuning.options import TASKS
+from applications.finetuning.options import MODELS, TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
@@ -234,4 +235,25 @@ def report(run, part, record, outputs, shown):
     return lines
 
 
-LAYOUTS = {"uncertainty": Uncertainty(predictor, other_texts, corruption=0.3, refuse=require_classes)}
+# The figure of Table 5 for each task whose figure it is not the accuracy.
+_OF_TASKS = {"cola": ("matthews",), "sts": ("pearson",), "squad1": ("exact", "f1"), "squad2": ("exact", "f1")}
+_SHORT = {"exact": " EM", "f1": " F1"}
+
+
+def fan(comparison):
+    """Return the column of Table 5 of Fan et al. 2020 of the task, beside the paper's figures; none of a task of one's
+    own."""
+    task = comparison.planned[0].options.texts.task
+    if TASKS[task].columns[0] == "text":
+        return []
+    columns = [
+        Column(task + _SHORT.get(name, ""), f"{_TASK}.{name}", 2, 100.0) for name in _OF_TASKS.get(task, ("accuracy",))
+    ]
+    title = "Table 5 of Fan et al. 2020"
+    return [beside(title, "fan_5", columns, comparison.records, first_of=lambda name: (title_from(name, MODELS.get),))]
+
+
+LAYOUTS = {
+    "fan": fan,
+    "uncertainty": Uncertainty(predictor, other_texts, corruption=0.3, refuse=require_classes),
+}

@@ -28,7 +28,9 @@ FIGURES = {
     "dist_1": "Dist-1",
     "dist_2": "Dist-2",
 }
+# Figures 4 and 5 of the paper.
 CURVES = {
+    "val_bleu_2": "BLEU-2, draws",
     "val_bleu_4": "BLEU-4, draws",
     "val_map_bleu_4": "BLEU-4, MAP",
     "val_entropy": "entropy (nats)",

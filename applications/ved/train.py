@@ -19,7 +19,9 @@ def train(options):
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
-    if run.is_new and options.text.embeddings is not None:
+    if run.is_new and options.text.embeddings is None:
+        print("word vectors start at random; --embeddings FILE names pretrained ones", flush=True)
+    elif run.is_new:
         set_embeddings(run)
     run.open()
     with run.scope():

@@ -415,4 +415,20 @@ FAULTS = [
         ("tests/applications/nmt/test_evaluation.py",),
         "another_source",
     ),
+    Fault(
+        "finetuning: Table 5 has the accuracy of every task",
+        "applications/finetuning/report.py",
+        '_OF_TASKS.get(task, ("accuracy",))',
+        '("accuracy",)',
+        ("tests/applications/finetuning/test_tables.py",),
+        "table_5",
+    ),
+    Fault(
+        "Cornell: a line answers the first of its conversation",
+        "tools/convert_cornell.py",
+        "(line, reply, movie) for line, reply in itertools.pairwise(spoken)",
+        "(spoken[0], reply, movie) for line, reply in itertools.pairwise(spoken)",
+        ("tests/applications/ved/test_convert_cornell.py",),
+        "conversation",
+    ),
 ]

@@ -7,6 +7,7 @@ import yaml
 
 from applications.captioning.options import MODELS as CAPTIONING
 from applications.common import papers
+from applications.finetuning.options import MODELS as FINETUNING
 from applications.graphs.options import MODELS as GRAPHS
 from applications.nmt.options import MODELS as NMT
 from applications.ved.options import MODELS as VED
@@ -14,7 +15,7 @@ from applications.vqa.options import MODELS as VQA
 from applications.vrae.options import MODELS as VRAE
 
 TABLES = yaml.safe_load(pathlib.Path(papers.__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
-KNOWN = {**CAPTIONING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
+KNOWN = {**CAPTIONING, **FINETUNING, **GRAPHS, **NMT, **VED, **VQA, **VRAE}
 
 
 def test_a_figure_is_as_it_is_printed():

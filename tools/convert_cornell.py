@@ -1,0 +1,58 @@
+"""Writes the pairs of Cornell's movie dialogues (Danescu-Niculescu-Mizil and Lee 2011) as a table for applications.ved.
+
+    python -m tools.convert_cornell CORPUS --out dialogue.tsv
+
+CORPUS has movie_lines.txt and movie_conversations.txt. Each line and the one after it in its conversation are a pair;
+one without a word on either side is left out. The table has the columns line, reply and movie_id:
+
+    python -m applications.ved train --train-table dialogue.tsv --source-column line --target-column reply \
+        --group-column movie_id
+"""
+
+import argparse
+import ast
+import itertools
+import pathlib
+
+_BETWEEN = " +++$+++ "
+
+
+def convert(corpus, out):
+    """Write the table; return the number of pairs, and of those that were left out."""
+    corpus, pairs = pathlib.Path(corpus), []
+    lines = {fields[0]: " ".join(fields[4].split()) for fields in _rows(corpus / "movie_lines.txt", 5)}
+    for *_, movie, names in _rows(corpus / "movie_conversations.txt", 4):
+        spoken = [lines.get(name, "") for name in ast.literal_eval(names)]
+        pairs += [(line, reply, movie) for line, reply in itertools.pairwise(spoken)]
+    kept = [pair for pair in pairs if pair[0] and pair[1]]
+    if not kept:
+        raise SystemExit(f"{corpus}: no pair of lines")
+    # Quotation marks are words of the text, as the reader of .tsv has it.
+    rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *kept]]
+    pathlib.Path(out).write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return len(kept), len(pairs) - len(kept)
+
+
+def _rows(path, num_fields):
+    """Return the rows of a file, lists of `num_fields` fields; the corpus is no UTF-8."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
+        # A line without a word ends after the separator, whose last space editors take away.
+        fields = f"{line.rstrip()} ".split(_BETWEEN)
+        if line and len(fields) != num_fields:
+            raise SystemExit(f"{path}: line {number} has {len(fields)} fields, not {num_fields}")
+        rows += [[field.strip() for field in fields]] if line else []
+    return rows
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description="Cornell's movie dialogues as a table of pairs.")
+    parser.add_argument("corpus", help="folder with movie_lines.txt and movie_conversations.txt")
+    parser.add_argument("--out", required=True, help="the table, .tsv")
+    options = parser.parse_args(arguments)
+    kept, skipped = convert(options.corpus, options.out)
+    print(f"written: {options.out}, {kept} pairs; {skipped} with an empty side left out")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Writes docs/reproduction.md, what reproduces of the papers, from docs/claims.yaml and the results of runs.
+
+    python -m tools.reproduction
+
+The page is made of files alone: a test makes it again.
+"""
+
+import pathlib
+
+import numpy as np
+import yaml
+
+from applications.common.results import read_results
+from applications.common.significance import paired_interval
+from applications.common.tables import Column, interval_text, table
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+VERDICTS = ("holds", "does not", "not decided", "not tried")
+# Fewer paired seeds are no claim.
+MIN_SEEDS = 3
+
+
+def results_file(name):
+    """Return the path of the results PROGRAM/NAME."""
+    program, _, stem = name.partition("/")
+    return ROOT / "applications" / program / "results" / f"{stem}.json"
+
+
+def verdict_of(claim, runs):
+    """Return what a claim comes to, and the difference that decides it, a text.
+
+    A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`, or
+    without one that it is larger than `by`. It holds where the paired 95% interval over seeds lies above `by`, and does
+    not where it lies below.
+
+    Args:
+        claim: Dictionary of docs/claims.yaml.
+        runs: Dictionary from the names of models to the records of their seeds; `None` where there are no results.
+    """
+    more, than = claim.get("more"), claim.get("than")
+    if runs is None or more not in runs or (than or more) not in runs:
+        return "not tried", ""
+    options = {name: claim[name] for name in ("digits", "scale", "logarithm") if name in claim}
+    columns = [Column("", claim["of"], **options), Column("", claim.get("against", claim["of"]), **options)]
+    values = _values(columns[0], runs[more])
+    others = [0.0] * len(values) if than is None else _values(columns[1], runs[than])
+    interval, by = paired_interval(values, others), claim.get("by", 0.0)
+    unit = f" {claim['unit']}" if "unit" in claim else ""
+    text = f"{'log ' if columns[0].logarithm else ''}{interval_text(interval, columns[0].digits)}{unit}"
+    if len(values) < MIN_SEEDS:
+        return "not decided", text
+    verdict = "holds" if interval[1] > by else "does not" if interval[2] < by else "not decided"
+    return verdict, text
+
+
+def _values(column, records):
+    values = [column.value(record) for record in records]
+    return list(np.log(values)) if column.logarithm else values
+
+
+def page(claims):
+    """Return the text of the page, from the content of docs/claims.yaml."""
+    known = {name: read_results(results_file(name)) for name in claims["results"] if results_file(name).exists()}
+    parts, counts = [], {}
+    for paper, title in claims["papers"].items():
+        rows = []
+        for group in (group for group in claims["groups"] if group["paper"] == paper):
+            results = known.get(group.get("results"))
+            for claim in group["claims"]:
+                figure = claims["figures"].get(claim.get("figure"), {})
+                verdict, ours = verdict_of(claim | figure, results and results["runs"])
+                counts.setdefault(paper, []).append(verdict)
+                rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", claim["why"]))
+        heads = ("where", "claim", "paper", "ours", "verdict", "why")
+        parts.append(f"## {title}\n\n{table(heads, rows)}")
+    total = [verdict for of in counts.values() for verdict in of]
+    rows = [(claims["papers"][paper], *map(of.count, VERDICTS)) for paper, of in counts.items()]
+    summary = table(("paper", *VERDICTS), [*rows, ("all", *map(total.count, VERDICTS))])
+    return "\n\n".join([claims["head"].strip(), summary, *parts, _runs(claims, known)]) + "\n"
+
+
+def _runs(claims, known):
+    """Return the part on the runs: their data beside the paper's, their cost, their commands."""
+    rows, commands = [], []
+    for name, theirs in claims["results"].items():
+        if name not in known:
+            continue
+        results, runs = known[name], [run for of in known[name]["runs"].values() for run in of]
+        unit, count = next(iter(results["data"]["train"].items()))
+        seeds = sorted({len(of) for of in results["runs"].values()})
+        hours = sum(run["cpu_seconds"] for run in runs) / 3600
+        epochs = max(run["epochs"] for run in runs)
+        ours = f"{count:,} {unit}, {epochs} epochs"
+        rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
+        commands.append(f"    {results['command']}")
+    heads = ("results", "paper", "here", "models", "seeds", "CPU hours")
+    return f"## Runs\n\n{claims['runs'].strip()}\n\n{table(heads, rows)}\n\n" + "\n".join(commands)
+
+
+def main():
+    claims = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8"))
+    (ROOT / "docs" / "reproduction.md").write_text(page(claims), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
