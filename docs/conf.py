@@ -107,8 +107,8 @@ def in_restructured_text(app, what, name, obj, options, lines):
 CONTENTS = {
     "First hour": "first_hour_layer first_hour_pretrained first_hour_translation",
     "Guides": (
-        "api the_kl_and_your_loss which_kl uncertainty pretrained_models swap_a_softmax serving saving_and_exporting "
-        "faster_training your_own_alignment your_own_decoder"
+        "api reproduction the_kl_and_your_loss which_kl uncertainty pretrained_models swap_a_softmax serving "
+        "saving_and_exporting faster_training your_own_alignment your_own_decoder"
     ),
     "Programs": (
         "applications/ved applications/nmt applications/vqa applications/captioning applications/vrae "

@@ -12,7 +12,7 @@ import yaml
 
 from applications.common.results import read_results
 from applications.common.significance import paired_interval
-from applications.common.tables import Column, interval_text, table
+from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERDICTS = ("holds", "does not", "not decided", "not tried")
@@ -40,8 +40,7 @@ def verdict_of(claim, runs):
     more, than = claim.get("more"), claim.get("than")
     if runs is None or more not in runs or (than or more) not in runs:
         return "not tried", ""
-    options = {name: claim[name] for name in ("digits", "scale", "logarithm") if name in claim}
-    columns = [Column("", claim["of"], **options), Column("", claim.get("against", claim["of"]), **options)]
+    columns = [_column("", claim), _column("", claim | {"of": claim.get("against", claim["of"])})]
     values = _values(columns[0], runs[more])
     others = [0.0] * len(values) if than is None else _values(columns[1], runs[than])
     interval, by = paired_interval(values, others), claim.get("by", 0.0)
@@ -51,6 +50,10 @@ def verdict_of(claim, runs):
         return "not decided", text
     verdict = "holds" if interval[1] > by else "does not" if interval[2] < by else "not decided"
     return verdict, text
+
+
+def _column(title, figure):
+    return Column(title, figure["of"], **{x: figure[x] for x in ("digits", "scale", "logarithm") if x in figure})
 
 
 def _values(column, records):
@@ -76,7 +79,19 @@ def page(claims):
     total = [verdict for of in counts.values() for verdict in of]
     rows = [(claims["papers"][paper], *map(of.count, VERDICTS)) for paper, of in counts.items()]
     summary = table(("paper", *VERDICTS), [*rows, ("all", *map(total.count, VERDICTS))])
-    return "\n\n".join([claims["head"].strip(), summary, *parts, _runs(claims, known)]) + "\n"
+    parts += ["## Tables", *_tables(claims, known), _runs(claims, known)]
+    return "\n\n".join([claims["head"].strip(), summary, *parts]) + "\n"
+
+
+def _tables(claims, known):
+    """Return the tables of all models of some results, means with intervals."""
+    parts = []
+    for asked in claims["tables"]:
+        if asked["results"] in known:
+            columns = [_column(title, claims["figures"][name]) for title, name in asked["columns"].items()]
+            figures = main_table(columns, known[asked["results"]]["runs"])
+            parts.append(f"### {asked['title']}\n\n{asked['text'].strip()}\n\n{figures}")
+    return parts
 
 
 def _runs(claims, known):

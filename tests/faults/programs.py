@@ -431,4 +431,20 @@ FAULTS = [
         ("tests/applications/ved/test_convert_cornell.py",),
         "conversation",
     ),
+    Fault(
+        "reproduction: two seeds decide",
+        "tools/reproduction.py",
+        "if len(values) < MIN_SEEDS:",
+        "if len(values) < 2:",
+        ("tests/docs/test_reproduction.py",),
+        "verdict",
+    ),
+    Fault(
+        "reproduction: the mean decides",
+        "tools/reproduction.py",
+        '"holds" if interval[1] > by',
+        '"holds" if interval[0] > by',
+        ("tests/docs/test_reproduction.py",),
+        "verdict",
+    ),
 ]
