@@ -6,6 +6,7 @@ For the words y_t of a caption, the regions x_r and the weights p(r) = softmax_r
     hard         E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, x_r), r ~ p, by the score function
     categorical  sum_t log sum_r p(r) p(y_t | h_t, x_r), h_t = LSTM(y_{t-1}, E_p[x])
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
+    gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
 The model returns the terms (B, T); the attention adds the KL to the loss.
 
@@ -70,9 +71,8 @@ def build(options, codec):
     if kind.alignment is None:
         attention = keras_vattn.DeterministicAttention(score, name="attention")
     else:
-        drawn = {"alignment": keras_vattn.Hard()}
-        if kind.alignment != "hard":
-            drawn = alignment.arguments(kind.alignment, kind.published)
+        drawn = {"hard": keras_vattn.Hard, "gaussian": GaussianWeights}.get(kind.alignment)
+        drawn = {"alignment": drawn()} if drawn else alignment.arguments(kind.alignment, kind.published)
         attention = keras_vattn.Attention(score, seed=options.run.layer_seed(3), name="attention", **drawn)
     is_self_critical = kind.alignment == "hard" and alignment.baseline == "soft"
     decoder = (SelfCriticalDecoder if is_self_critical else keras_vattn.AttentionDecoder)(
@@ -124,6 +124,24 @@ def build(options, codec):
 
 def _dropout(options, index, name):
     return keras_vattn.fast.Dropout(options.network.dropout, seed=options.run.layer_seed(index), name=name)
+
+
+@keras.saving.register_keras_serializable(package="applications.captioning")
+class GaussianWeights(keras_vattn.Alignment):
+    """Weights Normal(softmax(phi), sigma^2), which may be negative and do not sum to 1: an ablation, not to be used."""
+
+    is_stochastic = True
+    sigma = 0.1
+
+    def noise(self, shape, seed):
+        return {"normal": keras_vattn.random.normal(shape, seed)}
+
+    def perturb(self, logits, noise, keys):
+        return logits
+
+    def normalize(self, perturbed, noise, keys):
+        weights = keys.softmax(perturbed)
+        return weights if noise is None else weights + self.sigma * keys.zero_masked(noise["normal"])
 
 
 class Emission:

@@ -16,7 +16,8 @@ class Model:
 
     Attributes:
         title: Name of the model in the paper.
-        alignment: Distribution of the decoder's weights: "hard", "weibull" or "lognormal"; `None` for softmax.
+        alignment: Distribution of the decoder's weights: "hard", "weibull", "lognormal" or "gaussian"; `None` for
+            softmax.
         feeding: Input of the decoder: the "sampled" vector, or the one "expected" under p.
         is_marginal: Whether the words see one region that is summed over, and the decoder the expected one.
         published: The paper's values of `AlignmentOptions` for the model.
@@ -42,6 +43,8 @@ MODELS = {
     "categorical": Model("Categorical", feeding="expected", is_marginal=True),
     "lc": Model("BAM-LC", "lognormal", published=_LC),
     "wc": Model("BAM-WC", "weibull", published=_WC),
+    # An ablation, section 4.3 of Fan et al. 2020.
+    "gaussian": Model("Gaussian weights", "gaussian"),
 }
 
 

@@ -8,7 +8,7 @@ from captioning_cases import EVERY_MODEL, captions_of, run_of
 from tiers import slow_after
 
 import keras_vattn
-from applications.captioning.model import SelfCriticalDecoder
+from applications.captioning.model import GaussianWeights, SelfCriticalDecoder
 from applications.captioning.serve import Captioner
 from applications.text.text import PAD
 
@@ -207,3 +207,16 @@ def test_the_kl_is_that_of_real_words(made):
         assert len(training.losses) == 1
         divergences.append(float(training.losses[0]) * 2 / np.count_nonzero(of_target))
     assert divergences[0] == pytest.approx(divergences[1], rel=0.05) and divergences[0] > 1.0
+
+
+def test_gaussian_weights():
+    """Around the softmax, with its scale, below 0 and not of sum 1; 0 where there is no region."""
+    logits = np.array([1.0, 0.0, -1.0, 3.0], "float32")
+    query, keys = np.ones((4000, 1, 1), "float32"), np.tile(logits[:, None], (4000, 1, 1))
+    mask = np.tile([True, True, True, False], (4000, 1))
+    layer = keras_vattn.Attention("dot_product", GaussianWeights(), seed=1)
+    _, drawn = layer(query, keys, value_mask=mask, return_attention_scores=True, training=True)
+    weights, p = np.array(drawn)[:, 0], softmax(logits[:3])
+    assert (weights[:, 3] == 0).all() and (weights < 0).any() and np.std(weights.sum(axis=1)) > 0.1
+    np.testing.assert_allclose(weights[:, :3].mean(axis=0), p, atol=4 * 0.1 / np.sqrt(4000))
+    np.testing.assert_allclose(weights[:, :3].std(axis=0), 0.1, rtol=0.05)
