@@ -13,7 +13,7 @@ from applications.common import uncertainty
 from applications.common.batches import prefetched
 from applications.common.methods import Uncertainty
 from applications.common.option_values import first_value
-from applications.common.papers import printed
+from applications.common.papers import data_of_both, printed
 from applications.common.predictor import Predictor
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import holm, mean_interval, paired_interval, paired_p
@@ -309,7 +309,7 @@ def fan(comparison):
             row[-3:] = difference, *("-" if np.isnan(p) else f"{p:.3f}" for p in (p_values[name], corrected[name]))
         rows.append(row)
     heads = ("attention", "paper", "here", "sd", f"difference to {baseline}", "p, paired t", "p, Holm")
-    return [titled("Table 1 of Fan et al. 2020: test accuracy (%)", table(heads, rows))]
+    return [titled(f"Table 1 of Fan et al. 2020; {data_of_both('fan_1', comparison.records)}", table(heads, rows))]
 
 
 LAYOUTS = {"fan": fan, "uncertainty": Uncertainty(predictor, other_graph, corruption=5.0)}
