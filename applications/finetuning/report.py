@@ -39,6 +39,8 @@ COLUMNS = (
     Column("Matthews, draws", f"{_DRAWS}.task.matthews"),
     Column("accuracy, draws (%)", f"{_DRAWS}.task.accuracy", 1, 100.0),
     Column("Pearson, draws", f"{_DRAWS}.task.pearson"),
+    Column("exact match, draws (%)", f"{_DRAWS}.task.exact", 1, 100.0),
+    Column("F1, draws (%)", f"{_DRAWS}.task.f1", 1, 100.0),
     Column("NLL, draws", f"{_DRAWS}.nll"),
     Column("ECE, draws", f"{_DRAWS}.ece"),
     Column("PAvPU, draws", f"{_DRAWS}.pavpu"),
@@ -52,14 +54,19 @@ COLUMNS = (
 
 def evaluate(run, part, evaluation=None):
     """Return all figures of an encoded part, and the predictions."""
-    num_draws = first_value("num_draws", evaluation, run.options.reports)
+    draws = bool(keras_vattn.stochastic_layers(run.models.training))
+    num_draws = draws and first_value("num_draws", evaluation, run.options.reports)
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
         answers = predicted_spans(run, part)
-        return report | {"task": spans.figures(answers, part.part)}, {"part": part, "answers": answers}
+        report["task"] = spans.figures(answers, part.part)
+        if num_draws:
+            figures = spans.figures(predicted_spans(run, part, num_draws), part.part)
+            report["draws"] = {"num_draws": num_draws, "task": figures}
+        return report, {"part": part, "answers": answers}
     outputs, draws = np.concatenate(logits_of(run, part)), None
-    if num_draws and keras_vattn.stochastic_layers(run.models.training):
+    if num_draws:
         draws = predictor(run, part).draws(num_draws, "attention")
     figures = score_report if kind == "score" else class_report
     figures, answers, unknown = figures(run, part.targets, outputs, draws)

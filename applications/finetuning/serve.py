@@ -3,8 +3,11 @@
 Shapes: B texts, C classes, S draws.
 """
 
+import math
+
 import tensorflow as tf
 
+import keras_vattn
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph, noise_of, with_names
@@ -68,9 +71,25 @@ def logits_of(run, part):
     return [predict(inputs).numpy() for inputs, _ in progress(part.batches(run.options), "predicting")]
 
 
-def predicted_spans(run, part):
-    """Return the answer to each question, empty for none."""
-    scores = [window for logits in logits_of(run, part) for window in tf.nn.log_softmax(logits, axis=1).numpy()]
+def predicted_spans(run, part, num_draws=0):
+    """Return the answer to each question, empty for none; by the mean of the probabilities of draws of the attention,
+    where these are asked for."""
+    model = run.models.training
+    if num_draws:
+
+        @tf.function(reduce_retracing=True, autograph=False)
+        def drawn(inputs, seed):
+            with keras_vattn.posterior_draws(model, seed=seed):
+                return tf.nn.log_softmax(model(inputs, training=False), axis=1)
+
+        batches = [
+            tf.reduce_logsumexp([drawn(inputs, tf.constant([number, draw])) for draw in range(num_draws)], axis=0)
+            - math.log(num_draws)
+            for number, (inputs, _) in enumerate(progress(part.batches(run.options), "drawing"))
+        ]
+    else:
+        batches = [tf.nn.log_softmax(logits, axis=1) for logits in logits_of(run, part)]
+    scores = [window for batch in batches for window in batch.numpy()]
     return spans.best_spans(part, scores, MAX_ANSWER_LENGTH, run.options.texts.task == "squad2")
 
 

@@ -447,4 +447,13 @@ FAULTS = [
         ("tests/docs/test_reproduction.py",),
         "verdict",
     ),
+    Fault(
+        "finetuning: draws of spans are one draw",
+        "applications/finetuning/serve.py",
+        "drawn(inputs, tf.constant([number, draw])) for draw",
+        "drawn(inputs, tf.constant([number, 0])) for draw",
+        ("tests/applications/finetuning/test_model.py",),
+        "draws_of_spans",
+        slow_because="a transformer's draws of windows",
+    ),
 ]

@@ -14,10 +14,10 @@ from program_cases import FINETUNING_CASE
 
 import keras_vattn
 from applications.common.errors import InputError
-from applications.finetuning import data, model, train
+from applications.finetuning import data, model, spans, train
 from applications.finetuning.options import MODELS, PROGRAM, Options, PredictFinetuning
 from applications.finetuning.report import class_figures, evaluate, predictor, score_figures, with_other_words
-from applications.finetuning.serve import Predictor, logits_of
+from applications.finetuning.serve import Predictor, logits_of, predicted_spans
 from applications.finetuning.train import codec_of, learning_rate, objective, set_pretrained_weights
 
 TOKENS = {
@@ -181,6 +181,29 @@ def test_training_on_spans(tmp_path):
     run.models.training.fit(part.batches(run.options), epochs=15, verbose=0, shuffle=False)
     report, outputs = evaluate(run, run.data["valid"])
     assert report["task"] == {"exact": 1.0, "f1": 1.0} and set(outputs["answers"]) == {"dog"}
+
+
+@pytest.mark.slow
+def test_draws_of_spans(tmp_path, monkeypatch):
+    """Windows are scored by the mean probabilities of their ends over the draws."""
+    run, scored = run_of(tmp_path, **squad(tmp_path), model="no_kl", weibull_k=1.0, drawn_share=1.0, num_draws=3), []
+    monkeypatch.setattr(spans, "best_spans", lambda part, scores, *options: scored.append(scores) or ["dog"])
+    part, model = run.data["valid"], run.models.training
+    predicted_spans(run, part)
+    predicted_spans(run, part, 3)
+    (inputs, _), *_ = part.batches(run.options)
+    draws = []
+    for draw in range(3):
+        with keras_vattn.posterior_draws(model, seed=tf.constant([0, draw])):
+            draws.append(tf.nn.softmax(model(inputs, training=False), axis=1).numpy())
+    mean, found = np.mean(draws, axis=0), np.exp(np.stack(scored[1][: len(draws[0])]))
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+    assert np.abs(found - np.exp(np.stack(scored[0][: len(mean)]))).max() > 1e-3
+    monkeypatch.undo()
+    report, _ = evaluate(run, part)
+    assert report["draws"]["num_draws"] == 3 and set(report["draws"]["task"]) == {"exact", "f1"}
+    deterministic = prepared(APPLICATION, options_of(tmp_path, **squad(tmp_path), model="deterministic"))
+    assert "draws" not in evaluate(deterministic, part)[0]
 
 
 @pytest.mark.slow
