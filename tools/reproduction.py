@@ -43,9 +43,14 @@ def verdict_of(claim, runs):
     columns = [_column("", claim), _column("", claim | {"of": claim.get("against", claim["of"])})]
     values = _values(columns[0], runs[more])
     others = [0.0] * len(values) if than is None else _values(columns[1], runs[than])
-    interval, by = paired_interval(values, others), claim.get("by", 0.0)
+    by = claim.get("by", 0.0)
+    for model, of_model in ((more, values), (than, others)):
+        if not np.isfinite(of_model).all():
+            raise ValueError(f"{claim['place']}, {claim['claim']}: {model} has {of_model}")
+    interval = paired_interval(values, others)
     unit = f" {claim['unit']}" if "unit" in claim else ""
-    text = f"{'log ' if columns[0].logarithm else ''}{interval_text(interval, columns[0].digits)}{unit}"
+    shown = np.exp(interval) if columns[0].logarithm else interval
+    text = f"{'ratio ' if columns[0].logarithm else ''}{interval_text(shown, columns[0].digits)}{unit}"
     if len(values) < MIN_SEEDS:
         return "not decided", text
     verdict = "holds" if interval[1] > by else "does not" if interval[2] < by else "not decided"
@@ -57,8 +62,8 @@ def _column(title, figure):
 
 
 def _values(column, records):
-    values = [column.value(record) for record in records]
-    return list(np.log(values)) if column.logarithm else values
+    values = np.array([column.value(record) for record in records], float)
+    return np.log(values) if column.logarithm else values
 
 
 def page(claims):

@@ -32,6 +32,8 @@ class AttentionPictures(keras.callbacks.Callback):
                 draw_on_images(alignments, path)
             elif alignments:
                 draw_alignments({"": alignments}, path)
+            else:
+                print("--picture-every: this model, or these data, have no attention to draw", flush=True)
 
 
 def draw_alignments(of_models, path):

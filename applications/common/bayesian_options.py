@@ -107,13 +107,13 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, is_relaxed, max_steps):
-        """Raise `InputError` if a model with a posterior would not be trained as a whole."""
-        early = {"warm-start": self.warm_start if is_relaxed else 0, "posterior-steps": self.posterior_steps}
-        if max_steps is not None and max_steps <= sum(early.values()):
-            name = max(early, key=early.get)
+        """Raise `InputError` if a model with a posterior would not be trained as a whole in so many steps, `None` for
+        any number."""
+        early = (self.warm_start if is_relaxed else 0) + self.posterior_steps
+        if max_steps is not None and max_steps <= early:
             raise InputError(
-                f"--{name}: must be below --max-steps {max_steps}, or the model is not trained as a whole. "
-                f"Received: {early[name]}"
+                f"--warm-start, --posterior-steps: must be fewer than the {max_steps} steps of the run, or not all of "
+                f"the model is trained. Received: {early}"
             )
 
 
@@ -139,6 +139,6 @@ class PublishedOptions(Forms):
     def of_model(self, published):
         """Return the `BayesianOptions` of a model that has published values, a dictionary."""
         names = [field.name for field in dataclasses.fields(BayesianOptions)]
-        own = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        own = {name: value for name, value in vars(self).items() if name in names and value is not None}
         known = {"annealing_rate": 0.0, **published, **own}
         return BayesianOptions(**{name: known[name] for name in names if name in known})

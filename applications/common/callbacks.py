@@ -73,7 +73,7 @@ class WarmStart(keras.callbacks.Callback):
 
 class PosteriorFirst(keras.callbacks.Callback):
     """Trains the inference network alone for some steps: each of them leaves the other weights as they were. The
-    optimizer's moments are their own, so the step after the last of these is no larger than others. Epochs that end
+    optimizer sees all gradients, so the first step of the other weights is no larger than later ones. Epochs that end
     before are marked as those of a warm start.
 
     Args:
@@ -117,6 +117,7 @@ def posterior_callbacks(run, attention=None):
     """
     num_steps, callbacks = run.options.alignment.posterior_steps, []
     warm_start = getattr(attention, "warm_start_steps", 0)
+    run.options.alignment.check_steps(warm_start > 0, run.num_steps - run.first_step if num_steps else run.num_steps)
     if warm_start:
         callbacks.append(WarmStart(attention))
     if num_steps:

@@ -12,7 +12,9 @@ from applications.common.runs import write_text_atomically
 _PLACES = ("out", "jobs", "results", "of_train")
 # Options of a run that differ from run to run, or that no figure depends on.
 _OF_A_RUN = ("model", "seed", "out", "start_from", "continue_training", "stop_after", "export", "tensorboard")
-_KEPT = ("epochs", "steps", "step_seconds", "train_seconds", "cpu_seconds", "parameters")
+_KEPT = ("epochs", "steps", "step_seconds", "train_seconds", "parameters")
+# Of a report beside its figures.
+_BESIDE = ("options", "data", "data_digest", "split", "cpu_seconds")
 _LONGEST = 100
 
 
@@ -25,11 +27,12 @@ def write_results(comparison, path):
     """
     application, default = comparison.application, config_of(comparison.application.program.default)
     first = comparison.read(comparison.planned[0], "metrics.json")
-    options = [record["options"] for of in comparison.records.values() for record in of]
+    # A run from before there was an option has its default.
+    options = [default | record["options"] for of in comparison.records.values() for record in of]
     shared = {
-        name: first["options"][name]
+        name: options[0][name]
         for name in default.keys() - set(_OF_A_RUN)
-        if all(each[name] == first["options"][name] for each in options)
+        if all(_plain(each[name]) == _plain(options[0][name]) for each in options)
     }
     runs, environments = [], []
     for run in comparison.planned:
@@ -37,8 +40,10 @@ def write_results(comparison, path):
         own = {x: value for x, value in record["options"].items() if x not in shared and x not in _OF_A_RUN}
         kept = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
         reports = comparison.reports.get(run.options.run.out, {})
-        kept["cpu_seconds"] = sum(each.get("cpu_seconds", 0.0) for each in (record, *reports.values()))
-        kept["reports"] = {name: each.get("report") or each.get("methods") for name, each in reports.items()}
+        starts = [] if run.start is None else [dataclasses.replace(run, options=run.start)]
+        counted = [record, *(comparison.read(start, "metrics.json") for start in starts), *reports.values()]
+        kept["cpu_seconds"] = sum(each.get("cpu_seconds", 0.0) for each in counted)
+        kept["reports"] = {name: {x: each[x] for x in each if x not in _BESIDE} for name, each in reports.items()}
         runs.append({"name": run.name, "seed": run.seed, "options": own} | kept)
         environments.append(record["environment"])
     commits = sorted({str(environment.pop("commit")) for environment in environments})

@@ -1,6 +1,7 @@
 """Exported modules: functions traced once, and their folder."""
 
 import inspect
+import math
 
 import tensorflow as tf
 
@@ -34,6 +35,22 @@ class Hidden(Untracked):
 
     def __call__(self, *arguments):
         return self.value(*arguments)
+
+
+def mean_of_draws(model, log_probabilities, num_draws):
+    """Return the function of the number of a batch and of the arguments of `log_probabilities` that is the logarithm of
+    the mean probability over draws of a model's layers, which every batch has of its own."""
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def drawn(seed, *arguments):
+        with keras_vattn.posterior_draws(model, seed=seed):
+            return log_probabilities(*arguments)
+
+    def mean(number, *arguments):
+        draws = [drawn(tf.constant([number, draw]), *arguments) for draw in range(num_draws)]
+        return tf.reduce_logsumexp(draws, axis=0) - math.log(num_draws)
+
+    return mean
 
 
 def noise_of(model, drops):

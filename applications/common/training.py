@@ -143,11 +143,14 @@ class TrainingRun(Run):
         self.num_batches, self._learning_rate = num_batches, learning_rate
         self.scheduled_steps, self.num_steps = steps_of_run(options.fit, num_batches)
         self.optimizer()
-        self.first_step = 0
-        if options.run.continue_training:
-            self.first_step = steps_of(pathlib.Path(options.run.start_from, CHECKPOINT), num_batches)
-            if self.folder is None:
-                _check_steps(options, self.first_step, self.num_steps - 1)
+        if options.run.continue_training and self.folder is None:
+            _check_steps(options, self.first_step, self.num_steps - 1)
+
+    @functools.cached_property
+    def first_step(self):
+        """Steps of the optimizer that were another run's, whose training this one goes on with."""
+        run = self.options.run
+        return steps_of(pathlib.Path(run.start_from, CHECKPOINT), self.num_batches) if run.continue_training else 0
 
     def open(self):
         """Make the folder of the run, or check that it fits, once its model has its initial weights."""

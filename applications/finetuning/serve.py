@@ -3,14 +3,11 @@
 Shapes: B texts, C classes, S draws.
 """
 
-import math
-
 import tensorflow as tf
 
-import keras_vattn
 from applications.common.errors import InputError
 from applications.common.progress import progress
-from applications.common.serving import Untracked, in_graph, noise_of, with_names
+from applications.common.serving import Untracked, in_graph, mean_of_draws, noise_of, with_names
 from applications.finetuning import spans
 from applications.finetuning.data import encode, padded
 from applications.finetuning.options import TASKS
@@ -76,17 +73,10 @@ def predicted_spans(run, part, num_draws=0):
     where these are asked for."""
     model = run.models.training
     if num_draws:
-
-        @tf.function(reduce_retracing=True, autograph=False)
-        def drawn(inputs, seed):
-            with keras_vattn.posterior_draws(model, seed=seed):
-                return tf.nn.log_softmax(model(inputs, training=False), axis=1)
-
-        batches = [
-            tf.reduce_logsumexp([drawn(inputs, tf.constant([number, draw])) for draw in range(num_draws)], axis=0)
-            - math.log(num_draws)
-            for number, (inputs, _) in enumerate(progress(part.batches(run.options), "drawing"))
-        ]
+        log_probabilities = lambda inputs: tf.nn.log_softmax(model(inputs, training=False), axis=1)  # noqa: E731
+        predictive = mean_of_draws(model, log_probabilities, num_draws)
+        numbered = enumerate(progress(part.batches(run.options), "drawing"))
+        batches = [predictive(number, inputs) for number, (inputs, _) in numbered]
     else:
         batches = [tf.nn.log_softmax(logits, axis=1) for logits in logits_of(run, part)]
     scores = [window for batch in batches for window in batch.numpy()]

@@ -11,6 +11,7 @@ import keras_vattn
 from applications.common.attention_pictures import draw_alignments
 from applications.common.bounds import bound_report
 from applications.common.progress import progress
+from applications.common.serving import mean_of_draws
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import NUM_RESAMPLES, compare_translations, corpus_score, mean_with_error
 from applications.common.tables import figures_of, interval_text, table, titled
@@ -152,18 +153,13 @@ def likelihood_of(translator, run, part):
     A continuous alignment that is drawn has the predictive log p: of each word the logarithm of the mean over draws.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
-
-    @tf.function(reduce_retracing=True, autograph=False)
-    def drawn(source, target_input, target, seed):
-        with keras_vattn.posterior_draws(model, seed=seed):
-            return translator.log_likelihood.python_function(source, target_input, target)
+    predictive = mean_of_draws(model, translator.log_likelihood.python_function, inference.count or 0)
 
     def log_likelihood(inputs, target, number):
         arguments = inputs["source"], inputs["target_input"], target
         if inference.kind != "sample" or not kind.is_continuous:
             return translator.log_likelihood(*arguments)
-        values = [drawn(*arguments, tf.constant([number, draw])) for draw in range(inference.count)]
-        return tf.reduce_logsumexp(tf.stack(values), axis=0) - np.log(inference.count)
+        return predictive(number, *arguments)
 
     return {"kind": inference.perplexity} | likelihood_report(log_likelihood, part.training_batches(run.options))
 
@@ -310,7 +306,8 @@ def attention(run, part):
     weights = align(translator, sources, targets)
     if kind.is_continuous:
         draws = [align(translator, sources, targets, draw)["drawn"] for draw in range(NUM_DRAWS)]
-        (name,) = weights
+        # What is drawn without q is around p.
+        name = next(iter(weights))
         spread[name] = [np.std(of_pair, axis=0) for of_pair in zip(*draws, strict=True)]
     if kind.is_bayesian and kind.alignment != "gaussian":
         # The prior of BAM is one for all words.

@@ -20,15 +20,13 @@ def train(options):
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
+    callbacks = posterior_callbacks(run, run.models.decoder.attention) if MODELS[options.model].needs_posterior else []
     run.open()
     with run.scope():
         # The model returns a bound of the log-likelihood.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
-    callbacks = [TranslateValidation(run)]
-    if MODELS[options.model].needs_posterior:
-        callbacks += posterior_callbacks(run, run.models.decoder.attention)
-    for stage in run.stages(callbacks, after_warm_start("val_loss")):
+    for stage in run.stages([TranslateValidation(run), *callbacks], after_warm_start("val_loss")):
         batches = train.training_batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.training_batches(options), **stage.fit)
     run.finish()

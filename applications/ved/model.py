@@ -28,13 +28,13 @@ class Output:
         if parts.objective is None:
             self.out = keras.layers.Dense(vocabulary_size, name="out")
         else:
-            # What is reported and decoded is the sum over all positions.
-            objective = keras_vattn.LatentObjective(parts.objective, inference="marginal")
-            self.latent = keras_vattn.CategoricalAttention(
-                objective=objective, seed=options.run.layer_seed(4), name="position"
+            # What is reported and decoded is the sum over all positions, and nothing of it is drawn.
+            self.latent, self.exact = (
+                keras_vattn.CategoricalAttention(objective=objective, seed=options.run.layer_seed(4), name=name)
+                for objective, name in ((parts.objective, "position"), ("marginal", "exact"))
             )
             self.out = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="out")
-            self.value = keras_vattn.LatentLogLikelihood(objective, name="bound")
+            self.value = keras_vattn.LatentLogLikelihood(self.latent.objective, name="bound")
         has_attention = parts.attention is not None
         names = () if options.network.decoder_form == "printed" else ("hidden", "context")[: 1 + has_attention]
         size = options.network.attention_size
@@ -47,15 +47,15 @@ class Output:
         hidden, *context = (project(decoded[name]) for name, project in self.projections.items())
         return self.out(sum(context, hidden))
 
-    def candidates(self, decoded, values, mask):
+    def candidates(self, latent, decoded, values, mask):
         """Return W_att [h; x_s] of the candidates, (B, T, K, A), and the result of the `CategoricalAttention`, from
         projected values (B, S, A)."""
-        drawn = self.latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
+        drawn = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + drawn["candidates"], drawn
 
     def bound(self, decoded, memory, mask, target):
-        """Return the value (B, T) of each target word, in nats."""
-        hidden, drawn = self.candidates(decoded, self.projections["context"](memory), mask)
+        """Return the value (B, T) of each target word that training maximises, in nats."""
+        hidden, drawn = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
         every = self.latent.objective.in_training.estimator == "enumerate"
         log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if every else None)
         return self.value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
@@ -103,7 +103,10 @@ class Models:
         decoded = _decoded(self.decoder, embedded, mask, encoded, source_mask, is_latent)
         if not is_latent:
             return sequence_log_likelihood(target, self.logits(decoded), ignore_class=PAD)
-        words = self.logits.bound(decoded, encoded["memory"], source_mask, target)
+        logits = self.logits
+        values = logits.projections["context"](encoded["memory"])
+        hidden, drawn = logits.candidates(logits.exact, decoded, values, source_mask)
+        words = ops.logsumexp(drawn["log_weights"] + logits.out(hidden, target), axis=-1)
         return ops.sum(ops.where(ops.not_equal(target, PAD), words, 0.0), axis=1)
 
     def step_logits(self, source, encoded):
@@ -114,7 +117,7 @@ class Models:
 
         def logits(outputs):
             decoded = {name: outputs[name][:, None] for name in ("hidden", "logits")}
-            hidden, drawn = self.logits.candidates(decoded, values, mask)
+            hidden, drawn = self.logits.candidates(self.logits.exact, decoded, values, mask)
             return self.logits.out(hidden, log_weights=drawn["log_weights"])[:, 0]
 
         return logits

@@ -23,11 +23,11 @@ import dataclasses
 import functools
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
 import keras_vattn
+from applications.common.serving import mean_of_draws
 from applications.text.text import PAD
 from applications.vision.regions import region_mask
 from applications.vqa.options import MODELS
@@ -58,19 +58,13 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """The prediction as a function of its inputs, traced once; `num_draws` has the same draws in every call."""
+        """The prediction as a function of its inputs and of the number of the batch, traced once."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
-
-        @tf.function(reduce_retracing=True, autograph=False)
-        def drawn(inputs, seed):
-            with keras_vattn.posterior_draws(self.drawn, seed=seed):
-                return self.drawn(inputs, training=False)["log_probabilities"]
-
-        def mean_of_draws(inputs):
-            draws = [drawn(inputs, tf.constant([0, draw])) for draw in range(self.num_draws)]
-            return predicted(inputs) | {"log_probabilities": tf.reduce_logsumexp(draws, axis=0) - np.log(len(draws))}
-
-        return mean_of_draws if self.num_draws else predicted
+        if not self.num_draws:
+            return lambda inputs, number=0: predicted(inputs)
+        drawn = lambda inputs: self.drawn(inputs, training=False)["log_probabilities"]  # noqa: E731
+        predictive = mean_of_draws(self.drawn, drawn, self.num_draws)
+        return lambda inputs, number=0: predicted(inputs) | {"log_probabilities": predictive(number, inputs)}
 
     @property
     def parameters(self):

@@ -81,8 +81,8 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
     and the weights of the regions."""
     batches = seen(run, part, feature_noise)
     nats, best, probabilities, weights, start = [], [], [], [], 0
-    for (inputs,) in batches if title is None else progress(batches, title):
-        prediction = run.models.predict(inputs)
+    for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
+        prediction = run.models.predict(inputs, number)
         log_p, of_regions = prediction["log_probabilities"].numpy(), prediction["weights"].numpy()
         votes = part.votes.of_answers(slice(start, start + len(log_p)))
         start += len(votes)

@@ -17,6 +17,7 @@ def train(options):
     train, valid = run.read(codec_of)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
+    callbacks = posterior_callbacks(run, model.get_layer("latent")) if MODELS[options.model].needs_posterior else []
     if run.is_new and options.questions.embeddings is not None:
         set_embeddings(run)
     run.open()
@@ -24,10 +25,7 @@ def train(options):
         # The model returns a bound of the log-likelihood.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
     # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
-    callbacks = [AnswerValidation(run)]
-    if MODELS[options.model].needs_posterior:
-        callbacks += posterior_callbacks(run, model.get_layer("latent"))
-    for stage in run.stages(callbacks, after_warm_start("val_nll")):
+    for stage in run.stages([AnswerValidation(run), *callbacks], after_warm_start("val_nll")):
         batches = train.batches(options, stage.epoch).skip(stage.step)
         model.fit(batches, validation_data=valid.batches(options), **stage.fit)
     run.finish()

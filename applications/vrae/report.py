@@ -263,7 +263,9 @@ def table_3(comparison):
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references)[0])[:12]}"
     words = ["--documents", options.documents, "--references", options.references]
-    words += ["--document", options.document, "--max-words", str(options.max_words)]
+    for name in ("document", "max_words"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
 
     def arguments_of(run):
         return [*words, "--out", f"{run.options.run.out}/{folder}"]

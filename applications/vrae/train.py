@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 import keras_vattn
+from applications.common.errors import InputError
 from applications.common.shown import evenly
 from applications.common.training import TrainingRun
 from applications.text.batching import padded
@@ -21,6 +22,8 @@ def train(options):
     train, valid = run.read(Codec.fit)
     model = run.build()
     run.schedule(train.num_batches(options.fit.batch_size))
+    if options.variational.lagging_steps >= run.num_steps:
+        raise InputError(f"--lagging-steps: must be fewer than the {run.num_steps} steps of the run.")
     run.open()
     with run.scope():
         # The model returns a bound of the log-likelihood.

@@ -1,5 +1,7 @@
 """docs/reproduction.md is what its claims and the runs' results say."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -48,8 +50,60 @@ def test_a_verdict(values, others, by, verdict, logarithm):
     difference = np.subtract(*(np.log(row) if logarithm else row for row in (values, others)))
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
     assert found == verdict
-    expected = f"{difference.mean():.3f} [{low:.3f}, {high:.3f}] nats"
-    assert text == (f"log {expected}" if logarithm else expected)
+    shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
+    expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
+    assert text == (f"ratio {expected}" if logarithm else expected)
+    with pytest.raises(ValueError, match=r"Table 1, better: b has .*nan"):
+        names = {"place": "Table 1", "claim": "better", "against": "x.lost"}
+        reproduction.verdict_of(claim | names, runs)
     assert reproduction.verdict_of(claim, None) == ("not tried", "")
     alone = {"more": "a", "of": "x.y", "by": 0.5}
     assert reproduction.verdict_of(alone, runs)[0] == ("holds" if len(values) > 2 else "not decided")
+
+
+def test_a_page_of_made_results(tmp_path, monkeypatch):
+    """The counts, a line of each claim, a table of all models, and what the runs cost."""
+    monkeypatch.setattr(reproduction, "ROOT", tmp_path)
+    path = reproduction.results_file("toy/table")
+    path.parent.mkdir(parents=True)
+    runs = [
+        {"name": name, "seed": seed, "epochs": 2, "cpu_seconds": 600.0, "report": {"x": value + 0.1 * seed}}
+        for name, value in (("a", 1.0), ("b", 3.0))
+        for seed in range(3)
+    ]
+    content = {"command": "python -m toy compare", "data": {"train": {"pairs": 1200}}, "runs": runs}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    claim = {"place": "Table 1", "theirs": "2 against 1", "why": "it is.", "figure": "x"}
+    claims = {
+        "head": "# Head",
+        "runs": "Below.",
+        "papers": {"one": "Paper One", "two": "Paper Two"},
+        "results": {"toy/table": "9,000 pairs", "toy/none": "none"},
+        "figures": {"x": {"of": "report.x", "digits": 1, "unit": "nats"}},
+        "tables": [{"results": "toy/table", "title": "All", "text": "Of both.", "columns": {"x": "x"}}],
+        "groups": [
+            {
+                "paper": "one",
+                "results": "toy/table",
+                "claims": [
+                    claim | {"claim": "b is larger", "more": "b", "than": "a"},
+                    claim | {"claim": "a is larger", "more": "a", "than": "b"},
+                ],
+            },
+            {"paper": "two", "results": "toy/none", "claims": [claim | {"claim": "c", "more": "c", "than": "d"}]},
+        ],
+    }
+    rows = [line.strip("| ").split("|") for line in reproduction.page(claims).splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in rows]
+    for row in (
+        ["Paper One", "1", "1", "0", "0"],
+        ["all", "1", "1", "0", "1"],
+        ["Table 1", "b is larger", "2 against 1", "2.0 [2.0, 2.0] nats", "**holds**", "it is."],
+        ["Table 1", "a is larger", "2 against 1", "-2.0 [-2.0, -2.0] nats", "**does not**", "it is."],
+        ["Table 1", "c", "2 against 1", "", "**not tried**", "it is."],
+        ["a", "1.1 [0.9, 1.3]"],
+        ["toy/table", "9,000 pairs", "1,200 pairs, 2 epochs", "2", "3", "1.0"],
+    ):
+        assert row in rows
+    assert "### All\n\nOf both." in reproduction.page(claims)
+    assert "    python -m toy compare\n" in reproduction.page(claims)

@@ -58,8 +58,8 @@ FAULTS = [
     Fault(
         "vqa: a relaxed alignment predicts at its mean",
         "applications/vqa/model.py",
-        "return mean_of_draws if self.num_draws else predicted",
-        "return predicted",
+        "        if not self.num_draws:\n",
+        "        if True:\n",
         (VQA_MODEL,),
         "relaxed_is",
     ),

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from nmt_cases import APPLICATION
+from application_cases import prepared_anywhere
+from nmt_cases import APPLICATION, small_options
 from program_cases import NMT_CASE, PAIRS
 from run_files import read_history, read_json
 
@@ -13,7 +14,7 @@ from applications.common.bounds import bound_report
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
 from applications.nmt.options import EvaluateNmt, ExportNmt, GenerateNmt
-from applications.nmt.report import controls, normalized, quality
+from applications.nmt.report import attention, controls, normalized, quality
 from applications.nmt.serve import Translator, translate
 from applications.nmt.train import TranslateValidation
 
@@ -83,6 +84,27 @@ def test_in_graph_as_step_by_step(run):
     keras.tree.assert_same_structure(report, record["report"])
     for figure, before in zip(keras.tree.flatten(report), keras.tree.flatten(record["report"]), strict=True):
         assert figure == (before if isinstance(before, str) else pytest.approx(before, rel=1e-4, abs=1e-6))
+
+
+@pytest.mark.parametrize(
+    "model, kinds",
+    [
+        ("soft", ["prior", "exact"]),
+        ("relaxed", ["prior", "posterior"]),
+        ("wc", ["prior", "mean"]),
+        ("gaussian_mean", ["mean"]),
+        ("variational_enum", ["prior", "posterior", "exact"]),
+    ],
+)
+def test_the_alignments_that_every_kind_of_model_shows(model, kinds, tmp_path, eagerly):
+    run = prepared_anywhere(APPLICATION, small_options(tmp_path, model=model))
+    (alignment, *_) = attention(run, run.data["valid"])
+    assert list(alignment.weights) == kinds
+    spread = {"relaxed": ["prior"], "wc": ["prior", "mean"], "gaussian_mean": ["mean"]}.get(model, [])
+    assert list(alignment.spread) == spread
+    for weights in alignment.weights.values():
+        assert weights.shape == (len(alignment.target), len(alignment.source))
+        np.testing.assert_allclose(np.sum(weights, axis=1), 1.0, rtol=1e-4)
 
 
 def test_what_another_source_costs(run, eagerly, monkeypatch):

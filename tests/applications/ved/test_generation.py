@@ -121,6 +121,17 @@ def test_weights_are_drawn_whatever_the_temperature(model, eagerly):
     assert (draws != other).any() and np.mean([len(np.unique(rows, axis=0)) for rows in draws]) > 1.5
 
 
+@pytest.mark.parametrize("model", ["ved_hard", "ved_marginal"])
+def test_a_latent_position_is_summed_over_in_every_draw(model, eagerly):
+    """What is drawn is z: with its temperature at 0 every draw is the greedy sentence."""
+    generator = make_generator(model)
+    sources = generator._encode(tf.constant([source for source, _ in PAIRS[:6]]))
+    greedy = generator.greedy(sources)["ids"].numpy()
+    mean = generator.draw(sources, 3, 3, 0.0).numpy()
+    np.testing.assert_array_equal(mean, np.repeat(greedy[:, None], 3, axis=1))
+    assert (generator.draw(sources, 5, 3, 1.0).numpy() != greedy[:, None]).any()
+
+
 def test_words_are_drawn_at_a_temperature(generator, sources, greedy):
     words = generator.draw_words(sources, 3, 1, 1.0).numpy()
     assert words.shape == (22, 3, LIMIT) and not np.isin(words, [START, UNKNOWN]).any()

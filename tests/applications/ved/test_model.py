@@ -146,7 +146,10 @@ def test_a_latent_position(model, batch):
     np.testing.assert_allclose(tf.nn.log_softmax(steps["logits"]).numpy()[valid], mixture[valid], atol=1e-5)
     of_target = np.take_along_axis(mixture, target[..., None], axis=-1)[..., 0]
     words = models.training({**inputs, "target": target}).numpy()
-    np.testing.assert_allclose(words[valid], of_target[valid], atol=1e-5)
+    of_every = np.take_along_axis(log_p, target[:, :, None, None], axis=-1)[..., 0]
+    maximised = np.einsum("bts,bts->bt", p, of_every) if model == "ved_hard" else of_target
+    np.testing.assert_allclose(words[valid], maximised[valid], atol=1e-5)
+    assert np.abs(maximised - of_target)[valid].max() > (0.01 if model == "ved_hard" else -1)
     found = models.log_likelihood(inputs["target_input"], target, encoded, inputs["source"])
     np.testing.assert_allclose(found, np.sum(of_target * valid, axis=1), rtol=1e-5)
     assert models.logits.value.objective.in_training.objective == MODELS[model].attention

@@ -169,8 +169,8 @@ def test_options_that_do_not_fit_each_other(tmp_path):
         ({"model": "marginal", "architecture": "mcan"}, "--architecture: the model marginal is one of updown"),
         ({"model": "marginal", "labels": "soft"}, "--labels: the architecture mcan alone has soft labels"),
         ({"model": "soft", "architecture": "mcan", "num_heads": 3}, "--units: expected a multiple of --num-heads, 3"),
-        ({"model": "relaxed", "warm_start": 5, "max_steps": 5}, "--warm-start: must be below --max-steps 5"),
-        ({"model": "variational_enum", "posterior_steps": 5, "max_steps": 5}, "--posterior-steps: must be below"),
+        ({"model": "relaxed", "warm_start": 5, "max_steps": 5}, "must be fewer than the 5 steps of the run"),
+        ({"model": "variational_enum", "posterior_steps": 5, "max_steps": 5}, "--posterior-steps: must be fewer"),
     ):
         with pytest.raises(InputError, match=message):
             options_of(tmp_path, **values).check()

@@ -158,7 +158,7 @@ def test_table_3(tmp_path):
         name: [common | {"model": name, "systems": {name: scores(x, y), "lead": scores(0.1, 0.2)}} for x, y in of]
         for name, of in {"vrae_sa": [(0.2, 0.4), (0.4, 0.6)], "lstm": [(0.5, 0.7), (0.5, 0.7)]}.items()
     }
-    options = dataclasses.replace(options, document="sequence")
+    options = dataclasses.replace(options, document="sequence", max_words=25)
     compared = Compared(PROGRAM.application(), options, {name: [{}, {}] for name in reports}, reports)
     ((title, lines),) = tables_of(table_3(compared)[0]).items()
     assert title.startswith(
@@ -175,7 +175,9 @@ def test_table_3(tmp_path):
     table_3(compared)
     assert compared.asked["lstm"][-1].rpartition("/")[2] != folder
     with pytest.raises(InputError, match="--layout table_3, --documents and --references belong together"):
-        dataclasses.replace(options, layout=()).check()
+        dataclasses.replace(options, layout=(), max_words=None, document=None).check()
+    with pytest.raises(InputError, match="--max-words, --document: are of --layout table_3 alone"):
+        dataclasses.replace(options, layout=(), document=None, **dict.fromkeys(given)).check()
     (tmp_path / "topics" / "void.txt.data").write_text("")
     with pytest.raises(InputError, match="no sentence in the document"):
         options.check()
