@@ -78,7 +78,8 @@ def page(claims):
                 figure = claims["figures"].get(claim.get("figure"), {})
                 verdict, ours = verdict_of(claim | figure, results and results["runs"])
                 counts.setdefault(paper, []).append(verdict)
-                rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", claim["why"]))
+                why = claim["why"] or "its runs are still to come"
+                rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", why))
         heads = ("where", "claim", "paper", "ours", "verdict", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
     total = [verdict for of in counts.values() for verdict in of]

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import time
 
 import tensorflow as tf
 
@@ -23,7 +22,6 @@ _TAKEN = ("metrics", "report")
 def evaluate(application, options):
     """Report on a part of a run's data, or on other files; write the figures and print them as a table."""
     require_altair()
-    cpu_start = time.process_time()
     run = load_run(application, options.run)
     other = application.read_other(run.options, options)
     split = options.split if other is None else None
@@ -37,7 +35,6 @@ def evaluate(application, options):
     for kind, lines in application.files(outputs).items():
         write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
-    record["cpu_seconds"] = time.process_time() - cpu_start
     write_json(path, record | {"options": options})
     named, table = split or "other", figures_of(application.columns, record)
     heading = application.heading(record | {"split": named})

@@ -14,7 +14,7 @@ _PLACES = ("out", "jobs", "results", "of_train")
 _OF_A_RUN = ("model", "seed", "out", "start_from", "continue_training", "stop_after", "export", "tensorboard")
 _KEPT = ("epochs", "steps", "step_seconds", "train_seconds", "parameters")
 # Of a report beside its figures.
-_BESIDE = ("options", "data", "data_digest", "split", "cpu_seconds")
+_BESIDE = ("options", "data", "data_digest", "split")
 _LONGEST = 100
 
 
@@ -41,7 +41,7 @@ def write_results(comparison, path):
         kept = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
         reports = comparison.reports.get(run.options.run.out, {})
         starts = [] if run.start is None else [dataclasses.replace(run, options=run.start)]
-        counted = [record, *(comparison.read(start, "metrics.json") for start in starts), *reports.values()]
+        counted = [record, *(comparison.read(start, "metrics.json") for start in starts)]
         kept["cpu_seconds"] = sum(each.get("cpu_seconds", 0.0) for each in counted)
         kept["reports"] = {name: {x: each[x] for x in each if x not in _BESIDE} for name, each in reports.items()}
         runs.append({"name": run.name, "seed": run.seed, "options": own} | kept)

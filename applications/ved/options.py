@@ -106,8 +106,8 @@ class NetworkOptions:
     """Width of W_att, which joins the decoder's output and the context."""
     decoder_form: Literal["code", "printed"] = "code"
     """code: query h_j, logits W_out W_att [h_j; a_j], a_j fed at j + 1. printed: query h_(j-1), a_j fed at j."""
-    score: Literal["bilinear", "additive"] | None = None
-    """Score of the attention; none for the model's own: additive of rnnsearch, bilinear of all others."""
+    score: Literal["of_model", "bilinear", "additive"] = "of_model"
+    """Score of the attention. of_model: the model's own, additive of rnnsearch, bilinear of all others."""
     word_dropout: common.Dropout = 0.25
     """Share of the target words that the decoder reads as unknown."""
     encoder_dropout: common.Dropout = 0.0
@@ -145,8 +145,8 @@ class Options:
     """Train a variational encoder-decoder on pairs of sentences; without data options, on an embedded set."""
 
     model: Literal[tuple(MODELS)] = "ved_vattn_mean"
-    """One of the paper's tables; ved_wc, ved_lc and ved_dirichlet, the same with drawn weights; ved_hard and
-    ved_marginal, with a latent position; rnnsearch; or vae and vae_hidden_init of the pilot study."""
+    """One of the paper's tables; its network with another attention; rnnsearch; vae and vae_hidden_init of the pilot
+    study."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)

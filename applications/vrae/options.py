@@ -290,12 +290,12 @@ class CompareVrae(common.CompareOptions):
     """Their summaries by people."""
     max_words: common.Positive | None = None
     """Longest summary of table_3 in words, 25 where it is left out."""
-    document: Document | None = None
-    """Model of a document, as in `summarize`, whose default it has; sequence is the paper's."""
+    document: Document = "mixture"
+    """Model of a document, as in `summarize`; sequence is the paper's."""
 
     def check(self):
         super().check()
-        if "table_3" not in self.layout and (self.max_words is not None or self.document is not None):
+        if "table_3" not in self.layout and (self.max_words is not None or self.document != "mixture"):
             raise InputError("--max-words, --document: are of --layout table_3 alone.")
         given = {self.documents is not None, self.references is not None}
         if given != {"table_3" in self.layout}:

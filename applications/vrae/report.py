@@ -263,9 +263,8 @@ def table_3(comparison):
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references)[0])[:12]}"
     words = ["--documents", options.documents, "--references", options.references]
-    for name in ("document", "max_words"):
-        value = getattr(options, name)
-        words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--document", options.document]
+    words += [] if options.max_words is None else ["--max-words", str(options.max_words)]
 
     def arguments_of(run):
         return [*words, "--out", f"{run.options.run.out}/{folder}"]

@@ -90,7 +90,11 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
                     claim | {"claim": "a is larger", "more": "a", "than": "b"},
                 ],
             },
-            {"paper": "two", "results": "toy/none", "claims": [claim | {"claim": "c", "more": "c", "than": "d"}]},
+            {
+                "paper": "two",
+                "results": "toy/none",
+                "claims": [claim | {"claim": "c", "more": "c", "than": "d", "why": ""}],
+            },
         ],
     }
     rows = [line.strip("| ").split("|") for line in reproduction.page(claims).splitlines() if line.startswith("|")]
@@ -100,7 +104,7 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
         ["all", "1", "1", "0", "1"],
         ["Table 1", "b is larger", "2 against 1", "2.0 [2.0, 2.0] nats", "**holds**", "it is."],
         ["Table 1", "a is larger", "2 against 1", "-2.0 [-2.0, -2.0] nats", "**does not**", "it is."],
-        ["Table 1", "c", "2 against 1", "", "**not tried**", "it is."],
+        ["Table 1", "c", "2 against 1", "", "**not tried**", "its runs are still to come"],
         ["a", "1.1 [0.9, 1.3]"],
         ["toy/table", "9,000 pairs", "1,200 pairs, 2 epochs", "2", "3", "1.0"],
     ):

@@ -175,9 +175,9 @@ def test_table_3(tmp_path):
     table_3(compared)
     assert compared.asked["lstm"][-1].rpartition("/")[2] != folder
     with pytest.raises(InputError, match="--layout table_3, --documents and --references belong together"):
-        dataclasses.replace(options, layout=(), max_words=None, document=None).check()
+        dataclasses.replace(options, layout=(), max_words=None, document="mixture").check()
     with pytest.raises(InputError, match="--max-words, --document: are of --layout table_3 alone"):
-        dataclasses.replace(options, layout=(), document=None, **dict.fromkeys(given)).check()
+        dataclasses.replace(options, layout=(), document="mixture", **dict.fromkeys(given)).check()
     (tmp_path / "topics" / "void.txt.data").write_text("")
     with pytest.raises(InputError, match="no sentence in the document"):
         options.check()
