@@ -85,7 +85,9 @@ def page(claims):
     total = [verdict for of in counts.values() for verdict in of]
     rows = [(claims["papers"][paper], *map(of.count, VERDICTS)) for paper, of in counts.items()]
     summary = table(("paper", *VERDICTS), [*rows, ("all", *map(total.count, VERDICTS))])
-    parts += ["## Tables", *_tables(claims, known), _runs(claims, known)]
+    tables = _tables(claims, known)
+    parts += ["## Tables", *tables] if tables else []
+    parts.append(_runs(claims, known))
     return "\n\n".join([claims["head"].strip(), summary, *parts]) + "\n"
 
 
