@@ -117,7 +117,7 @@ def posterior_callbacks(run, attention=None):
     """
     num_steps, callbacks = run.options.alignment.posterior_steps, []
     warm_start = getattr(attention, "warm_start_steps", 0)
-    run.options.alignment.check_steps(warm_start > 0, run.num_steps - run.first_step if num_steps else run.num_steps)
+    run.options.alignment.check_steps(warm_start > 0, run.scheduled_steps - (run.first_step if num_steps else 0))
     if warm_start:
         callbacks.append(WarmStart(attention))
     if num_steps:

@@ -167,10 +167,14 @@ def test_a_warm_start_and_then_q_alone(tmp_path):
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights = {}
     for epochs in (1, 2, 3):
-        VQA_CASE.succeeds(*VQA_CASE.train(tmp_path / f"run{epochs}", **values | {"epochs": epochs}))
+        VQA_CASE.succeeds(*VQA_CASE.train(tmp_path / f"run{epochs}", **values, stop_after=epochs))
         run = load_run(APPLICATION, tmp_path / f"run{epochs}")
         weights[epochs] = {weight.path: weight.numpy() for weight in run.models.training.trainable_weights}
     assert [row.get("warm_start") for row in read_history(tmp_path / "run3")] == [1.0, 1.0, None]
+    VQA_CASE.fails(
+        "must be fewer than the 8 steps of the run", *VQA_CASE.train(tmp_path / "run", **values | {"epochs": 2})
+    )
+    assert not (tmp_path / "run").exists()
     for first, last, is_fixed in ((1, 2, lambda path: not path.startswith("posterior")), (2, 3, lambda path: False)):
         for path, value in weights[last].items():
             assert np.array_equal(value, weights[first][path]) == is_fixed(path), path
