@@ -262,10 +262,10 @@ def example_of(part):
 def shown(run, part, outputs):
     pictures, sentences, alignments = pictures_of(run, part, outputs["hypotheses"]), outputs.get("sentences"), []
     for picture, row in zip(pictures, evenly(len(part), NUM_PICTURES), strict=True):
-        own = _alignments(part, picture)
-        for alignment in own if sentences is not None else ():
-            alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
-        alignments += own
+        for alignment in _alignments(part, picture):
+            if sentences is not None:
+                alignment.unsure = [nats for _, nats in words_with_nats(sentences[row])][: len(alignment.target)]
+            alignments.append(alignment)
     hypotheses = outputs["hypotheses"] if sentences is None else list(map(words_with_nats, sentences))
     rows = zip(part.captions.ids, hypotheses, part.captions.captions, strict=True)
     samples = [

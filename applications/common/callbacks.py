@@ -73,11 +73,11 @@ class WarmStart(keras.callbacks.Callback):
 
 class PosteriorFirst(keras.callbacks.Callback):
     """Trains the inference network alone for some steps: each of them leaves the other weights as they were. The
-    optimizer sees all gradients, so the first step of the other weights is no larger than later ones. Epochs that end
-    before are marked as those of a warm start.
+    optimizer sees all gradients, so the first step of the other weights is no larger than later ones. An epoch that
+    ends within these steps is marked in the log as one of a warm start.
 
     Args:
-        weights: All weights but those of the inference network.
+        weights: The trainable weights of the generative model.
         first: Steps of the optimizer before the first of these steps.
         num_steps: Their number.
     """

@@ -191,7 +191,7 @@ class Comparison:
             return False
         # A resumed run may have changed some options, such as the number of beams.
         asked, default = (json.loads(json.dumps(config_of(x))) for x in (run_options, self.application.program.default))
-        # One from before there was an option has what is now its default.
+        # An option that the record of a run lacks has its default.
         reported = default | _json(path).get("options", {})
         return all(reported[name] == asked[name] for name in asked if name not in ("out", "export"))
 

@@ -27,7 +27,7 @@ def write_results(comparison, path):
     """
     application, default = comparison.application, config_of(comparison.application.program.default)
     first = comparison.read(comparison.planned[0], "metrics.json")
-    # A run from before there was an option has its default.
+    # An option that the record of a run lacks has its default.
     options = [default | record["options"] for of in comparison.records.values() for record in of]
     shared = {
         name: options[0][name]
@@ -36,12 +36,13 @@ def write_results(comparison, path):
     }
     runs, environments = [], []
     for run in comparison.planned:
-        record = comparison.read(run, "metrics.json")
+        # Of the run, and of the one that it starts from.
+        trained = filter(None, (run.options, run.start))
+        counted = [comparison.read(dataclasses.replace(run, options=each), "metrics.json") for each in trained]
+        record = counted[0]
         own = {x: value for x, value in record["options"].items() if x not in shared and x not in _OF_A_RUN}
         kept = {name: record[name] for name in _KEPT if name in record} | {"report": record["report"]}
         reports = comparison.reports.get(run.options.run.out, {})
-        starts = [] if run.start is None else [dataclasses.replace(run, options=run.start)]
-        counted = [record, *(comparison.read(start, "metrics.json") for start in starts)]
         kept["cpu_seconds"] = sum(each.get("cpu_seconds", 0.0) for each in counted)
         kept["reports"] = {name: {x: each[x] for x in each if x not in _BESIDE} for name, each in reports.items()}
         runs.append({"name": run.name, "seed": run.seed, "options": own} | kept)

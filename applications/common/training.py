@@ -273,7 +273,7 @@ class TrainingRun(Run):
             # The first epoch traces the graph.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # Of all threads, the report included; a run that was resumed has those of its last part.
+            # CPU time of all threads, the report included; of a resumed run the time since it was resumed.
             "cpu_seconds": time.process_time() - self._cpu_start,
             "epochs": rows[-1]["epoch"],
             "steps": self.steps_taken,

@@ -83,7 +83,7 @@ class Models:
 
     @property
     def generative(self):
-        """The trainable weights but those of the inference network alone."""
+        """The trainable weights of the generative model, with those that the inference network shares."""
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
         of_posterior = () if self.posterior is None else self.posterior.trainable_weights
         own = {weight.path for weight in of_posterior} - shared

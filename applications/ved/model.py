@@ -56,8 +56,8 @@ class Output:
     def bound(self, decoded, memory, mask, target):
         """Return the value (B, T) of each target word that training maximises, in nats."""
         hidden, drawn = self.candidates(self.latent, decoded, self.projections["context"](memory), mask)
-        every = self.latent.objective.in_training.estimator == "enumerate"
-        log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if every else None)
+        is_enumerated = self.latent.objective.in_training.estimator == "enumerate"
+        log_likelihood = self.out(hidden, target, candidates_mask=mask[:, None] if is_enumerated else None)
         return self.value(log_likelihood, drawn["log_prior"], drawn["log_posterior"])
 
 

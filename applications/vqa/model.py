@@ -75,7 +75,7 @@ class Models:
 
     @property
     def generative(self):
-        """The trainable weights but those of the inference network."""
+        """The trainable weights of the generative model, with those that the inference network shares."""
         paths = {weight.path for weight in self.prediction.weights}
         return [weight for weight in self.training.trainable_weights if weight.path in paths]
 
