@@ -106,10 +106,10 @@ class PosteriorOptions:
 
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
-    def check_steps(self, is_relaxed, max_steps):
+    def check_steps(self, first, max_steps):
         """Raise `InputError` if a model with a posterior would not be trained as a whole in so many steps, `None` for
-        any number."""
-        early = (self.warm_start if is_relaxed else 0) + self.posterior_steps
+        any number; its warm start, or the run that it starts from, takes the `first` of them."""
+        early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
                 f"--warm-start, --posterior-steps: must be fewer than the {max_steps} steps of the run, or not all of "

@@ -117,11 +117,12 @@ def posterior_callbacks(run, attention=None):
     """
     num_steps, callbacks = run.options.alignment.posterior_steps, []
     warm_start = getattr(attention, "warm_start_steps", 0)
-    run.options.alignment.check_steps(warm_start > 0, run.scheduled_steps - (run.first_step if num_steps else 0))
+    first = max(run.first_step if num_steps else 0, warm_start)
+    run.options.alignment.check_steps(first, run.scheduled_steps)
     if warm_start:
         callbacks.append(WarmStart(attention))
     if num_steps:
-        callbacks.append(PosteriorFirst(run.models.generative, max(run.first_step, warm_start), num_steps))
+        callbacks.append(PosteriorFirst(run.models.generative, first, num_steps))
     return callbacks
 
 

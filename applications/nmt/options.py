@@ -187,7 +187,7 @@ class Options:
 
     def check(self):
         if MODELS[self.model].needs_posterior:
-            self.alignment.check_steps(self.model == "relaxed", self.fit.max_steps)
+            self.alignment.check_steps(self.alignment.warm_start if self.model == "relaxed" else 0, self.fit.max_steps)
 
 
 @dataclasses.dataclass

@@ -197,7 +197,8 @@ class Options:
         if self.questions.labels == "soft" and (model.needs_posterior or self.architecture == "updown"):
             raise InputError("--labels: the architecture mcan alone has soft labels.")
         if model.needs_posterior:
-            self.alignment.check_steps(model.objective == "relaxed", self.fit.max_steps)
+            first = self.alignment.warm_start if model.objective == "relaxed" else 0
+            self.alignment.check_steps(first, self.fit.max_steps)
         self.regions.check_beside("train-questions", self.questions.train_questions)
 
 
