@@ -15,7 +15,7 @@ from applications.common.significance import paired_interval
 from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-VERDICTS = ("holds", "does not", "not decided", "not tried")
+VERDICTS = ("holds", "contradicted", "not decided", "pending", "not tried")
 # Fewer paired seeds are no claim.
 MIN_SEEDS = 3
 
@@ -30,16 +30,18 @@ def verdict_of(claim, runs):
     """Return what a claim comes to, and the difference that decides it, a text.
 
     A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`, or
-    without one that it is larger than `by`. It holds where the paired 95% interval over seeds lies above `by`, and does
-    not where it lies below.
+    without one that it is larger than `by`. It holds where the paired 95% interval over seeds lies above `by`, and is
+    contradicted where it lies below. A claim without a figure is not tried, one without runs is pending.
 
     Args:
         claim: Dictionary of docs/claims.yaml.
         runs: Dictionary from the names of models to the records of their seeds; `None` where there are no results.
     """
     more, than = claim.get("more"), claim.get("than")
-    if runs is None or more not in runs or (than or more) not in runs:
+    if "of" not in claim:
         return "not tried", ""
+    if runs is None or more not in runs or (than or more) not in runs:
+        return "pending", ""
     columns = [_column("", claim), _column("", claim | {"of": claim.get("against", claim["of"])})]
     values = _values(columns[0], runs[more])
     others = [0.0] * len(values) if than is None else _values(columns[1], runs[than])
@@ -53,7 +55,7 @@ def verdict_of(claim, runs):
     text = f"{'ratio ' if columns[0].logarithm else ''}{interval_text(shown, columns[0].digits)}{unit}"
     if len(values) < MIN_SEEDS:
         return "not decided", text
-    verdict = "holds" if interval[1] > by else "does not" if interval[2] < by else "not decided"
+    verdict = "holds" if interval[1] > by else "contradicted" if interval[2] < by else "not decided"
     return verdict, text
 
 
@@ -86,9 +88,11 @@ def page(claims):
     rows = [(claims["papers"][paper], *map(of.count, VERDICTS)) for paper, of in counts.items()]
     summary = table(("paper", *VERDICTS), [*rows, ("all", *map(total.count, VERDICTS))])
     tables = _tables(claims, known)
+    names = [("`{}`".format(of.replace(", ", "`, `")), name) for of, name in claims["names"].items()]
+    names = table(("here", "in the papers"), names)
     parts += ["## Tables", *tables] if tables else []
     parts.append(_runs(claims, known))
-    return "\n\n".join([claims["head"].strip(), summary, *parts]) + "\n"
+    return "\n\n".join([claims["head"].strip(), names, summary, *parts]) + "\n"
 
 
 def _tables(claims, known):
@@ -105,7 +109,7 @@ def _tables(claims, known):
 def _runs(claims, known):
     """Return the part on the runs: their data beside the paper's, their cost, their commands."""
     rows, commands = [], []
-    for name, theirs in claims["results"].items():
+    for name, (theirs, here) in claims["results"].items():
         if name not in known:
             continue
         results, runs = known[name], [run for of in known[name]["runs"].values() for run in of]
@@ -113,7 +117,7 @@ def _runs(claims, known):
         seeds = sorted({len(of) for of in results["runs"].values()})
         hours = sum(run["cpu_seconds"] for run in runs) / 3600
         epochs = max(run["epochs"] for run in runs)
-        ours = f"{count:,} {unit}, {epochs} epochs"
+        ours = f"{here}: {count:,} {unit}, {epochs} epochs"
         rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
         commands.append(f"    {results['command']}")
     heads = ("results", "paper", "here", "models", "seeds", "CPU hours")
