@@ -52,7 +52,8 @@ def verdict_of(claim, runs):
     interval = paired_interval(values, others)
     unit = f" {claim['unit']}" if "unit" in claim else ""
     shown = np.exp(interval) if columns[0].logarithm else interval
-    text = f"{'ratio ' if columns[0].logarithm else ''}{interval_text(shown, columns[0].digits)}{unit}"
+    difference = f"{more} {'/' if columns[0].logarithm else '-'} {than}" if than not in (None, more) else more
+    text = f"`{difference}`: {'ratio ' if columns[0].logarithm else ''}{interval_text(shown, columns[0].digits)}{unit}"
     if len(values) < MIN_SEEDS:
         return "not decided", text
     verdict = "holds" if interval[1] > by else "contradicted" if interval[2] < by else "not decided"
@@ -119,7 +120,8 @@ def _runs(claims, known):
         epochs = max(run["epochs"] for run in runs)
         ours = f"{here}: {count:,} {unit}, {epochs} epochs"
         rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
-        commands.append(f"    {results['command']}")
+        places = f"--out runs/{name} --results {results_file(name).relative_to(ROOT)}"
+        commands.append(f"    {results['command']} {places}")
     heads = ("results", "paper", "here", "models", "seeds", "CPU hours")
     return f"## Runs\n\n{claims['runs'].strip()}\n\n{table(heads, rows)}\n\n" + "\n".join(commands)
 

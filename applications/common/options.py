@@ -239,7 +239,7 @@ class CompareOptions:
         if self.results is not None and not (
             self.results.endswith(".json") and pathlib.Path(self.results).parent.is_dir()
         ):
-            raise InputError(f"--results: must be a .json in a folder that is there. Received: {self.results}")
+            raise InputError(f"--results: must be a .json in a folder that exists. Received: {self.results}")
 
 
 @dataclasses.dataclass

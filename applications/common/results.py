@@ -5,6 +5,7 @@ import json
 import numbers
 import shlex
 
+from applications.common.errors import InputError
 from applications.common.program import config_of
 from applications.common.runs import write_text_atomically
 
@@ -58,6 +59,21 @@ def write_results(comparison, path):
     lines = [f"{json.dumps(name)}: {json.dumps(_plain(value), ensure_ascii=False)}," for name, value in head.items()]
     rows = ",\n".join(json.dumps(_plain(run), ensure_ascii=False) for run in runs)
     write_text_atomically(path, "{\n" + "\n".join(lines) + f'\n"runs": [\n{rows}\n]\n' + "}\n")
+
+
+def refuse_fewer(planned, path):
+    """Raise `InputError` if the file is there and has runs that would be lost: those that are not planned."""
+    if not path.exists():
+        return
+    try:
+        runs = {(run["name"], run["seed"]) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]}
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise InputError(f"--results: {path} is no file of results; name another.") from error
+    lost = sorted(runs - {(run.name, run.seed) for run in planned})
+    if lost:
+        listed = ", ".join(f"{name} of seed {seed}" for name, seed in lost[:3])
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        raise InputError(f"--results: {path} has runs that are not in this comparison ({listed}{more}); name another.")
 
 
 def read_results(path):

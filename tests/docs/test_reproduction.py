@@ -52,7 +52,7 @@ def test_a_verdict(values, others, by, verdict, logarithm):
     assert found == verdict
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
-    assert text == (f"ratio {expected}" if logarithm else expected)
+    assert text == (f"`a / b`: ratio {expected}" if logarithm else f"`a - b`: {expected}")
     with pytest.raises(ValueError, match=r"Table 1, better: b has .*nan"):
         names = {"place": "Table 1", "claim": "better", "against": "x.lost"}
         reproduction.verdict_of(claim | names, runs)
@@ -105,12 +105,13 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
         ["Paper One", "1", "1", "0", "0", "0"],
         ["all", "1", "1", "0", "1", "0"],
         ["`a`, `b`", "A, B"],
-        ["Table 1", "b is larger", "2 against 1", "2.0 [2.0, 2.0] nats", "**holds**", "it is."],
-        ["Table 1", "a is larger", "2 against 1", "-2.0 [-2.0, -2.0] nats", "**contradicted**", "it is."],
+        ["Table 1", "b is larger", "2 against 1", "`b - a`: 2.0 [2.0, 2.0] nats", "**holds**", "it is."],
+        ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "it is."],
         ["Table 1", "c", "2 against 1", "", "**pending**", "its runs are still to come"],
         ["a", "1.1 [0.9, 1.3]"],
         ["toy/table", "9,000 pairs", "a part: 1,200 pairs, 2 epochs", "2", "3", "1.0"],
     ):
         assert row in rows
     assert "### All\n\nOf both." in reproduction.page(claims)
-    assert "    python -m toy compare\n" in reproduction.page(claims)
+    command = "    python -m toy compare --out runs/toy/table --results applications/toy/results/table.json\n"
+    assert command in reproduction.page(claims)

@@ -36,6 +36,14 @@ FAULTS = [
         "results",
     ),
     Fault(
+        "results: a file of more runs is written over",
+        "applications/common/results.py",
+        "    if lost:\n",
+        "    if False:\n",
+        ("tests/applications/common/test_results.py",),
+        "lost",
+    ),
+    Fault(
         "reproduction: two seeds decide",
         "tools/reproduction.py",
         "if len(values) < MIN_SEEDS:",

@@ -1,5 +1,6 @@
 """The small file of a comparison: it repeats the command and has the figures of every run."""
 
+import json
 import time
 
 import pytest
@@ -36,8 +37,22 @@ def test_the_results_of_a_comparison(toy, asked, tmp_path, here, without_picture
 
 def test_where_results_cannot_be_written(toy, asked, tmp_path, here):
     for path in (tmp_path / "nowhere" / "results.json", tmp_path / "results"):
-        toy.fails("--results: must be a .json in a folder that is there", *asked(toy, "--results", path))
+        toy.fails("--results: must be a .json in a folder that exists", *asked(toy, "--results", path))
     assert not here
+
+
+def test_results_that_would_be_lost(toy, asked, tmp_path, here):
+    path = tmp_path / "results.json"
+    runs = [{"name": "gaussian", "seed": seed} for seed in (0, 1, 2, 7)] + [{"name": "wc:k=2", "seed": 0}]
+    content = json.dumps({"runs": runs})
+    path.write_text(content)
+    toy.fails(
+        "has runs that are not in this comparison (gaussian of seed 2, gaussian of seed 7, wc:k=2 of seed 0); name",
+        *asked(toy, "--results", path, "--models", "gaussian", "--seeds", 2),
+    )
+    path.write_text("[]")
+    toy.fails("is no file of results", *asked(toy, "--results", path))
+    assert not here and path.read_text() == "[]"
 
 
 def test_six_digits_and_no_long_lists():
