@@ -66,7 +66,7 @@ def refuse_fewer(planned, path):
     if not path.exists():
         return
     try:
-        runs = {(run["name"], run["seed"]) for run in json.loads(path.read_text(encoding="utf-8"))["runs"]}
+        runs = {(name, run["seed"]) for name, of in read_results(path)["runs"].items() for run in of}
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
     lost = sorted(runs - {(run.name, run.seed) for run in planned})
