@@ -20,7 +20,7 @@ from applications.nmt.options import MODELS
 from applications.nmt.serve import BATCH, Translator, translate, translate_surely
 from applications.nmt.subwords import CONTINUES
 from applications.nmt.tables import COLUMNS
-from applications.text.batching import teacher_forced
+from applications.text.batching import has_other, other_sentence, teacher_forced
 from applications.text.coverage import coverage_lines, coverage_report
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report
@@ -188,11 +188,10 @@ def controls(translator, run, part):
     for inputs, target in progress(part.training_batches(run.options), "another source"):
         own, other = (
             tf.reduce_sum(translator.log_likelihood(source, inputs["target_input"], target), axis=1)
-            for source in (inputs["source"], tf.roll(inputs["source"], 1, axis=0))
+            for source in (inputs["source"], other_sentence(inputs["source"]))
         )
-        # A batch of one sentence has no other.
-        costs += [own - other] if len(target) > 1 else []
-    return {"source": mean_with_error(np.concatenate(costs))} if costs else {}
+        costs.extend((own - other)[has_other(inputs["source"])].numpy())
+    return {"source": mean_with_error(costs)} if len(costs) > 1 else {}
 
 
 def alignment_report(translator, codec, part):

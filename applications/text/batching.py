@@ -38,6 +38,17 @@ def bucket_shapes(sources, targets):
     return shapes[cuts].astype(np.int32)
 
 
+def other_sentence(x):
+    """Return the rows of a batch in another order: of each the one half a batch away, as a file may have pairs of one
+    source in a row."""
+    return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
+
+
+def has_other(source):
+    """Return which rows of a batch of sources, (B, S), are not what `other_sentence` puts in their place."""
+    return tf.reduce_any(source != other_sentence(source), axis=1)
+
+
 def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, first_epoch=0, num_epochs=1):
     """Return batches of `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 

@@ -11,6 +11,7 @@ from applications.common.progress import progress
 from applications.common.shown import Alignment, Shown, evenly
 from applications.common.significance import mean_with_error
 from applications.common.tables import Column, table, titled
+from applications.text.batching import has_other, other_sentence
 from applications.text.metrics import bleu_table, distinct, group_references, self_bleu, unigram_entropy
 from applications.text.pairs import write_samples
 from applications.text.perplexity import likelihood_report
@@ -170,18 +171,16 @@ def controls(run, part):
         source, encoded = inputs["source"], models.encoder(inputs["source"])
 
         def log_p(names):
-            # The sentence before in the batch.
-            mixed = {name: tf.roll(x, 1, axis=0) if name in names else x for name, x in encoded.items()}
-            words = tf.roll(source, 1, axis=0) if "memory" in names else source
+            mixed = {name: other_sentence(x) if name in names else x for name, x in encoded.items()}
+            words = other_sentence(source) if "memory" in names else source
             return models.log_likelihood(inputs["target_input"], target, mixed, words)
 
-        own = log_p(())
-        return {name: own - log_p(names) for name, names in swapped.items() if names}
+        own, is_counted = log_p(()), has_other(source)
+        return {name: (own - log_p(names))[is_counted] for name, names in swapped.items() if names}
 
-    batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
-    # A batch of one sentence has no other.
-    found = [losses(inputs, target) for inputs, target in batches if len(target) > 1]
-    return {name: mean_with_error(np.concatenate([nats[name] for nats in found])) for name in (found or [{}])[0]}
+    found = [losses(*batch) for batch in part.batches(run.options.fit.batch_size, run.options.run.seed)]
+    nats = {name: np.concatenate([x[name] for x in found]) for name in found[0]}
+    return {name: mean_with_error(x) for name, x in nats.items() if len(x) > 1}
 
 
 def files(outputs):
