@@ -5,6 +5,7 @@
 The page is made of files alone: a test makes it again.
 """
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -42,18 +43,19 @@ def verdict_of(claim, runs):
         return "not tried", ""
     if runs is None or more not in runs or (than or more) not in runs:
         return "pending", ""
-    columns = [_column("", claim), _column("", claim | {"of": claim.get("against", claim["of"])})]
-    values = _values(columns[0], runs[more])
-    others = [0.0] * len(values) if than is None else _values(columns[1], runs[than])
+    column = _column("", claim)
+    values = _values(column, runs[more])
+    other = dataclasses.replace(column, of=column.against or column.of)
+    others = [0.0] * len(values) if than is None else _values(other, runs[than])
     by = claim.get("by", 0.0)
     for model, of_model in ((more, values), (than, others)):
         if not np.isfinite(of_model).all():
             raise ValueError(f"{claim['place']}, {claim['claim']}: {model} has {of_model}")
     interval = paired_interval(values, others)
     unit = f" {claim['unit']}" if "unit" in claim else ""
-    shown = np.exp(interval) if columns[0].logarithm else interval
-    difference = f"{more} {'/' if columns[0].logarithm else '-'} {than}" if than not in (None, more) else more
-    text = f"`{difference}`: {'ratio ' if columns[0].logarithm else ''}{interval_text(shown, columns[0].digits)}{unit}"
+    shown = np.exp(interval) if column.logarithm else interval
+    difference = f"{more} {'/' if column.logarithm else '-'} {than}" if than not in (None, more) else more
+    text = f"`{difference}`: {'ratio ' if column.logarithm else ''}{interval_text(shown, column.digits)}{unit}"
     if len(values) < MIN_SEEDS:
         return "not decided", text
     verdict = "holds" if interval[1] > by else "contradicted" if interval[2] < by else "not decided"
@@ -61,7 +63,7 @@ def verdict_of(claim, runs):
 
 
 def _column(title, figure):
-    return Column(title, figure["of"], **{x: figure[x] for x in ("digits", "scale", "logarithm") if x in figure})
+    return Column(title, **{x.name: figure[x.name] for x in dataclasses.fields(Column) if x.name in figure})
 
 
 def _values(column, records):

@@ -49,9 +49,10 @@ def write_results(comparison, path):
         runs.append({"name": run.name, "seed": run.seed, "options": own} | kept)
         environments.append(record["environment"])
     commits = sorted({str(environment.pop("commit")) for environment in environments})
+    changes = any(environment["uncommitted_changes"] for environment in environments)
     head = {
         "command": _command(application.program, comparison.options),
-        "environment": environments[0] | {"commits": commits},
+        "environment": environments[0] | {"commits": commits, "uncommitted_changes": changes},
         "options": {name: shared[name] for name in default if name in shared and shared[name] != _plain(default[name])},
         "data": first["data"],
         "heading": application.heading(first),
@@ -67,7 +68,7 @@ def refuse_fewer(planned, path):
         return
     try:
         runs = {(name, run["seed"]) for name, of in read_results(path)["runs"].items() for run in of}
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
     lost = sorted(runs - {(run.name, run.seed) for run in planned})
     if lost:

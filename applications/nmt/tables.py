@@ -134,8 +134,8 @@ def crossing(comparison):
             # Of K-max, and the dotted line of the paper: what soft attention reaches without alignments.
             of_seeds = [[perplexity(-x) for x in curve["renormalised"]] for curve in curves]
             drawn[_title(name)] = of_seeds
-            if MODELS[comparison.models[name]].objective == "soft" and "soft" in options.inference:
-                plug_in = [x["report"]["inferences"]["soft"]["likelihood"]["perplexity"] for x in reports]
+            if MODELS[comparison.models[name]].objective == "soft":
+                plug_in = map(PERPLEXITY.value, comparison.records[name])
                 drawn[f"{_title(name)}, plug-in"] = [len(curves[0]["k"]) * [value] for value in plug_in]
         for kind in ("renormalised", "plain") if None not in curves else ():
             by_k = zip(*(curve[kind] for curve in curves), strict=True)

@@ -1,6 +1,7 @@
 """docs/reproduction.md is what its claims and the runs' results say."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -24,11 +25,25 @@ def test_every_claim_can_be_decided_or_says_why_not():
             place = f"{group['paper']}, {claim['place']}: {claim['claim']}"
             assert claim["theirs"], place
             assert claim["why"] or runs is None, f"{place} has no reason"
+            assert "still to come" not in claim["why"], place
             if path:
                 assert group["results"] in CLAIMS["results"] and claim["figure"] in CLAIMS["figures"], place
             if runs is not None:
                 verdict, ours = reproduction.verdict_of(claim | CLAIMS["figures"][claim["figure"]], runs)
                 assert verdict != "pending" and ours and "nan" not in ours.lower(), place
+
+
+def test_every_model_of_a_claim_is_in_its_command():
+    """That which the head of a file of options has for the results: the runs take hours, and a claim waits for them."""
+    for group in CLAIMS["groups"]:
+        path = reproduction.results_file(group["results"]) if "results" in group else None
+        files = sorted((path.parents[1] / "experiments").glob("*.yaml")) if path else ()
+        heads = [re.sub(r"\\?\n# *", " ", file.read_text(encoding="utf-8")) for file in files]
+        commands = [command for head in heads for command in head.split("python -m ")]
+        for claim in group["claims"] if path else ():
+            (command,) = (command for command in commands if re.search(rf"/{path.name}\s", command))
+            models = set(re.search(r"--models ([^\n]*)", command)[1].split())
+            assert {claim["more"], claim.get("than", claim["more"])} <= models, (group["results"], claim["claim"])
 
 
 @pytest.mark.parametrize(

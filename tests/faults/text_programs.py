@@ -155,8 +155,16 @@ FAULTS = [
     Fault(
         "ved: what is attended to has the padding of another sentence",
         "applications/ved/report.py",
-        """words = tf.roll(source, 1, axis=0) if "memory" in names else source""",
+        """words = other_sentence(source) if "memory" in names else source""",
         "words = source",
+        ("tests/applications/ved/test_evaluation.py",),
+        "another_sentence",
+    ),
+    Fault(
+        "text: a sentence is another one than itself",
+        "applications/text/batching.py",
+        "tf.reduce_any(source != other_sentence(source), axis=1)",
+        "tf.reduce_any(source != PAD, axis=1)",
         ("tests/applications/ved/test_evaluation.py",),
         "another_sentence",
     ),
@@ -195,8 +203,8 @@ FAULTS = [
     Fault(
         "nmt: the control of bypassing keeps the source",
         "applications/nmt/report.py",
-        'tf.roll(inputs["source"], 1, axis=0)',
-        'tf.roll(inputs["source"], 0, axis=0)',
+        'other_sentence(inputs["source"])',
+        'inputs["source"]',
         ("tests/applications/nmt/test_evaluation.py",),
         "another_source",
     ),

@@ -189,7 +189,7 @@ def test_the_crossing(tmp_path, monkeypatch):
         "hard_sample": [crossed(2.5, 3.5, 4.5, curve)],
         "wc": [crossed(None, None, 5.0)],
     }
-    records = {name: [record(1.0, 1.0)] for name in reports}
+    records = {name: [record(4.0, 1.0)] for name in reports}
     options = {"inference": ("exact", "kmax:5", "soft"), "k_curve": 2, "baseline": "marginal"}
     comparison = compared(tmp_path, records, reports, **options)
     monkeypatch.setattr(comparison, "read", lambda run, name: {"split": "test"})
