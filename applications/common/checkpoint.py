@@ -44,6 +44,7 @@ class Checkpoint(keras.callbacks.Callback):
         every_steps: Steps between two states; `None` for epochs alone.
         every_seconds: Seconds before which no other state is saved, but the last one of `fit`.
         beside: Callbacks with a method `write`, which is called before each state is saved.
+        cpu_start: Value of `time.process_time()` from which this process counts.
 
     Attributes:
         epoch: Number of epochs that the restored state has finished.
@@ -52,6 +53,7 @@ class Checkpoint(keras.callbacks.Callback):
         rows: History rows of the finished epochs.
         unfinished: Row of an epoch that `fit` ended before, or `None`.
         seconds: Seconds that the epoch had taken.
+        cpu_seconds: CPU time of the processes that came before this one, each until its last state.
 
     Raises:
         ValueError: If `path` does not end in ".npz".
@@ -68,14 +70,15 @@ class Checkpoint(keras.callbacks.Callback):
     (3, 0)
     """
 
-    def __init__(self, path, num_steps=None, every_steps=None, every_seconds=0.0, beside=()):
+    def __init__(self, path, num_steps=None, every_steps=None, every_seconds=0.0, beside=(), cpu_start=0.0):
         super().__init__()
         self.path = pathlib.Path(path)
         self.num_steps = num_steps
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.beside = beside
-        self.epoch, self.step, self.rows, self.unfinished, self.seconds = 0, 0, [], None, 0.0
+        self.cpu_start = cpu_start
+        self.epoch, self.step, self.rows, self.unfinished, self.seconds, self.cpu_seconds = 0, 0, [], None, 0.0, 0.0
         self._metrics, self._saved = None, -math.inf
         if not self.path.name.endswith(".npz"):
             raise ValueError(f"`path` must end in '.npz'. Received: path={str(self.path)!r}")
@@ -97,6 +100,8 @@ class Checkpoint(keras.callbacks.Callback):
             variable.assign(array)
         self.epoch, self.step, self.rows = record["epoch"], record["step"], record["rows"]
         self.unfinished, self.seconds = record["unfinished"], record["seconds"]
+        # A state of before there was this entry has none.
+        self.cpu_seconds = record.get("cpu_seconds", 0.0)
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, path):
@@ -153,6 +158,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._start = time.monotonic()
         self._save([], due=self.model.stop_training or self.epoch == self.params["epochs"])
 
+    def cpu_so_far(self):
+        """Return the CPU time of this process and of those before it."""
+        return self.cpu_seconds + time.process_time() - self.cpu_start
+
     def _save(self, metrics, due):
         now = time.monotonic()
         if not due and now - self._saved < self.every_seconds:
@@ -166,6 +175,7 @@ class Checkpoint(keras.callbacks.Callback):
             "rows": self.rows,
             "unfinished": self.unfinished,
             "seconds": self.seconds + now - self._start,
+            "cpu_seconds": self.cpu_so_far(),
             "variables": [_description(variable) for variable in variables],
             "num_metrics": len(metrics),
         }

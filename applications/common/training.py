@@ -200,7 +200,9 @@ class TrainingRun(Run):
             options.checkpoint_steps,
             options.checkpoint_seconds,
             beside=(keep, history),
+            cpu_start=self._cpu_start,
         )
+        self._cpu_so_far = checkpoint.cpu_so_far
         checkpoint.restore(model)
         if not checkpoint.path.exists() and self.options.run.continue_training:
             checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
@@ -273,8 +275,8 @@ class TrainingRun(Run):
             # The first epoch traces the graph.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of all threads, the report included; of a resumed run the time since it was resumed.
-            "cpu_seconds": time.process_time() - self._cpu_start,
+            # CPU time of all threads, the report included.
+            "cpu_seconds": self._cpu_so_far(),
             "epochs": rows[-1]["epoch"],
             "steps": self.steps_taken,
             "parameters": getattr(self.models, "parameters", {"all": model.count_params()}),

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pathlib
+import time
 import types
 
 import pytest
@@ -23,7 +24,7 @@ from applications.text import python_topics
 def clock(monkeypatch):
     """The programs' clock: each look at it takes a millisecond, so that no line of progress falls due."""
     looks = itertools.count()
-    stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000)
+    stopped = types.SimpleNamespace(monotonic=lambda: next(looks) / 1000, process_time=time.process_time)
     for module in (callbacks, checkpoint, progress):
         monkeypatch.setattr(module, "time", stopped)
 

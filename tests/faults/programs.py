@@ -312,6 +312,14 @@ FAULTS = [
         "papers_layouts",
     ),
     Fault(
+        "runs: one that is resumed costs nothing before that",
+        "applications/common/checkpoint.py",
+        'self.cpu_seconds = record.get("cpu_seconds", 0.0)',
+        "self.cpu_seconds = 0.0",
+        ("tests/applications/common/test_resuming.py",),
+        "reports_again",
+    ),
+    Fault(
         "papers: a start is none of the paper's",
         "applications/common/papers.py",
         'table.get(name) or (None if ":" in name else table.get(name.partition("@")[0]))',

@@ -73,6 +73,9 @@ def test_a_finished_run_reports_again(case, copied, trained, without_pictures):
     assert (copied / "checkpoints/checkpoint.npz").read_bytes() == (trained / "checkpoints/checkpoint.npz").read_bytes()
     record, before = read_json(copied / "metrics.json"), read_json(trained / "metrics.json")
     assert record.pop("options") == before.pop("options") | {"out": str(copied), "export": False}
+    # Of the run that trained, and of what was reported again.
+    trained_for = read_checkpoint(copied)[0]["cpu_seconds"]
+    assert 0 < trained_for < before["cpu_seconds"] and trained_for < record["cpu_seconds"]
     other = {"environment": None, "cpu_seconds": None}
     assert record | other == before | other
     assert (copied / "model.keras").exists()
