@@ -18,7 +18,8 @@ class Column:
 
     Attributes:
         title: Head of the column, with the unit.
-        of: Where the figure stands in the record, as in "report.likelihood.perplexity"; or a function of the record.
+        of: Where the figure stands in the record, as in "report.likelihood.perplexity", with the place of an entry of a
+            list; or a function of the record.
         digits: Digits after the point.
         scale: Factor on the figure: 100 for a share in per cent.
         logarithm: Whether differences are taken of logarithms, as for perplexities.
@@ -41,7 +42,10 @@ class Column:
             value = self.of(record)
         else:
             for name in self.of.split("."):
-                value = value.get(name) if isinstance(value, dict) else None
+                if isinstance(value, list):
+                    value = value[int(name)]
+                else:
+                    value = value.get(name) if isinstance(value, dict) else None
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):

@@ -43,6 +43,11 @@ def test_the_figures_of_one_run():
     ]
 
 
+def test_an_entry_of_a_list():
+    curve = {"curve": [{"entropy": 1.0}, {"entropy": 1.5}]}
+    assert Column("entropy", "report.curve.1.entropy", 2).value({"report": curve}) == 1.5
+
+
 def test_means_of_seeds_and_paired_differences():
     """A figure that no model has is no column, one that a seed lacks a dash; differences of perplexities are those of
     their logarithms, and have an interval of their own."""
