@@ -20,11 +20,11 @@ def printed(paper, name, head):
 
     Args:
         paper: Name of the table in papers.yaml.
-        name: MODEL[@START][:options]. A paper has no figure with other options; of a start, where the table has it.
+        name: MODEL[@START][:options]. The options are not the paper's; a start is, where the table has it.
         head: Head of the column.
     """
-    table = _papers()[paper]
-    line = table.get(name) or (None if ":" in name else table.get(name.partition("@")[0]))
+    table, name = _papers()[paper], name.partition(":")[0]
+    line = table.get(name) or table.get(name.partition("@")[0])
     return line[table["heads"].index(head)] if line and head in table["heads"] else "-"
 
 

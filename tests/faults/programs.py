@@ -322,16 +322,8 @@ FAULTS = [
     Fault(
         "papers: a start is none of the paper's",
         "applications/common/papers.py",
-        'table.get(name) or (None if ":" in name else table.get(name.partition("@")[0]))',
-        'None if ":" in name else table.get(name.partition("@")[0])',
-        ("tests/applications/common/test_papers.py",),
-        "as_it_is_printed",
-    ),
-    Fault(
-        "papers: other options are the paper's",
-        "applications/common/papers.py",
-        '(None if ":" in name else table.get(name.partition("@")[0]))',
-        'table.get(name.partition(":")[0].partition("@")[0])',
+        'table.get(name) or table.get(name.partition("@")[0])',
+        'table.get(name.partition("@")[0])',
         ("tests/applications/common/test_papers.py",),
         "as_it_is_printed",
     ),
