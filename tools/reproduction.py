@@ -30,23 +30,23 @@ def results_file(name):
 def verdict_of(claim, runs):
     """Return what a claim comes to, and the difference that decides it, a text.
 
-    A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`, or
-    without one that it is larger than `by`. It holds where the paired 95% interval over seeds lies above `by`, and is
-    contradicted where it lies below. A claim without a figure is not tried, one without runs is pending.
+    A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`. It holds
+    where the paired 95% interval over seeds lies above `by`, and is contradicted where it lies below. A claim without a
+    figure is not tried, one without runs is pending.
 
     Args:
         claim: Dictionary of docs/claims.yaml.
         runs: Dictionary from the names of models to the records of their seeds; `None` where there are no results.
     """
-    more, than = claim.get("more"), claim.get("than")
     if "of" not in claim:
         return "not tried", ""
-    if runs is None or more not in runs or (than or more) not in runs:
+    more, than = claim["more"], claim["than"]
+    if runs is None or not {more, than} <= runs.keys():
         return "pending", ""
     column = _column("", claim)
     values = _values(column, runs[more])
     other = dataclasses.replace(column, of=column.against or column.of)
-    others = [0.0] * len(values) if than is None else _values(other, runs[than])
+    others = _values(other, runs[than])
     by = claim.get("by", 0.0)
     for model, of_model in ((more, values), (than, others)):
         if not np.isfinite(of_model).all():
@@ -54,7 +54,7 @@ def verdict_of(claim, runs):
     interval = paired_interval(values, others)
     unit = f" {claim['unit']}" if "unit" in claim else ""
     shown = np.exp(interval) if column.logarithm else interval
-    difference = f"{more} {'/' if column.logarithm else '-'} {than}" if than not in (None, more) else more
+    difference = f"{more} {'/' if column.logarithm else '-'} {than}" if than != more else more
     text = f"`{difference}`: {'ratio ' if column.logarithm else ''}{interval_text(shown, column.digits)}{unit}"
     if len(values) < MIN_SEEDS:
         return "not decided", text

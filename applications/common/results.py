@@ -68,7 +68,7 @@ def refuse_fewer(planned, path):
         return
     try:
         runs = {(name, run["seed"]) for name, of in read_results(path)["runs"].items() for run in of}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is no file of results; name another.") from error
     lost = sorted(runs - {(run.name, run.seed) for run in planned})
     if lost:

@@ -34,7 +34,7 @@ def test_every_claim_can_be_decided_or_says_why_not():
 
 
 def test_every_model_of_a_claim_is_in_its_command():
-    """That which the head of a file of options has for the results: the runs take hours, and a claim waits for them."""
+    """The head of a file of options has the command of the results: its runs take hours, and a claim waits for them."""
     for group in CLAIMS["groups"]:
         path = reproduction.results_file(group["results"]) if "results" in group else None
         files = sorted((path.parents[1] / "experiments").glob("*.yaml")) if path else ()
@@ -43,7 +43,7 @@ def test_every_model_of_a_claim_is_in_its_command():
         for claim in group["claims"] if path else ():
             (command,) = (command for command in commands if re.search(rf"/{path.name}\s", command))
             models = set(re.search(r"--models ([^\n]*)", command)[1].split())
-            assert {claim["more"], claim.get("than", claim["more"])} <= models, (group["results"], claim["claim"])
+            assert {claim["more"], claim["than"]} <= models, (group["results"], claim["claim"])
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,6 @@ def test_a_verdict(values, others, by, verdict, logarithm):
         reproduction.verdict_of(claim | names, runs)
     assert reproduction.verdict_of(claim, None) == ("pending", "")
     assert reproduction.verdict_of({"place": "Table 2"}, runs) == ("not tried", "")
-    alone = {"more": "a", "of": "x.y", "by": 0.5}
-    assert reproduction.verdict_of(alone, runs)[0] == ("holds" if len(values) > 2 else "not decided")
 
 
 def test_a_page_of_made_results(tmp_path, monkeypatch):

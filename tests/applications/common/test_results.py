@@ -51,7 +51,10 @@ def test_results_that_would_be_lost(toy, asked, tmp_path, here):
         *asked(toy, "--results", path, "--models", "gaussian", "--seeds", 2),
     )
     path.write_text("[]")
-    toy.fails("is no file of results", *asked(toy, "--results", path))
+    folder = tmp_path / "folder.json"
+    folder.mkdir()
+    for other in (path, folder):
+        toy.fails("is no file of results", *asked(toy, "--results", other))
     assert not here and path.read_text() == "[]"
 
 

@@ -115,8 +115,8 @@ def test_what_another_source_costs(run, eagerly, monkeypatch):
     for inputs, target in part.training_batches(run.options):
         for row in range(len(target)):
             one = (inputs["target_input"][row : row + 1], target[row : row + 1])
-            other = (row - len(target) // 2) % len(target)
-            sources = [inputs["source"].numpy()[index : index + 1] for index in (row, other)]
+            half_away = (row - len(target) // 2) % len(target)
+            sources = [inputs["source"].numpy()[index : index + 1] for index in (row, half_away)]
             if (sources[0] != sources[1]).any():
                 own, other = (np.sum(translator.log_likelihood(source, *one)) for source in sources)
                 costs.append(own - other)

@@ -96,7 +96,7 @@ def test_what_another_sentence_costs(model, eagerly):
     models = build(options, codec)
     for variable in models.training.trainable_variables:
         variable.assign(generator.normal(0.0, 0.7, variable.shape))
-    # The last batch has one pair, of which there is no other; three have one source.
+    # The last batch has one pair, of which there is no other; three pairs have one source.
     part = encode(options, codec, ParallelText(*map(list, zip(*[PAIRS[0], PAIRS[0], *PAIRS[:9]]))))
     found = controls(Run(None, options, {}, codec, models), part)
     expected = {name: [] for name in found}
