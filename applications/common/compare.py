@@ -13,7 +13,7 @@ from applications.common.errors import InputError
 from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
-from applications.common.results import refuse_fewer, write_results
+from applications.common.results import results_before, write_results
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 from applications.common.shown import SHOWN, Shown, joined
 from keras_vattn.plots.chart import require_altair
@@ -33,6 +33,7 @@ class Comparison:
         jobs: `Jobs`, the processes that train and evaluate.
         records: Dictionary from the name of a model to the metrics.json of each seed, after training.
         reports: Dictionary from the folder of a run to a dictionary of its other reports, by name.
+        results_before: The file of results that this one adds to, a dictionary; `None` if there is none.
     """
 
     def __init__(self, application, options):
@@ -41,8 +42,7 @@ class Comparison:
         self.folder = pathlib.Path(options.out)
         runs = plan(application.program, options)
         self.planned, self.members = ([run for run in runs if run.is_member == kind] for kind in (False, True))
-        if options.results is not None:
-            refuse_fewer(self.planned, pathlib.Path(options.results))
+        self.results_before = options.results and results_before(application.program, options, self.planned)
         self.jobs = Jobs(application.program, options.jobs)
         self.reports = {}
 

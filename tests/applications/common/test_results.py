@@ -1,6 +1,7 @@
 """The small file of a comparison: it repeats the command and has the figures of every run."""
 
 import json
+import shutil
 import time
 
 import pytest
@@ -41,21 +42,72 @@ def test_where_results_cannot_be_written(toy, asked, tmp_path, here):
     assert not here
 
 
-def test_results_that_would_be_lost(toy, asked, tmp_path, here):
-    path = tmp_path / "results.json"
-    runs = [{"name": "gaussian", "seed": seed} for seed in (0, 1, 2, 7)] + [{"name": "wc:k=2", "seed": 0}]
-    content = json.dumps({"runs": runs})
-    path.write_text(content)
-    toy.fails(
-        "has runs that are not in this comparison (gaussian of seed 2, gaussian of seed 7, wc:k=2 of seed 0); name",
-        *asked(toy, "--results", path, "--models", "gaussian", "--seeds", 2),
+def test_results_go_on(toy, asked, tmp_path, here, without_pictures):
+    """Two comparisons in one file leave what one of both models would."""
+    models, path, other = (
+        ("gaussian", "gaussian:learning_rate=0.02"),
+        tmp_path / "results.json",
+        tmp_path / "other.json",
     )
-    path.write_text("[]")
-    folder = tmp_path / "folder.json"
+    words = asked(toy, "--seeds", 2, "--baseline", "gaussian", "--models")
+    toy.succeeds(*words, models[0], "--results", path)
+    known = json.loads(path.read_text())
+    assert len(known["runs"]) == 2
+    known["environment"] |= {"numpy": "1.0", "commits": ["f00"], "uncommitted_changes": True}
+    path.write_text(json.dumps(known))
+    # The runs of before may be gone.
+    shutil.rmtree(tmp_path / "out" / "gaussian_seed_0")
+    toy.succeeds(*words, models[1], "--results", path)
+    toy.succeeds(*words, *models, "--results", other)
+    both, at_once = read_results(path), read_results(other)
+    environment, of_now = both.pop("environment"), at_once.pop("environment")
+    assert environment["numpy"] == f"1.0, {of_now['numpy']}" and environment["keras"] == of_now["keras"]
+    assert environment["commits"] == sorted([*of_now["commits"], "f00"]) and environment["uncommitted_changes"]
+    for run in (run for results in (both, at_once) for of in results["runs"].values() for run in of):
+        for name in ("step_seconds", "train_seconds", "cpu_seconds"):
+            del run[name]
+    assert both == at_once
+    # A model that is asked for again takes the place of what it was.
+    known = json.loads(path.read_text())
+    known["runs"][0]["steps"] = -1
+    path.write_text(json.dumps(known))
+    toy.succeeds(*words, *models, "--results", path)
+    assert read_results(path)["runs"][models[0]][0]["steps"] > 0
+
+
+def test_results_that_have_no_place_in_one_table(toy, asked, tmp_path, here, without_pictures):
+    path = tmp_path / "results.json"
+    words = ("--seeds", 1, "--models")
+    toy.succeeds(*asked(toy, *words, "gaussian"), "--results", path)
+    text, num_commands = path.read_text(), len(here)
+    fails = (
+        ("is of another command (python -m spotlight compare --models gaussian --seeds 1", ("--seeds", 2), {}),
+        ("is of runs with other options (units is 4, not 5); name another file.", (), {"units": 5}),
+    )
+    for message, more, changes in fails:
+        toy.fails(message, *asked(toy, *words, "deterministic", *more, "--results", path, **changes))
+    assert len(here) == num_commands and path.read_text() == text
+    # What a model is named for may differ.
+    toy.succeeds(*asked(toy, *words, "gaussian:units=5"), "--results", path)
+    runs = read_results(path)["runs"]
+    assert {name: of[0]["options"]["units"] for name, of in runs.items()} == {"gaussian": 4, "gaussian:units=5": 5}
+    known = json.loads(path.read_text())
+    known["data"]["train"] = {"rows": 7}
+    path.write_text(json.dumps(known))
+    status, _, err = toy.call(*asked(toy, *words, "gaussian:units=6"), "--results", path)
+    assert status == 2 and err.endswith("are of other data; name another file.\n")
+    assert json.loads(path.read_text()) == known
+
+
+def test_what_is_no_file_of_results(toy, asked, tmp_path, here):
+    path, folder = tmp_path / "results.json", tmp_path / "folder.json"
     folder.mkdir()
-    for other in (path, folder):
-        toy.fails("is no file of results", *asked(toy, "--results", other))
-    assert not here and path.read_text() == "[]"
+    for content in ("[]", "{", '{"runs": [{"name": "gaussian", "seed": 0}]}', '{"runs": [], "command": "compare"}'):
+        path.write_text(content)
+        toy.fails("is no file of results", *asked(toy, "--results", path))
+        assert path.read_text() == content
+    toy.fails("is no file of results", *asked(toy, "--results", folder))
+    assert not here
 
 
 def test_six_digits_and_no_long_lists():
