@@ -2,7 +2,6 @@
 
 import math
 
-import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
@@ -94,14 +93,12 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), which may be too small or too large for a float32."""
-    is_small = log_x < math.log(8.0)
-    small_log = ops.where(is_small, log_x, 0.0)
-    small = ops.exp(small_log)
-    small_value = tf.math.lgamma(1.0 + small) - small_log - small * small_log + small
-    large_log = ops.where(is_small, math.log(8.0), log_x)
-    inverse = ops.exp(-large_log)
-    series = inverse * polynomial(ops.square(inverse), (1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0))
-    value = ops.where(is_small, small_value, 0.5 * math.log(2.0 * math.pi) - 0.5 * large_log + series)
+    # `log_gamma_bent`, in log x. Where x is no float32 the term of the logarithm is the whole.
+    inside = ops.minimum(log_x, LARGEST_EXPONENT)
+    x = ops.exp(inside)
+    w = 1.0 / (1.0 + x)
+    bent = (x + 0.5) * ops.softplus(-inside) + w * polynomial(w, _LOG_GAMMA)
+    value = bent - 0.5 * log_x + (0.5 * math.log(2.0 * math.pi) - 1.0)
 
     def gradient(upstream):
         # A digamma is slower than all of the rest; beyond these ends the slope is -1, or -1/2, in float32.
