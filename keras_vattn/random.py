@@ -8,12 +8,16 @@ refuses int64.
 
 Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
 each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
-draws. Any other use of the bits changes the draws of every seed, which the changelog has to say. Tested in
-tests/test_random.py, what leaves a GPU in tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
+draws. Any other use of the bits changes the draws of every seed, which the changelog has to say; so does another order
+of an array's entries, which `rows_of` knows. Tested in tests/test_random.py, what leaves a GPU in
+tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
 """
 
+import contextlib
 import math
 import numbers
+import threading
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -186,15 +190,17 @@ def uniform(shape, seed):
 
 
 def _bits(shape, seed):
-    size = _size(shape)
-    num_pairs = (size + 1) // 2
+    return _entries(shape, *_bits_of(seed))
 
-    def draw(word):
+
+def _bits_of(seed):
+    """Return what `_entries` asks for bits of a seed."""
+
+    def generate(first, num_pairs, word):
         # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
-        return tf.bitcast(_philox((num_pairs,), seed, (0, word), tf.int64), tf.uint32)
+        return tf.bitcast(_philox((num_pairs,), seed, (first, word), tf.int64), tf.uint32)
 
-    bits = _undecided(draw, tf.equal(_key(seed), 0), _ALSO_DRAWN, _DRAWN)
-    return _entries(bits, size, shape)
+    return generate, tf.equal(_key(seed), 0), _ALSO_DRAWN, _DRAWN
 
 
 def _undecided(draw, condition, word, otherwise):
@@ -212,14 +218,114 @@ def _undecided(draw, condition, word, otherwise):
     return tf.cond(condition, lambda: draw(word), lambda: draw(otherwise))
 
 
-def _entries(bits, size, shape):
-    """Return (n, 2) bits of pairs as the entries of a shape."""
+def _entries(shape, generate, *undecided):
+    """Return bits as the entries of a shape.
+
+    Args:
+        shape: Shape of the result.
+        generate: Function of a block of four words, a number of pairs of words and what `_undecided` decides on: the
+            bits from this block on, (n, 2).
+        *undecided: The other arguments of `_undecided`.
+    """
+    if _HERE.rows is not None and not tf.is_tensor(shape):
+        return _HERE.rows.of(shape, lambda first, size: _from(first, size, generate, *undecided))
+    size = _size(shape)
+    bits = _undecided(lambda word: generate(0, (size + 1) // 2, word), *undecided)
     bits = tf.reshape(bits, (-1,))
     return tf.reshape(bits if isinstance(size, int) and size % 2 == 0 else bits[:size], shape)
 
 
 def _size(shape):
     return tf.reduce_prod(shape) if tf.is_tensor(shape) else math.prod(shape)
+
+
+def _from(first, size, generate, *undecided):
+    """Return so many words from one on, an int64 ()."""
+    # One block more, for those that come before the first.
+    num_pairs = 2 * ((size + 3) // 4 + 1)
+    bits = _undecided(lambda word: generate(tf.cast(first // 4, tf.uint64), num_pairs, word), *undecided)
+    return tf.slice(tf.reshape(bits, (-1,)), tf.reshape(first % 4, (1,)), (size,))
+
+
+class _Rows(NamedTuple):
+    """Arguments of `rows_of`."""
+
+    group: object
+    num_groups: object
+    first: object
+    length: object
+    columns: tuple | None
+    is_even: bool
+    # Filled by whoever reads the rows.
+    reads: list
+
+    def parts(self, shape):
+        """Return for an array (1, ..., n, width) its width in the whole, and the first entry of each (n, width)."""
+        width = self.columns[1] if self.columns is not None and shape[-1] == self.columns[0] else shape[-1]
+        self.reads.append(shape)
+        num_parts = math.prod(shape[1:-2])
+        first = [(self.group * num_parts + part) * self.length + self.first for part in range(num_parts)]
+        return width, [x * tf.cast(width, tf.int64) for x in first]
+
+    def size(self, shape, width):
+        """Return the number of entries of the whole array."""
+        return math.prod(tf.cast(x, tf.int64) for x in (self.num_groups, *shape[1:-2], self.length, width))
+
+    def joined(self, parts, shape, width):
+        """Return the array of its parts."""
+        parts = [tf.reshape(part, (*shape[-2:-1], width))[:, : shape[-1]] for part in parts]
+        return tf.reshape(tf.stack(parts), shape)
+
+    def of(self, shape, words):
+        """Return the words of an array from a function of the first and the number of them."""
+        width, firsts = self.parts(shape)
+        return self.joined([words(first, shape[-2] * width) for first in firsts], shape, width)
+
+
+class _Here(threading.local):
+    rows = None
+
+
+_HERE = _Here()
+
+
+@contextlib.contextmanager
+def rows_of(group, num_groups, first, length, columns=None, is_even=False):
+    """Within, draws are rows of larger ones: (1, ..., n, width) has the numbers that the rows `first` to `first + n` of
+    one group have in a draw of shape (num_groups, ..., length, width) from the same seed.
+
+    Philox is read from any counter on, so nothing else is drawn.
+
+    Args:
+        group: Index of the group, an integer or integer ().
+        num_groups: Number of groups, likewise.
+        first: The first row, likewise.
+        length: Number of rows of a group, likewise.
+        columns: (S, S'), where an array of width S has the first columns of one of width S'; `None` for no such.
+        is_even: Whether the number of groups is known to be even, which makes normals cheaper.
+    """
+    where = (tf.cast(x, tf.int64) for x in (group, num_groups, first, length))
+    outer, _HERE.rows = _HERE.rows, _Rows(*where, columns, is_even, [])
+    try:
+        yield
+    finally:
+        _HERE.rows = outer
+
+
+def require_rows(noise):
+    """Raise ValueError if noise was made inside `rows_of` without its rows: every part would have the same."""
+    if noise is not None and _HERE.rows is not None and not _HERE.rows.reads:
+        raise ValueError(
+            "In parts of the queries the noise of an alignment is drawn by keras_vattn.random, whose rows each part "
+            "reads: draw it there, or take query_chunk_size=None."
+        )
+
+
+def dropout_seed(seed_generator):
+    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would take from it, int32 (2,),
+    with the id of the replica folded in."""
+    # As Keras makes an int32 of it.
+    return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))
 
 
 def dropout_mask(shape, rate, seed):
@@ -244,18 +350,17 @@ def dropout_mask(shape, rate, seed):
     """
     # Of a negative number TensorFlow takes the sign along, XLA does not.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
-    size = _size(shape)
 
-    def draw(word):
-        options = {"shape": ((size + 1) // 2,), "key": key, "alg": _PHILOX, "dtype": tf.int64}
-        bits = tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options)
-        return tf.bitcast(bits, tf.uint32)
+    def generate(first, num_pairs, word):
+        options = {"shape": (num_pairs,), "key": key, "alg": _PHILOX, "dtype": tf.int64}
+        start = counter + word + tf.convert_to_tensor((first, 0), tf.uint64)
+        return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=start, **options), tf.uint32)
 
-    bits = _undecided(draw, tf.equal(_key(seed), _NO_SEED), 1, 0)
+    bits = _entries(shape, generate, tf.equal(_key(seed), _NO_SEED), 1, 0)
     # Their uniforms are multiples of 2^-23, compared with the rate in float32.
     threshold = math.ceil(float(np.float32(rate)) * 2**23)
     low_bits = tf.bitwise.bitwise_and(bits, tf.constant(2**23 - 1, tf.uint32))
-    return _entries(low_bits, size, shape) >= tf.constant(threshold, tf.uint32)
+    return low_bits >= tf.constant(threshold, tf.uint32)
 
 
 def normal(shape, seed):
@@ -275,17 +380,41 @@ def normal(shape, seed):
     True
     """
     seed = tf.cast(seed, tf.int32)
+    if _HERE.rows is not None and not tf.is_tensor(shape):
+        return _normal_rows(_HERE.rows, shape, seed)
     size = _size(shape)
-    words = _bits((2, (size + 1) // 2), seed)
+    cosine, sine = _normal_pair(*tf.unstack(_bits((2, (size + 1) // 2), seed)))
+    return tf.reshape(tf.reshape(tf.stack([cosine, sine]), (-1,))[:size], shape)
+
+
+def _normal_pair(radius_word, angle_word):
+    """Return the two normals of two words."""
     # An odd word is not 0; its sign and its size are independent.
-    signed = _signed(tf.bitwise.bitwise_or(words[0], tf.constant(1, tf.uint32)))
+    signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
     # The half circle is enough, as the radius has a sign. XLA takes ten times as long for `tf.sin` and `tf.cos`.
-    v = _signed(words[1])
+    v = _signed(angle_word)
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
-    pair = tf.stack([radius * (1.0 - 2.0 * square), radius * (2.0 * sine * tf.sqrt(1.0 - square))])
-    return tf.reshape(tf.reshape(pair, (-1,))[:size], shape)
+    return radius * (1.0 - 2.0 * square), radius * (2.0 * sine * tf.sqrt(1.0 - square))
+
+
+def _normal_rows(rows, shape, seed):
+    """Return rows of normals: the first half of all has its own words for radii, and those of the other for angles."""
+    width, firsts = rows.parts(shape)
+    half, size = (rows.size(shape, width) + 1) // 2, shape[-2] * width
+    words, parts = _bits_of(seed), []
+    for first in firsts:
+        own, other = _from(first, size, *words), _from(tf.where(first < half, first + half, first - half), size, *words)
+        is_second = first + tf.range(tf.cast(size, tf.int64)) >= half
+        if len(firsts) % 2 and not rows.is_even:
+            # Where the second half begins in these rows, its first radius is the first word of all.
+            begin = tf.maximum(half - first, 0)
+            radii = tf.roll(_from(tf.zeros_like(first), size, *words), tf.cast(begin, tf.int32), 0)
+            other = tf.where((begin > 0) & is_second, radii, other)
+        cosine, sine = _normal_pair(tf.where(is_second, other, own), tf.where(is_second, own, other))
+        parts.append(tf.where(is_second, sine, cosine))
+    return rows.joined(parts, shape, width)
 
 
 def _signed(word):

@@ -42,13 +42,11 @@ class Dropout(keras.layers.Dropout):
         inputs = tf.convert_to_tensor(inputs)
         if not inputs.dtype.is_floating:
             raise ValueError(f"`inputs` must be floats, to be scaled. Received: inputs.dtype={inputs.dtype.name}")
-        # As Keras makes an int32 of it.
-        seed = tf.cast(tf.math.floormod(self.seed_generator.next(), tf.int32.max - 1), tf.int32)
         shape = tf.shape(inputs)
         if self.noise_shape is not None:
             shape = tuple(shape[axis] if size is None else size for axis, size in enumerate(self.noise_shape))
         elif inputs.shape.is_fully_defined():
             shape = tuple(inputs.shape)
-        kept = random.dropout_mask(shape, self.rate, random.fold_in_replica(seed))
+        kept = random.dropout_mask(shape, self.rate, random.dropout_seed(self.seed_generator))
         dropped = tf.where(kept, inputs * (1.0 / (1.0 - self.rate)), tf.zeros((), inputs.dtype))
         return tf.ensure_shape(dropped, inputs.shape)

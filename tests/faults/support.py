@@ -18,8 +18,8 @@ FAULTS = [
     Fault(
         "the same noise every call",
         "random.py",
-        "seed_generator.next()",
-        "seed_generator.state.value",
+        "tf.cast(seed_generator.next(), tf.uint32)",
+        "tf.cast(seed_generator.state.value, tf.uint32)",
         (BATTERY,),
         "seeds or posterior_draws",
     ),
@@ -74,8 +74,8 @@ FAULTS = [
     Fault(
         "normals: one word for radius and angle",
         "random.py",
-        "    v = _signed(words[1])\n",
-        "    v = _signed(words[0])\n",
+        "    v = _signed(angle_word)\n",
+        "    v = _signed(radius_word)\n",
         ("tests/test_random.py",),
         "distributions or pair",
     ),
