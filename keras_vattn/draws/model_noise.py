@@ -133,7 +133,9 @@ def by_draw(x, count):
 def has_dropout(layer):
     """Return whether the layer itself, the cell that it runs or a part of a recurrent decoder drops in training."""
     owners = [layer, getattr(layer, "cell", None)]
-    owners = [x for x in owners if isinstance(x, keras.Layer) and keras_private.seed_generators(x)]
+    # In parts of the queries an attention takes the place of the dropout inside of it.
+    in_parts = getattr(layer, "query_chunk_size", None) is not None
+    owners = [x for x in owners if isinstance(x, keras.Layer) and (keras_private.seed_generators(x) or in_parts)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
         owners += layer.parts()
     rates = [getattr(owner, name, None) for owner in owners for name in RATES]

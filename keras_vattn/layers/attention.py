@@ -6,7 +6,7 @@ from keras import ops
 from keras_vattn import contexts, random, scores
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, VariationalAlignment
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.alignment_layer import AlignmentLayer
+from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support.keras_private import bind_call
 from keras_vattn.support.masks import (
     check_mask,
@@ -15,6 +15,7 @@ from keras_vattn.support.masks import (
     check_shape,
     combine_masks,
     first_mask,
+    given_masks,
     zero_unseen,
 )
 from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublayer
@@ -22,7 +23,7 @@ from keras_vattn.support.validation import fraction
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
-class Attention(AlignmentLayer):
+class Attention(PartsOfQueries):
     """Attention put together from a score, an alignment and a context.
 
     Each of the three is a name, a class, a config dictionary or an instance. The defaults make deterministic
@@ -57,6 +58,8 @@ class Attention(AlignmentLayer):
             Deng et al. 2018 train this Jensen bound, E_p[log p(y | z)], first (algorithm 2). `kl_annealing` begins
             after these calls. Defaults to 0.
         seed: Integer or `None`. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`, for calls of the layer; a decoder's steps are parts
+            already. Defaults to `None`.
 
     Call arguments:
         query: (B, T, Dq).
@@ -108,6 +111,7 @@ class Attention(AlignmentLayer):
         dropout=0.0,
         warm_start_steps=0,
         seed=None,
+        query_chunk_size=None,
         **kwargs,
     ):
         super().__init__(kl_weight=kl_weight, kl_annealing=kl_annealing, kl_reduction=kl_reduction, seed=seed, **kwargs)
@@ -117,6 +121,12 @@ class Attention(AlignmentLayer):
             require_dtype(self, name, part)
         self.set_alignment(VariationalAlignment(alignment, prior, warm_start_steps, dtype=self.dtype_policy))
         self.dropout = fraction("dropout", dropout)
+        self.query_chunk_size = chunk_size(query_chunk_size)
+        if query_chunk_size is not None and self.score.keeps_state:
+            raise ValueError(
+                "A score that counts the queries counts from 0 in every part of them: it takes query_chunk_size=None. "
+                f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
+            )
         # The schedule of the KL begins where its KL does.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
@@ -234,6 +244,10 @@ class Attention(AlignmentLayer):
             training: The call's `training`.
             posterior_logits: As in `attend`.
         """
+        divergence = self._divergence(attended, memory, noise, query_mask, training, posterior_logits)
+        self.add_divergence(**divergence, training=training)
+
+    def _divergence(self, attended, memory, noise, query_mask, training, posterior_logits):
         scored, context, keys = None, None, memory["keys"]
         if self.context.has_divergence:
             mean = attended["mean"]
@@ -243,8 +257,7 @@ class Attention(AlignmentLayer):
         if "logits" in attended:
             scored = self._scored_with(memory, attended["logits"], posterior_logits)
             keys = scored.keys
-        divergence = self.divergence_of(scored, noise, keys, query_mask, training, context=context)
-        self.add_divergence(**divergence, training=training)
+        return self.divergence_of(scored, noise, keys, query_mask, training, context=context)
 
     def __call__(self, query, *arguments, **options):
         if isinstance(query, (list, tuple)):
@@ -267,6 +280,11 @@ class Attention(AlignmentLayer):
     ):
         self._check(query, value, key, query_mask, posterior_logits)
         posterior_logits = as_finite_float32(posterior_logits)
+        size = self.part_size(1, ops.shape(query)[1], ops.shape(value)[1], return_attention_scores)
+        if size is not None:
+            masks = given_masks(query, value, value_mask, key_mask, attention_mask)
+            inputs = [query], [value, value if key is None else key], posterior_logits
+            return self._in_parts(inputs, masks, size, training, query_mask, use_causal_mask)
         mask = combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         memory = self.prepare_memory(value, key, mask)
         shape = ops.shape(query)
@@ -276,6 +294,29 @@ class Attention(AlignmentLayer):
         if return_attention_scores:
             return attended["context"], attended["weights"]
         return attended["context"]
+
+    def _in_parts(self, inputs, masks, size, training, query_mask, is_causal):
+        queries, keys, posterior_logits = inputs
+        value = keys[0]
+
+        def draw():
+            one = {"value": value[:, :1], "keys": DenseKeys()}
+            self.draw_noise(1, 1, one, training)
+
+        def attend(queries, keys, entries, valid):
+            memory = self.prepare_memory(*keys, valid.valid)
+            noise = self.draw_noise(1, size, memory, training)
+            attended = self.attend(*queries, memory, noise, training, *entries)
+            divergence = self._divergence(attended, memory, noise, None, training, *(entries or [None]))
+            return attended["context"], divergence
+
+        inputs = queries, keys, [] if posterior_logits is None else [posterior_logits]
+        has_divergence = self.context.has_divergence or self.prior is not None or posterior_logits is not None
+        options = {"query_mask": query_mask, "is_causal": is_causal, "has_divergence": has_divergence}
+        options["whole"] = (value.shape[-1],)
+        context, divergence = self.over_parts(attend, draw, size, inputs, masks, training, **options)
+        self.add_divergence(**divergence, training=training)
+        return context
 
     def _check(self, query, value, key, query_mask, posterior_logits):
         if self.score.needs_decoder:
@@ -340,6 +381,7 @@ class Attention(AlignmentLayer):
         self._check(query, value, *(given[name] for name in ("key", "query_mask", "posterior_logits")))
         check_masks(query, value, *(given[name] for name in ("value_mask", "key_mask", "attention_mask")))
         context = keras.KerasTensor(self.compute_output_shape(query.shape, value.shape), dtype=self.compute_dtype)
+        self.part_size(1, query.shape[1], value.shape[1], given["return_attention_scores"])
         if not given["return_attention_scores"]:
             return context
         return context, keras.KerasTensor((*query.shape[:-1], value.shape[-2]), dtype=self.compute_dtype)
@@ -357,6 +399,7 @@ class Attention(AlignmentLayer):
             "prior": serialize_sublayer(self.alignment_prior),
             "dropout": self.dropout,
             "warm_start_steps": self.warm_start_steps,
+            "query_chunk_size": self.query_chunk_size,
             **{name: getattr(self, name) for name in self.own_arguments},
         }
         return {name: value for name, value in config.items() if name not in self.fixed_arguments}

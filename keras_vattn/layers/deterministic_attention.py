@@ -15,6 +15,7 @@ class DeterministicAttention(Attention):
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         dropout: Rate of dropout on the weights in training. Defaults to 0.0.
         seed: Integer or `None`, for the dropout. Defaults to `None`.
+        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
 
     Call arguments:
         The same as `keras_vattn.Attention`.

@@ -32,6 +32,7 @@ class DirichletAttention(Attention):
         kl_reduction: `"sum"`, `"query_mean"` or `"mean"`. Defaults to `"sum"`.
         dropout: Rate of dropout on the weights in training. Defaults to 0.0.
         seed: Integer or `None`. Defaults to `None`.
+        **kwargs: `query_chunk_size` as of `keras_vattn.Attention`, and the arguments of every layer.
 
     Call arguments:
         The same as `keras_vattn.Attention`.

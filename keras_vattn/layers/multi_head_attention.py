@@ -47,6 +47,10 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         kl_reduction: `"sum"`: KL summed over heads, valid queries and valid keys, averaged over the batch, in nats;
             `"query_mean"`: divided by the number of valid queries; `"mean"`: divided by the number of valid
             query-key-head entries. Defaults to `"sum"`.
+        query_chunk_size: Number of queries that are attended from at a time, or `"auto"`, or `None` for all. In parts
+            nothing of size T times S is kept, and the gradient computes each part again: the same numbers, in memory
+            that grows with S alone. It takes one attention axis. Under `"auto"` calls with fewer than 2^24 scores an
+            example, of unknown lengths, or with `return_attention_scores=True` have no parts. Defaults to `None`.
 
     Call arguments:
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
@@ -108,6 +112,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         kl_weight=1.0,
         kl_annealing=None,
         kl_reduction="sum",
+        query_chunk_size=None,
         **kwargs,
     ):
         super().__init__(
@@ -135,6 +140,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             kl_weight=kl_weight,
             kl_annealing=kl_annealing,
             kl_reduction=kl_reduction,
+            query_chunk_size=query_chunk_size,
             **kwargs,
         )
 
@@ -153,7 +159,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
-        if self.is_softmax:
+        size = self.part_size_of(ops.shape(query), ops.shape(value), return_attention_scores)
+        if self.is_softmax and size is None:
             return super().call(
                 query,
                 value,
@@ -169,24 +176,34 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         # What follows is Keras's `call`, which hands on neither the mask of the queries nor posterior logits.
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
+        masks = None if size is None else self._masks_of_parts(query, value_mask, key_mask, attention_mask)
         for x in (query, value, key):
             keras_private.set_mask(x, None)
-        mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
         gate = self._gate_dense(query) if self._use_gate else None
-        output, weights = self._compute_attention(
-            self.query_dense(query),
-            self.key_dense(key),
-            self.value_dense(value),
-            mask,
-            training,
-            return_attention_scores,
-            query_mask=query_mask,
-            posterior_logits=posterior_logits,
-        )
+        heads = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        if size is not None:
+            window = keras_private.read(self, "_sliding_window")
+            options = query_mask, posterior_logits, use_causal_mask, window
+            output, weights = self._in_parts(heads, masks, size, training, *options), None
+        else:
+            mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
+            options = {"query_mask": query_mask, "posterior_logits": posterior_logits}
+            output, weights = self._compute_attention(*heads, mask, training, return_attention_scores, **options)
         output = self.output_dense(output if gate is None else ops.multiply(output, gate))
         if query_mask is not None:
             keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
+
+    def _masks_of_parts(self, query, value_mask, key_mask, attention_mask):
+        """Return the masks of the call, each by itself, of the rank of the logits."""
+        masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
+        masks += [] if attention_mask is None else [attention_mask]
+        query_mask = keras_private.mask_of(query)
+        if self.is_softmax and query_mask is not None:
+            # In the layer of Keras a padded query sees nothing.
+            masks.append(query_mask[:, :, None])
+        axes = AttentionAxes((1,), 3)
+        return [axes.expand_mask(x) for x in masks]
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
         """Raise ValueError for shapes that do not fit; with softmax Keras raises its own errors."""
@@ -221,6 +238,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             masks = (given[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
             self._check(query, value, key, *masks)
         output = super().compute_output_spec(query, value, key)
+        self.part_size_of(query.shape, value.shape, given["return_attention_scores"])
         if not given["return_attention_scores"]:
             return output
         # Keras takes the keys to be as many as the queries.

@@ -2,17 +2,18 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_vattn import alignments
+from keras_vattn import alignments, random
 from keras_vattn.alignments import AlignmentInputs, DenseKeys
 from keras_vattn.alignments.variational_alignment import as_finite_float32
-from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.attention_axes import AttentionAxes
+from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
+from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, fits
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
 
 
-class MultiHeadMixin(AlignmentLayer):
+class MultiHeadMixin(PartsOfQueries):
     """Mixin that gives a multi-head attention of Keras, or a subclass of it, an alignment and a prior.
 
     The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the heads' outputs, and
@@ -26,6 +27,7 @@ class MultiHeadMixin(AlignmentLayer):
         alignment: As in `keras_vattn.MultiHeadAttention`, like all that follow. Defaults to `"softmax"`.
         prior: `None` for no KL. A contextual prior reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
+        query_chunk_size: Defaults to `None`.
         **kwargs: `kl_weight`, `kl_annealing` and `kl_reduction`, and the arguments of the Keras layer.
 
     Raises:
@@ -47,7 +49,16 @@ class MultiHeadMixin(AlignmentLayer):
     (TensorShape([3, 5, 8]), 1)
     """
 
-    def __init__(self, num_heads, key_dim, alignment="softmax", prior=None, per_head_prior=False, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        alignment="softmax",
+        prior=None,
+        per_head_prior=False,
+        query_chunk_size=None,
+        **kwargs,
+    ):
         num_heads, key_dim = positive_integer("num_heads", num_heads), positive_integer("key_dim", key_dim)
         if "value_dim" in kwargs:
             kwargs["value_dim"] = positive_integer("value_dim", kwargs["value_dim"], optional=True)
@@ -58,6 +69,12 @@ class MultiHeadMixin(AlignmentLayer):
             raise ValueError(
                 'Flash attention computes no weights to draw: use it with alignment="softmax". '
                 f"Received: flash_attention=True, alignment={type(alignment).__name__}"
+            )
+        self.query_chunk_size = chunk_size(query_chunk_size)
+        if query_chunk_size is not None and kwargs.get("flash_attention"):
+            raise ValueError(
+                "Flash attention has parts of its own: it takes query_chunk_size=None. "
+                f"Received: query_chunk_size={query_chunk_size}, flash_attention=True"
             )
         self.add_alignment(alignment, prior, per_head_prior)
 
@@ -92,6 +109,11 @@ class MultiHeadMixin(AlignmentLayer):
         query_mask=None,
         posterior_logits=None,
     ):
+        size = self.part_size_of(ops.shape(query), ops.shape(key), return_attention_scores, rank=4)
+        if size is not None:
+            masks = [] if attention_mask is None else [AttentionAxes((1,), 3).expand_mask(attention_mask)]
+            heads = query, key, value
+            return self._in_parts(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
@@ -110,6 +132,72 @@ class MultiHeadMixin(AlignmentLayer):
         kept = weights * noise["dropout"] if "dropout" in noise else weights
         context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)
+
+    def part_size_of(self, query_shape, key_shape, return_attention_scores, rank=3):
+        """Return the number of queries in a part, `None` for no parts, for inputs whose rank is this if they have one
+        attention axis."""
+        if self.query_chunk_size is None:
+            return None
+        if len(query_shape) == rank and AttentionAxes(self.attention_axes, 3).axes == (1,):
+            heads_of_part = self.num_heads if self.per_head_prior else 1
+            lengths = query_shape[1], key_shape[1]
+            return self.part_size(self.num_heads, *lengths, return_attention_scores, heads_of_part)
+        if self.query_chunk_size == "auto":
+            return None
+        raise ValueError(
+            "Parts of the queries are those of one axis, the second of (B, T, D). Received: "
+            f"query_chunk_size={self.query_chunk_size}, query.shape={tuple(query_shape)}, "
+            f"attention_axes={self.attention_axes}"
+        )
+
+    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
+        """Return the heads' outputs (B, T, H, D), as `_compute_attention` does.
+
+        Args:
+            heads: Projected queries, keys and values.
+            masks: List of booleans, each of the rank of the logits.
+            size: Number of queries of a part.
+            training, query_mask, posterior_logits: As in the call.
+            is_causal, window: As of `over_parts`.
+        """
+        axes = AttentionAxes((1,), 3)
+        query, key, value = (axes.by_head(x) for x in heads)
+        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
+        inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
+        # A part is of one head, unless a network of the prior is.
+        num_heads = 1 if self.per_head_prior else self.num_heads
+        inputs = [[_one_by_one(x, num_heads) for x in each if x is not None] for each in inputs]
+
+        def attend(queries, keys, entries, valid):
+            key, value = keys
+            logits = ops.cast(tf.matmul(*queries, key, transpose_b=True), "float32")
+            scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
+            noise = self.draw_noise(ops.shape(logits), training)
+            if self.is_softmax:
+                # Where no key is valid, the weights of Keras are equal.
+                weights = tf.nn.softmax(valid.mask_out(logits))
+            else:
+                weights = self.variational.weights(scored, noise)
+            weights = ops.cast(weights, self.compute_dtype)
+            context = ops.matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
+            return context, self.divergence_of(scored, noise, valid, None, training, head_axis=-2)
+
+        context, divergence = self.over_parts(
+            attend,
+            lambda: self.draw_noise((1, self.num_heads, 1, 1), training),
+            size,
+            inputs,
+            masks,
+            training,
+            query_mask,
+            is_causal,
+            window,
+            has_divergence=self.prior is not None or posterior_logits is not None,
+            num_heads=num_heads,
+        )
+        self.add_divergence(**divergence, training=training)
+        return axes.from_heads(ops.reshape(context, (*shape[:-1], ops.shape(value)[-1])), shape)
 
     def score_heads(self, query, key, mask, posterior_logits=None):
         """Return the axes that are attended over, and the inputs of the alignment, (..., H, T, S).
@@ -179,7 +267,20 @@ class MultiHeadMixin(AlignmentLayer):
             training: The call's `training`.
         """
         seed = self.noise_seed(training)
-        return {} if seed is None else self.draw_alignment(shape, seed, training)
+        if seed is None or not self.is_softmax:
+            return {} if seed is None else self.draw_alignment(shape, seed, training)
+        kept = ops.cast(random.dropout_mask(shape, min(self.dropout, 1.0 - 2**-23), seed), self.compute_dtype)
+        return {"dropout": kept / (1.0 - self.dropout) if self.dropout < 1.0 else ops.zeros_like(kept)}
+
+    def new_seed(self, training):
+        if not self.is_softmax:
+            return super().new_seed(training)
+        # That of Keras's dropout, in float32.
+        return (
+            random.dropout_seed(keras_private.read(self, "_dropout_layer").seed_generator)
+            if training and self.dropout
+            else None
+        )
 
     def get_config(self):
         return {
@@ -188,4 +289,10 @@ class MultiHeadMixin(AlignmentLayer):
             "alignment": keras.saving.serialize_keras_object(self.alignment),
             "prior": serialize_sublayer(self.alignment_prior),
             "per_head_prior": self.per_head_prior,
+            "query_chunk_size": self.query_chunk_size,
         }
+
+
+def _one_by_one(x, num_heads):
+    """Return (B H, 1, ..., D) of (B, H, ..., D), as it is where there is one."""
+    return x if num_heads == 1 else ops.reshape(x, (-1, 1, *ops.shape(x)[2:]))

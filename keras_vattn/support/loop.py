@@ -105,8 +105,8 @@ class _Loop:
         self.input_specs = [tf.TensorSpec(x.shape[:1] + x.shape[2:], x.dtype) for x in self.flat_inputs]
         self.keras_state = keras_private.state()
         answer, self.values = (TracedProducts() if training else PlainProducts()), None
-        reads = _Reads() if training else None
-        self.output_structure, function = _traced(
+        reads = Reads() if training else None
+        self.output_structure, function = traced(
             lambda inputs, state: self.take(answer, inputs, state, reads)[0],
             tree.pack_sequence_as(inputs, self.input_specs),
             tree.pack_sequence_as(state, [tf.TensorSpec(x.shape, x.dtype) for x in self.flat_state]),
@@ -170,9 +170,9 @@ class _Loop:
         for name in noise:
             is_noise[name] = tree.map_structure(lambda _: True, self.inputs[name])
         floats = {
-            "inputs": _Floats(self.flat_inputs, tree.flatten(is_noise)),
-            "state": _Floats(self.flat_state),
-            "shared": _Floats([*self.captures, *(value for _, value in self.values)]),
+            "inputs": Floats(self.flat_inputs, tree.flatten(is_noise)),
+            "state": Floats(self.flat_state),
+            "shared": Floats([*self.captures, *(value for _, value in self.values)]),
         }
         products = [x for x in self.products if x is not None]
         for entry in products:
@@ -221,8 +221,8 @@ class _Backward:
             entry.prepare_backward()
         # The gradient of what no loss reads is zeros that TensorFlow makes.
         reads = [x is not None and x.dtype.is_floating and x.op.type != "ZerosLike" for x in of_outputs]
-        of_outputs = _chosen(of_outputs, reads)
-        specs = _chosen(loop.input_specs, inputs.flags) + [x for entry in products for x in (entry.rows, entry.results)]
+        of_outputs = chosen(of_outputs, reads)
+        specs = chosen(loop.input_specs, inputs.flags) + [x for entry in products for x in (entry.rows, entry.results)]
         # Places in `arrays` and `sums` that nothing is written to.
         unconnected = {"arrays": set(), "sums": set()}
 
@@ -232,14 +232,14 @@ class _Backward:
                 _at(time, x) for x in (loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs)
             )
             answer = BackwardProducts(loop.products, results)
-            sources = [_chosen(now, inputs.flags), _chosen(before, state.flags), shared.chosen, results]
+            sources = [chosen(now, inputs.flags), chosen(before, state.flags), shared.chosen, results]
             with tf.GradientTape() as tape:
                 tape.watch(sources)
                 now, before = inputs.each(apart, now), state.each(apart, before)
                 taken = loop.take(answer, *loop.packed(now, before), loop.scope())
                 taken = [[tf.convert_to_tensor(x) for x in tree.flatten(structure)] for structure in taken]
             of_inputs, of_before, of_shared, of_results = tape.gradient(
-                _chosen(taken[0], reads) + _chosen(taken[1], state.flags), sources, [*upstream, *of_state]
+                chosen(taken[0], reads) + chosen(taken[1], state.flags), sources, [*upstream, *of_state]
             )
             written = [*of_inputs, *(x for pair in zip(answer.rows, of_results, strict=True) for x in pair)]
             for name, values in (("arrays", written), ("sums", of_shared)):
@@ -254,21 +254,21 @@ class _Backward:
             arrays, of_state, sums = loop.repeat(
                 body,
                 [tf.TensorArray(x.dtype, loop.length, element_shape=x.shape) for x in specs],
-                _chosen(of_state, state.flags),
+                chosen(of_state, state.flags),
                 [tf.zeros_like(x) for x in shared.chosen],
             )
         stacked = [None if index in unconnected["arrays"] else x.stack() for index, x in enumerate(arrays)]
-        sums = [None if index in unconnected["sums"] else _final(x) for index, x in enumerate(sums)]
+        sums = [None if index in unconnected["sums"] else final(x) for index, x in enumerate(sums)]
         of_inputs, stacked = stacked[: len(inputs.chosen)], stacked[len(inputs.chosen) :]
-        of_inputs = [None if x is None else _final(ops.swapaxes(x, 0, 1)) for x in of_inputs]
+        of_inputs = [None if x is None else final(ops.swapaxes(x, 0, 1)) for x in of_inputs]
         of_kernels = [
-            None if rows is None or of_results is None else _final(entry.gradient(rows, of_results))
+            None if rows is None or of_results is None else final(entry.gradient(rows, of_results))
             for entry, rows, of_results in zip(products, stacked[::2], stacked[1::2], strict=True)
         ]
-        return [*of_inputs, *map(_final, of_state), *sums, *of_kernels]
+        return [*of_inputs, *map(final, of_state), *sums, *of_kernels]
 
 
-class _Reads(keras.StatelessScope):
+class Reads(keras.StatelessScope):
     """The variables of Keras that a trace reads, each with something that stands for it."""
 
     def __init__(self):
@@ -291,20 +291,20 @@ class _Reads(keras.StatelessScope):
         super().add_update(update)
 
 
-class _Floats:
+class Floats:
     """Those of some tensors that have a gradient."""
 
     def __init__(self, tensors, excluded=None):
         excluded = [False] * len(tensors) if excluded is None else excluded
         self.flags = [x.dtype.is_floating and not out for x, out in zip(tensors, excluded, strict=True)]
-        self.chosen = _chosen(tensors, self.flags)
+        self.chosen = chosen(tensors, self.flags)
 
     def each(self, function, tensors):
         """Return such tensors, those that have a gradient as a function makes them."""
         return [function(x) if flag else x for x, flag in zip(tensors, self.flags, strict=True)]
 
 
-def _chosen(values, flags):
+def chosen(values, flags):
     return [x for x, flag in zip(values, flags, strict=True) if flag]
 
 
@@ -314,7 +314,7 @@ def _at(time, tensors):
     return [tf.strided_slice(x, begin, end, shrink_axis_mask=1) for x in tensors]
 
 
-def _final(gradient):
+def final(gradient):
     # Taken again, a step has its products as they were kept, and not as functions of the kernels.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
@@ -326,20 +326,20 @@ def trace(function, *arguments):
         function: Function of structures of tensors.
         *arguments: Structures of `tf.TensorSpec`.
     """
-    structure, function = _traced(function, *arguments)
+    structure, function = traced(function, *arguments)
     return structure, function.structured_outputs
 
 
-def _traced(function, *arguments):
+def traced(function, *arguments):
     """Return the structure of a function's result, and the concrete function of its flat one."""
     structure = None
     flat = [tree.flatten(argument) for argument in arguments]
 
-    def traced(flat_arguments):
+    def call(flat_arguments):
         nonlocal structure
         packed = [tree.pack_sequence_as(*pair) for pair in zip(arguments, flat_arguments, strict=True)]
         structure = function(*packed)
         return tree.flatten(structure)
 
-    concrete = tf.function(traced, autograph=False).get_concrete_function(flat)
+    concrete = tf.function(call, autograph=False).get_concrete_function(flat)
     return tree.map_structure(lambda _: None, structure), concrete

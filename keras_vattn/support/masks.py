@@ -13,18 +13,23 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
     Raises:
         ValueError: If a mask has the wrong rank or a length that cannot match.
     """
-    check_masks(query, value, value_mask, key_mask, attention_mask)
     mask = None
-    for padding in (value_mask, key_mask):
-        if padding is not None:
-            mask = both(mask, ops.cast(padding, "bool")[:, None, :])
-    if attention_mask is not None:
-        attention_mask = ops.cast(attention_mask, "bool")
-        mask = both(mask, attention_mask if len(attention_mask.shape) == 3 else attention_mask[None])
+    for given in given_masks(query, value, value_mask, key_mask, attention_mask):
+        mask = both(mask, given)
     if use_causal_mask:
         rows, columns = ops.arange(ops.shape(query)[1]), ops.arange(ops.shape(value)[1])
         mask = both(mask, (rows[:, None] >= columns[None, :])[None])
     return mask
+
+
+def given_masks(query, value, value_mask, key_mask, attention_mask):
+    """Return the masks that are given, booleans each of which broadcasts to (B, T, S); errors as `combine_masks`."""
+    check_masks(query, value, value_mask, key_mask, attention_mask)
+    masks = [ops.cast(x, "bool")[:, None, :] for x in (value_mask, key_mask) if x is not None]
+    if attention_mask is not None:
+        attention_mask = ops.cast(attention_mask, "bool")
+        masks.append(attention_mask if len(attention_mask.shape) == 3 else attention_mask[None])
+    return masks
 
 
 def both(first, second):

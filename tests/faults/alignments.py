@@ -324,8 +324,8 @@ FAULTS = [
     Fault(
         "local: the KL of the keys outside the window",
         "layers/attention.py",
-        "            keys = scored.keys\n        divergence = self.divergence_of(scored, noise, keys,",
-        "            scored = scored._replace(keys=keys)\n        divergence = self.divergence_of(scored, noise, keys,",
+        "            keys = scored.keys\n        return self.divergence_of(scored, noise, keys,",
+        "            scored = scored._replace(keys=keys)\n        return self.divergence_of(scored, noise, keys,",
         ("tests/scores/test_local.py",),
         "window_is_a_mask",
     ),

@@ -7,6 +7,7 @@ GRAPH = "tests/layers/test_graph_attention.py"
 FLOOR = "tests/alignments/test_divergence_floor.py"
 FILES = "tests/layers/test_training_calls.py"
 ADD_DIVERGENCE = "        self.add_divergence(**divergence, training=training)\n"
+OF_ALL = ADD_DIVERGENCE + "\n    def _divergence("
 
 FAULTS = [
     Fault(
@@ -68,16 +69,16 @@ FAULTS = [
     Fault(
         "KL counted twice",
         "layers/attention.py",
-        ADD_DIVERGENCE,
-        2 * ADD_DIVERGENCE,
+        OF_ALL,
+        ADD_DIVERGENCE + OF_ALL,
         (BATTERY,),
         "one_loss_per_call",
     ),
     Fault(
         "KL of the last step only",
         "layers/attention.py",
-        ADD_DIVERGENCE,
-        "        divergence = {'divergence': divergence['divergence'][:, -1:]}\n" + ADD_DIVERGENCE,
+        OF_ALL,
+        "        divergence = {'divergence': divergence['divergence'][:, -1:]}\n" + OF_ALL,
         (BATTERY,),
         "one_loss_per_call",
     ),
@@ -323,9 +324,9 @@ FAULTS = [
     ),
     Fault(
         "Dropout: replicas drop the same entries",
-        "fast/dropout.py",
-        "random.fold_in_replica(seed)",
-        "seed",
+        "random.py",
+        "return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))",
+        "return tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32)",
         ("tests/battery/test_replicas.py",),
         "dropout",
     ),
