@@ -34,7 +34,9 @@ from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.layers.keras_attention_mixin import KerasAttentionMixin
 from keras_vattn.layers.multi_head_attention import MultiHeadAttention
 from keras_vattn.layers.multi_head_mixin import MultiHeadMixin
+from keras_vattn.layers.parts_of_queries import PartsOfQueries, chunk_size
 from keras_vattn.support import keras_private
+from keras_vattn.support.masks import both
 from keras_vattn.support.sublayers import claim, path_of
 
 # Whether the attention that is being called, in this thread, attends to what it is called with.
@@ -53,6 +55,7 @@ def to_bayesian(
     skip_unknown=False,
     layers=1 / 3,
     verbose=False,
+    query_chunk_size=None,
 ):
     """Return a new model, with the same parameters, whose attentions draw their attention weights.
 
@@ -89,6 +92,8 @@ def to_bayesian(
             for this share at the end, at least one (ALBERT's layers share one), a regular expression that is searched
             for in the path of each, or a function of the layer. Defaults to 1/3.
         verbose: Whether to print how many attentions draw now, and which do not. Defaults to `False`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. An attention that only has its softmax swapped has all
+            weights at once, whatever stands here: a number is refused, `"auto"` leaves it. Defaults to `None`.
 
     Returns:
         A model of the class of `model`.
@@ -118,6 +123,7 @@ def to_bayesian(
         "kl_weight": kl_weight,
         "kl_annealing": keras.saving.serialize_keras_object(kl_annealing),
         "kl_reduction": kl_reduction,
+        "query_chunk_size": chunk_size(query_chunk_size),
     }
     if not isinstance(model, keras.Model) or not model.built:
         raise ValueError(
@@ -212,12 +218,29 @@ class _ConvertedHeads:
 
     def _compute_attention(self, query, key, value, attention_mask=None, *arguments, query_mask=None, **options):
         if query_mask is None and attention_mask is not None and _ATTENDS_TO_ITSELF.get() and len(query.shape) == 4:
-            inner = tuple(range(1, len(attention_mask.shape) - 1))
-            seen = ops.any(ops.cast(attention_mask, "bool"), axis=inner)
-            query_mask = ops.broadcast_to(seen, ops.shape(query)[:2])
+            query_mask = _seen(attention_mask, query)
         return super()._compute_attention(
             query, key, value, attention_mask, *arguments, query_mask=query_mask, **options
         )
+
+    def _in_parts(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
+        if query_mask is None and _ATTENDS_TO_ITSELF.get():
+            query, by_query = heads[0], [x for x in masks if x.shape[-2] != 1]
+            if by_query:
+                places = ops.arange(ops.shape(query)[1])
+                distance = places[:, None] - places
+                by_query.append(distance >= 0 if is_causal else None)
+                by_query.append(None if window is None else ops.abs(distance) < window)
+                query_mask = _seen(functools.reduce(both, by_query), query)
+            for mask in (x for x in masks if x.shape[-2] == 1):
+                query_mask = both(query_mask, _seen(mask, query))
+        return super()._in_parts(heads, masks, size, training, query_mask, posterior_logits, is_causal, window)
+
+
+def _seen(mask, query):
+    """Return which positions some query sees, (B, T), from a mask and projected queries (B, T, H, D)."""
+    seen = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
+    return ops.broadcast_to(seen, ops.shape(query)[:2])
 
 
 def _chosen(model, attentions, layers, skip_unknown):
@@ -300,6 +323,9 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
         layer.__class__ = _class_of(type(layer), mixin_of(type(layer)) or AskingAttention)
         drawing.become_stochastic(kl_weight, conversion["kl_annealing"], conversion["kl_reduction"], seed)
         drawing.add_alignment(alignment, prior, conversion["per_head_prior"], name)
+        if isinstance(drawing, PartsOfQueries):
+            # A file of an earlier version has none.
+            drawing.query_chunk_size = conversion.get("query_chunk_size")
         claim(drawing, "prior", drawing.alignment_prior)
     if drawing is not layer and drawing.reads_keys:
         keep_keys(layer, drawing)

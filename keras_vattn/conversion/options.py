@@ -100,5 +100,14 @@ def check_options(conversion, seed, attentions):
                 key_projection(layer)
             if conversion["per_head_prior"]:
                 raise ValueError(f"A softmax has no prior for each head. Received: per_head_prior=True, {path}")
+            if conversion["query_chunk_size"] not in (None, "auto"):
+                size = conversion["query_chunk_size"]
+                raise ValueError(f"A softmax has all scores at once. Received: query_chunk_size={size}, {path}")
+        elif getattr(layer, "attention_axes", None) not in (None, (1,)) and conversion["query_chunk_size"]:
+            axes, size = layer.attention_axes, conversion["query_chunk_size"]
+            raise ValueError(
+                "Parts of the queries are those of one axis. "
+                f"Received: query_chunk_size={size}, {path} with attention_axes={axes}"
+            )
         per_head = conversion["per_head_prior"] and num_heads is not None
         VariationalAlignment(alignment, prior, num_heads=num_heads, per_head_prior=per_head)

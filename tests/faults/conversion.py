@@ -186,8 +186,8 @@ FAULTS = [
     Fault(
         "conversion: padding adds KL",
         "conversion/convert.py",
-        "if query_mask is None and attention_mask is not None",
-        "if False and attention_mask is not None",
+        "if query_mask is None and _ATTENDS",
+        "if False and _ATTENDS",
         CONVERSION,
         "padding",
     ),
