@@ -1,0 +1,131 @@
+"""Memory and time of a training step of MultiHeadAttention, 8 heads of 64, with queries in parts and without.
+
+    PYTHONPATH=tests python -m benchmarks.long_sequences [--lengths 1024 2048 4096 8192 16384] [--pairs 7]
+
+Each peak is that of a process of its own, over the memory that it has before its first step; without parts lengths
+above 4096 are left out. Times are interleaved pairs in one process, of the longest length that both have. Writes
+runs/benchmarks/long_sequences.json, with the slope of log memory over log length.
+"""
+
+import argparse
+import functools
+import json
+import resource
+import subprocess
+import sys
+
+import numpy as np
+from benchmarks.paired import FOLDER, interleave, median_interval
+
+ROWS = {
+    "softmax": {},
+    "weibull": {"alignment": "weibull"},
+    "weibull contextual": {"alignment": "weibull", "prior": "contextual"},
+}
+LONGEST_WHOLE = 4096
+
+
+def step_of(length, size, options, mask=None):
+    """Return a function that makes a training step: the layer, a loss with its KL, SGD.
+
+    Args:
+        length: T = S.
+        size: `query_chunk_size`.
+        options: Other arguments of the layer.
+        mask: `None`, "causal", or "given" for the same mask as an array, of which nothing can be skipped.
+    """
+    import keras
+    import tensorflow as tf
+
+    import keras_vattn
+
+    layer = keras_vattn.MultiHeadAttention(8, 64, query_chunk_size=size, **options)
+    x = tf.random.stateless_normal((1, length, 512), (0, 1))
+    layer.build(x.shape, x.shape)
+    optimizer = keras.optimizers.SGD(1e-6)
+    optimizer.build(layer.trainable_variables)
+    call = {"use_causal_mask": mask == "causal"}
+    if mask == "given":
+        call["attention_mask"] = tf.linalg.band_part(tf.ones((1, length, length), "bool"), -1, 0)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            losses = [tf.reduce_mean(tf.square(layer(x, x, training=True, **call))), *layer.losses]
+        optimizer.apply(tape.gradient(losses, layer.trainable_variables), layer.trainable_variables)
+        return sum(losses)
+
+    step.get_concrete_function()
+    return lambda: step().numpy()
+
+
+def peak(length, size, name):
+    """Return the peak of two steps in MB, over what is there before."""
+    step = step_of(length, size, ROWS[name])
+    with open("/proc/self/statm") as file:
+        before = int(file.read().split()[1]) * resource.getpagesize()
+    step()
+    step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 2**20
+
+
+def in_process(*arguments):
+    command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", *map(str, arguments)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def ratio(numerator, denominator, num_pairs):
+    seconds = interleave({"one": numerator, "other": denominator}, num_pairs, num_warm_up=1)
+    return median_interval(seconds["one"] / seconds["other"])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
+    parser.add_argument("--size", default=None, help="`query_chunk_size`; that of auto where it is left out")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--rows", nargs="+", default=list(ROWS))
+    parser.add_argument("--only", nargs=3)
+    options = parser.parse_args()
+    if options.only:
+        length, size, name = options.only
+        print(peak(int(length), None if size == "None" else int(size), name))
+        return
+    from keras_vattn.layers.parts_of_queries import LARGEST_PART
+
+    size_at = lambda length: int(options.size or LARGEST_PART // length)  # noqa: E731
+    whole = [length for length in options.lengths if length <= LONGEST_WHOLE]
+    record = {"peak": [], "slope": {}, "time": []}
+    for name in options.rows:
+        for length in options.lengths:
+            for size in (None, size_at(length)) if length in whole else (size_at(length),):
+                found = in_process(length, size, name)
+                record["peak"].append({"row": name, "length": length, "size": size, "MB": found})
+                print(record["peak"][-1], flush=True)
+        for parts in (False, True):
+            points = [x for x in record["peak"] if x["row"] == name and (x["size"] is not None) == parts]
+            if len(points) > 1:
+                logs = np.log([[x["length"], x["MB"]] for x in points]).T
+                record["slope"][f"{name}, {'parts' if parts else 'whole'}"] = np.polyfit(*logs, 1)[0]
+    length = max(whole)
+    make = functools.partial(step_of, length)
+    for name in options.rows:
+        size, of_row = size_at(length), ROWS[name]
+        pairs = {
+            "parts / whole": (make(size, of_row), make(None, of_row)),
+            "causal / not, in parts": (make(size, of_row, "causal"), make(size, of_row)),
+            "causal / the same mask given, in parts": (make(size, of_row, "causal"), make(size, of_row, "given")),
+        }
+        for what, pair in pairs.items():
+            median, low, high = ratio(*pair, options.pairs)
+            record["time"].append(
+                {"row": name, "length": length, "ratio": what, "median": median, "interval": [low, high]}
+            )
+            print(record["time"][-1], flush=True)
+    print(record["slope"])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "long_sequences.json").write_text(json.dumps(record, indent=2))
+
+
+if __name__ == "__main__":
+    main()
