@@ -24,13 +24,15 @@ def test_every_claim_can_be_decided_or_says_why_not():
         for claim in group["claims"]:
             place = f"{group['paper']}, {claim['place']}: {claim['claim']}"
             assert claim["theirs"], place
-            assert claim["why"] or runs is None, f"{place} has no reason"
             assert "still to come" not in claim["why"], place
             if path:
                 assert group["results"] in CLAIMS["results"] and claim["figure"] in CLAIMS["figures"], place
-            if runs is not None:
-                verdict, ours = reproduction.verdict_of(claim | CLAIMS["figures"][claim["figure"]], runs)
-                assert verdict != "pending" and ours and "nan" not in ours.lower(), place
+            # A file of results may have a part of its models: the others come to it as they end.
+            verdict, ours = reproduction.verdict_of(claim | CLAIMS["figures"].get(claim.get("figure"), {}), runs)
+            missing = runs is None or not {claim["more"], claim["than"]} <= runs.keys() if path else False
+            assert (verdict == "pending") == missing, place
+            assert claim["why"] or missing, f"{place} has no reason"
+            assert verdict in ("pending", "not tried") or (ours and "nan" not in ours.lower()), place
 
 
 def test_every_model_of_a_claim_is_in_its_command():
