@@ -383,7 +383,8 @@ def normal(shape, seed):
     if _HERE.rows is not None and not tf.is_tensor(shape):
         return _normal_rows(_HERE.rows, shape, seed)
     size = _size(shape)
-    cosine, sine = _normal_pair(*tf.unstack(_bits((2, (size + 1) // 2), seed)))
+    words = _bits((2, (size + 1) // 2), seed)
+    cosine, sine = _normal_pair(words[0], words[1])
     return tf.reshape(tf.reshape(tf.stack([cosine, sine]), (-1,))[:size], shape)
 
 
