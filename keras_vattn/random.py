@@ -9,21 +9,19 @@ refuses int64.
 Before a change: two draws from one seed are the same numbers, so whoever draws twice folds a number into the seed for
 each. Draws and folded seeds are read at different counters (`_DRAWN`, `_FOLDED`), or a folded seed would be one of the
 draws. Any other use of the bits changes the draws of every seed, which the changelog has to say; so does another order
-of an array's entries, which `rows_of` knows. Tested in tests/test_random.py, what leaves a GPU in
+of an array's entries, which `support/rows.py` knows. Tested in tests/test_random.py, what leaves a GPU in
 tests/test_gpu_kernels.py, and replicas in tests/battery/test_replicas.py.
 """
 
-import contextlib
 import math
 import numbers
-import threading
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
+from keras_vattn.support.rows import HERE
 from keras_vattn.support.special import derivative, polynomial
 
 __all__ = [
@@ -227,8 +225,8 @@ def _entries(shape, generate, *undecided):
             bits from this block on, (n, 2).
         *undecided: The other arguments of `_undecided`.
     """
-    if _HERE.rows is not None and not tf.is_tensor(shape):
-        return _HERE.rows.of(shape, lambda first, size: _from(first, size, generate, *undecided))
+    if HERE.rows is not None and not tf.is_tensor(shape):
+        return HERE.rows.of(shape, lambda first, size: _from(first, size, generate, *undecided))
     size = _size(shape)
     bits = _undecided(lambda word: generate(0, (size + 1) // 2, word), *undecided)
     bits = tf.reshape(bits, (-1,))
@@ -245,80 +243,6 @@ def _from(first, size, generate, *undecided):
     num_pairs = 2 * ((size + 3) // 4 + 1)
     bits = _undecided(lambda word: generate(tf.cast(first // 4, tf.uint64), num_pairs, word), *undecided)
     return tf.slice(tf.reshape(bits, (-1,)), tf.reshape(first % 4, (1,)), (size,))
-
-
-class _Rows(NamedTuple):
-    """Arguments of `rows_of`."""
-
-    group: object
-    num_groups: object
-    first: object
-    length: object
-    columns: tuple | None
-    is_even: bool
-    # Filled by whoever reads the rows.
-    reads: list
-
-    def parts(self, shape):
-        """Return for an array (1, ..., n, width) its width in the whole, and the first entry of each (n, width)."""
-        width = self.columns[1] if self.columns is not None and shape[-1] == self.columns[0] else shape[-1]
-        self.reads.append(shape)
-        num_parts = math.prod(shape[1:-2])
-        first = [(self.group * num_parts + part) * self.length + self.first for part in range(num_parts)]
-        return width, [x * tf.cast(width, tf.int64) for x in first]
-
-    def size(self, shape, width):
-        """Return the number of entries of the whole array."""
-        return math.prod(tf.cast(x, tf.int64) for x in (self.num_groups, *shape[1:-2], self.length, width))
-
-    def joined(self, parts, shape, width):
-        """Return the array of its parts."""
-        parts = [tf.reshape(part, (*shape[-2:-1], width))[:, : shape[-1]] for part in parts]
-        return tf.reshape(tf.stack(parts), shape)
-
-    def of(self, shape, words):
-        """Return the words of an array from a function of the first and the number of them."""
-        width, firsts = self.parts(shape)
-        return self.joined([words(first, shape[-2] * width) for first in firsts], shape, width)
-
-
-class _Here(threading.local):
-    rows = None
-
-
-_HERE = _Here()
-
-
-@contextlib.contextmanager
-def rows_of(group, num_groups, first, length, columns=None, is_even=False):
-    """Within, draws are rows of larger ones: (1, ..., n, width) has the numbers that the rows `first` to `first + n` of
-    one group have in a draw of shape (num_groups, ..., length, width) from the same seed.
-
-    Philox is read from any counter on, so nothing else is drawn.
-
-    Args:
-        group: Index of the group, an integer or integer ().
-        num_groups: Number of groups, likewise.
-        first: The first row, likewise.
-        length: Number of rows of a group, likewise.
-        columns: (S, S'), where an array of width S has the first columns of one of width S'; `None` for no such.
-        is_even: Whether the number of groups is known to be even, which makes normals cheaper.
-    """
-    where = (tf.cast(x, tf.int64) for x in (group, num_groups, first, length))
-    outer, _HERE.rows = _HERE.rows, _Rows(*where, columns, is_even, [])
-    try:
-        yield
-    finally:
-        _HERE.rows = outer
-
-
-def require_rows(noise):
-    """Raise ValueError if noise was made inside `rows_of` without its rows: every part would have the same."""
-    if noise is not None and _HERE.rows is not None and not _HERE.rows.reads:
-        raise ValueError(
-            "In parts of the queries the noise of an alignment is drawn by keras_vattn.random, whose rows each part "
-            "reads: draw it there, or take query_chunk_size=None."
-        )
 
 
 def dropout_seed(seed_generator):
@@ -380,8 +304,8 @@ def normal(shape, seed):
     True
     """
     seed = tf.cast(seed, tf.int32)
-    if _HERE.rows is not None and not tf.is_tensor(shape):
-        return _normal_rows(_HERE.rows, shape, seed)
+    if HERE.rows is not None and not tf.is_tensor(shape):
+        return _normal_rows(HERE.rows, shape, seed)
     size = _size(shape)
     words = _bits((2, (size + 1) // 2), seed)
     cosine, sine = _normal_pair(words[0], words[1])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from scipy import special, stats
 
 from keras_vattn import random
+from keras_vattn.support.rows import rows_of
 
 SEED = tf.constant([3, 4])
 COUNT = 100_000
@@ -275,7 +276,7 @@ def test_rows_of_a_larger_draw(draw, shape):
             for columns in (None, (width - 1, width)):
                 taken = width if columns is None else width - 1
                 where = tf.constant(group, tf.int64), num_groups, tf.constant(first, tf.int64), length
-                with random.rows_of(*where, columns, is_even):
+                with rows_of(*where, columns, is_even):
                     rows = draw((1, *middle, count, taken), seed=SEED).numpy()
                 expected = whole[group : group + 1, ..., first : first + count, :taken]
                 if draw is random.normal:

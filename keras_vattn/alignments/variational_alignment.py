@@ -14,6 +14,7 @@ from keras_vattn.distributions.row_distribution import (
     drawn_divergence,
     mean_divergence,
 )
+from keras_vattn.support.rows import require_rows
 from keras_vattn.support.validation import whole_number
 
 # In place of infinity among posterior logits: the largest number of float16.
@@ -132,7 +133,7 @@ class VariationalAlignment:
         if training and self.warm_start_steps:
             noise["warm"] = ops.broadcast_to(step < self.warm_start_steps, (*shape[:-1], 1))
         drawn = self.alignment.noise(shape, random.fold_in(seed, 0))
-        random.require_rows(drawn)
+        require_rows(drawn)
         if drawn is not None:
             at_step = self.alignment.at_step(step)
             changing = {name: ops.broadcast_to(x, (*shape[:-1], 1)) for name, x in at_step.items()}

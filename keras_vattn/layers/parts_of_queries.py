@@ -4,12 +4,12 @@ import threading
 import tensorflow as tf
 from keras import ops, tree
 
-from keras_vattn import random
 from keras_vattn.alignments import DenseKeys
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.masks import both
 from keras_vattn.support.query_chunks import in_chunks
+from keras_vattn.support.rows import rows_of
 from keras_vattn.support.validation import integer
 
 # An example's number of scores from which "auto" takes parts, and that of a part.
@@ -120,7 +120,7 @@ class PartsOfQueries(AlignmentLayer):
             def step(of_rows, keys, group, first):
                 (queries, entries), first = of_rows, first + start
                 valid = visible(group, first, seen, len(queries[0].shape))
-                rows = random.rows_of(group, num_groups, first, length, cut, is_even=num_heads % 2 == 0)
+                rows = rows_of(group, num_groups, first, length, cut, is_even=num_heads % 2 == 0)
                 with seeds.taken_again(), rows:
                     context, divergence = attend(queries, keys, entries, valid)
                 results = {"context": context, "divergence": _columns(divergence)}

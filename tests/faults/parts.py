@@ -8,7 +8,7 @@ PARTS, CHUNKS = "layers/parts_of_queries.py", "support/query_chunks.py"
 FAULTS = [
     Fault(
         "parts: a part's noise is that of the next row",
-        "random.py",
+        "support/rows.py",
         "self.length + self.first for part",
         "self.length + self.first + 1 for part",
         TESTS,
@@ -16,7 +16,7 @@ FAULTS = [
     ),
     Fault(
         "parts: all groups have the noise of the first",
-        "random.py",
+        "support/rows.py",
         "(self.group * num_parts + part)",
         "part",
         ("tests/test_random.py",),
@@ -51,7 +51,7 @@ FAULTS = [
         "parts: the gradient draws from the seeds of the next call",
         PARTS,
         "        self._next = iter(self._taken)\n",
-        "        self._taken = [(x if x is None else random.fold_in(x, 1),) for (x,) in self._taken]\n"
+        "        self._taken = [(x if x is None else x + 1,) for (x,) in self._taken]\n"
         "        self._next = iter(self._taken)\n",
         TESTS,
         "as_without_parts",
@@ -139,8 +139,8 @@ FAULTS = [
     ),
     Fault(
         "parts: noise of one's own is the same in every part",
-        "random.py",
-        "if noise is not None and _HERE.rows is not None and not _HERE.rows.reads:",
+        "support/rows.py",
+        "if noise is not None and HERE.rows is not None and not HERE.rows.reads:",
         "if False:",
         TESTS,
         "bad_input",
