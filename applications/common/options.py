@@ -226,7 +226,7 @@ class CompareOptions:
     `max_steps`."""
     results: str | None = None
     """Also write the command, the options and the figures of every run into this .json, small enough to be kept with
-    the code. One of the same comparison of other models gets these too."""
+    the code. A file of the same command with other models gets the runs of these models beside its own."""
     jobs: Positive = 1
     """Runs trained at the same time, in as many processes, which share the cores and the GPUs equally. Where there are
     fewer GPUs than processes, memory is taken as it is needed."""

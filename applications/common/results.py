@@ -33,7 +33,7 @@ def write_results(comparison, path):
     application, default = comparison.application, config_of(comparison.application.program.default)
     before = comparison.results_before
     first = comparison.read(comparison.planned[0], "metrics.json")
-    # The options of each run and what is kept of it; an option that the record of a run lacks has its default.
+    # By name and seed: the options of a run, its record lacking those that were added since, and what is kept of it.
     kept, environments = {}, []
     if before is not None:
         if before["data"] != _plain(first["data"]):
@@ -117,7 +117,7 @@ def _named(name):
 
 
 def _joined(environments):
-    """Return the versions of all environments, side by side where they differ; that of a run has one commit."""
+    """Return the versions of all environments, side by side where they differ, and all commits."""
     versions = {
         name: ", ".join(dict.fromkeys(str(environment[name]) for environment in environments))
         for name in environments[0]
@@ -149,7 +149,7 @@ def _command(program, options, models):
 
 
 def _without_models(words):
-    """Return the words of a command without those of `--models`, which are before the other flags."""
+    """Return the words of a command without `--models` and the models, which stand before the other flags."""
     first = words.index("--models")
     last = next((place for place in range(first + 1, len(words)) if words[place].startswith("--")), len(words))
     return words[:first] + words[last:]

@@ -167,7 +167,6 @@ class _Chunks:
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     results = chosen(self.take(of_rows, of_memory, group, chunk, self.scope()), reads)
-                # A tape would free what two sources share, and what it has not come to.
                 found = tape.gradient(results, sources, self.chunk(upstream, group, chunk))
                 place = group * self.num_chunks + chunk
                 connected.update(zip(("rows", "memory", "shared"), ([x is not None for x in of] for of in found)))
