@@ -37,3 +37,18 @@ def read_checkpoint(folder):
 def files_of(folder):
     """Return what a folder holds, and when it was written."""
     return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*")}
+
+
+def assert_same_run(one, other):
+    """Weights, optimizer, seeds, metrics and history, the clock's columns aside."""
+    (record, arrays), (other_record, other_arrays) = (read_checkpoint(folder) for folder in (one, other))
+    assert without_time(record["rows"]) == without_time(other_record["rows"])
+    assert (record["epoch"], record["step"]) == (other_record["epoch"], other_record["step"])
+    assert len(record["variables"]) == len(other_record["variables"])
+    assert arrays.keys() == other_arrays.keys()
+    for name in arrays:
+        np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
+    weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
+    for name in weights.keys() - {"record"}:  # It has seconds.
+        np.testing.assert_array_equal(weights[name], other_weights[name], err_msg=name)
+    assert without_time(read_history(one)) == without_time(read_history(other))

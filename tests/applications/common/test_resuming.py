@@ -10,25 +10,10 @@ import pytest
 import yaml
 from program_case import fewer
 from program_cases import few_cases
-from run_files import files_of, read_arrays, read_checkpoint, read_history, read_json, without_time
+from run_files import assert_same_run, files_of, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
 
 from applications.common import callbacks, checkpoint, training
-
-
-def assert_same_run(one, other):
-    """Weights, optimizer, seeds, metrics and history, the clock's columns aside."""
-    (record, arrays), (other_record, other_arrays) = (read_checkpoint(folder) for folder in (one, other))
-    assert without_time(record["rows"]) == without_time(other_record["rows"])
-    assert (record["epoch"], record["step"]) == (other_record["epoch"], other_record["step"])
-    assert len(record["variables"]) == len(other_record["variables"])
-    assert arrays.keys() == other_arrays.keys()
-    for name in arrays:
-        np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
-    weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
-    for name in weights.keys() - {"record"}:  # It has seconds.
-        np.testing.assert_array_equal(weights[name], other_weights[name], err_msg=name)
-    assert without_time(read_history(one)) == without_time(read_history(other))
 
 
 @few_cases
