@@ -5,7 +5,19 @@ from keras_vattn.support.backend import require_tensorflow
 require_tensorflow()
 del require_tensorflow
 
-from keras_vattn import annealing, decoding, distributions, fast, layers, losses, metrics, plots, random, recurrent  # noqa: E402
+from keras_vattn import (  # noqa: E402
+    annealing,
+    decoding,
+    distributions,
+    fast,
+    layers,
+    losses,
+    metrics,
+    plots,
+    random,
+    recurrent,
+    workers,
+)
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
     ContextualPrior,
@@ -148,4 +160,5 @@ __all__ = [
     "summary",
     "to_bayesian",
     "to_deterministic",
+    "workers",
 ]

@@ -135,6 +135,25 @@ def lstm_runs_its_steps_in_one_method():
     np.testing.assert_array_equal(found, outputs)
 
 
+def optimizers_sum_the_gradients_of_replicas_in_one_method():
+    optimizer, weight = keras.optimizers.SGD(1.0), keras.Variable([1.0])
+    plain = optimizer._all_reduce_sum_gradients
+    optimizer._all_reduce_sum_gradients = lambda pairs: [(2.0 * gradient, x) for gradient, x in plain(pairs)]
+    optimizer.apply([keras.ops.convert_to_tensor([0.25])], [weight])
+    np.testing.assert_array_equal(weight, [0.5])
+
+
+def models_are_built_from_a_batch_in_one_method():
+    batches = []
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    plain = model._maybe_symbolic_build
+    model._maybe_symbolic_build = lambda iterator: batches.append(next(next(iter(iterator))[2]))
+    model.fit(np.ones((3, 1)), np.ones((3, 1)), batch_size=2, verbose=0)
+    assert [len(x) for x in batches[0]] == [2, 2] and len(batches) == 1
+    plain(data_batch=batches[0])
+
+
 def optimizers_clip_all_gradients_in_one_method():
     """Where a clip is set; what is returned is what is applied."""
     given = []
@@ -201,6 +220,8 @@ PRIVATE = {
     "inner_loop": (keras.layers.LSTM, lstm_runs_its_steps_in_one_method),
     "_clip_gradients": (keras.optimizers.Optimizer, optimizers_clip_all_gradients_in_one_method),
     "_get_variable_index": (keras.optimizers.Optimizer, optimizers_number_their_variables),
+    "_all_reduce_sum_gradients": (keras.optimizers.Optimizer, optimizers_sum_the_gradients_of_replicas_in_one_method),
+    "_maybe_symbolic_build": (keras.Model, models_are_built_from_a_batch_in_one_method),
     "_run_through_graph": (keras_private.Functional, functional_models_run_their_nodes_in_one_method),
     "_nodes_by_depth": (keras_private.Functional, functional_models_have_nodes_by_depth),
     "_functional": (keras.Sequential, a_sequential_model_holds_a_functional_one),

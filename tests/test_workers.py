@@ -1,0 +1,99 @@
+"""A step on several replicas is the step of one that has the whole batch."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from worker_processes import run_workers
+from worker_training import batches, compiled_model, trained
+
+from keras_vattn import workers
+
+ONE = tf.distribute.get_strategy()
+
+
+def assert_same(found, expected):
+    for row, expected_row in zip(found[:2], expected[:2], strict=True):
+        assert row.keys() == expected_row.keys()
+        for name, value in row.items():
+            np.testing.assert_allclose(value, expected_row[name], rtol=1e-5, err_msg=name)
+    for weight, expected_weight in zip(found[2], expected[2], strict=True):
+        np.testing.assert_allclose(weight, expected_weight, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss_scale", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_replicas_train_as_one(two_replicas, loss_scale, tmp_path):
+    """KL, gradient clipping, uneven batches and one of a single row, metrics of training and validation; the model is
+    saved as it would be without."""
+    expected = trained(ONE, compiled_model(loss_scale=loss_scale))
+    with two_replicas.scope():
+        model = workers.prepare(compiled_model(loss_scale=loss_scale))
+    assert_same(trained(two_replicas, model), expected)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_same((*[{}] * 2, loaded.get_weights()), (*[{}] * 2, expected[2]))
+    assert loaded.fit(batches(), verbose=0, shuffle=False).history.keys() == expected[1].keys()
+
+
+@pytest.mark.slow
+def test_two_workers_train_as_one(tmp_path):
+    """Over the loopback; each draws noise of its own. Once `plain` is None, Keras trains there by itself."""
+    expected = trained(ONE, compiled_model())
+    draws = []
+    for status, output in run_workers([str(pathlib.Path(__file__).with_name("worker_training.py"))], tmp_path):
+        assert status == 0, output
+        found = json.loads(output.partition("RESULT")[2].splitlines()[0])
+        assert found["plain"] is not None
+        assert_same((found["history"], found["figures"], found["weights"]), expected)
+        assert found["calls"] == 9
+        draws.append(found["draws"])
+    assert draws[0] == draws[1]
+    assert not np.allclose(draws[0][:2], draws[0][2:], atol=1e-3)
+
+
+def test_shares(two_replicas):
+    """Every row once, in batches whose size changes, however often the dataset is read."""
+    dataset = tf.data.Dataset.range(11).batch(4)
+    shared = workers.shares(dataset, two_replicas)
+    assert shared.cardinality == 3
+    for _ in range(2):
+        read = [two_replicas.experimental_local_results(x) for x, _ in zip(shared, range(3), strict=False)]
+        assert [[x.numpy().tolist() for x in each] for each in read] == [
+            [[0, 1], [2, 3]],
+            [[4, 5], [6, 7]],
+            [[8], [9, 10]],
+        ]
+    endless = dataset.repeat()
+    assert workers.shares(endless, two_replicas).cardinality == tf.data.INFINITE_CARDINALITY
+    unknown = dataset.filter(lambda x: True)
+    assert workers.shares(unknown, two_replicas).cardinality == tf.data.UNKNOWN_CARDINALITY
+    assert workers.shares(dataset, ONE) is dataset
+
+
+def test_one_replica_stays_as_it_is():
+    model = compiled_model()
+    step = model.train_step
+    assert workers.prepare(model) is model and model.train_step == step
+
+
+def test_bad_input(two_replicas):
+    with two_replicas.scope():
+        model = compiled_model()
+        with pytest.raises(ValueError, match="after `compile`"):
+            workers.prepare(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+        model.compile("sgd", "mse", jit_compile=True)
+    with pytest.raises(ValueError, match="jit_compile=False"):
+        workers.prepare(model)
+
+
+@pytest.mark.slow
+def test_where_xla_stands(two_replicas):
+    """Once this fails, TensorFlow compiles a step of several replicas."""
+    with two_replicas.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=True)
+    with pytest.raises(tf.errors.OpError):
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)

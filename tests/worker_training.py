@@ -1,0 +1,67 @@
+"""A model with a KL that several workers train; as a program it is one of these workers, and prints what it found."""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vattn
+
+# Batches of 4, 4 and 1: of the last one a worker has no row.
+INPUTS = np.random.default_rng(0).normal(size=(9, 5, 3)).astype("float32")
+TARGETS = np.random.default_rng(1).normal(size=(9, 1)).astype("float32")
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(4)
+
+
+def compiled_model(noise=False, loss_scale=False):
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((5, 3))
+    annealing = keras_vattn.LinearAnnealing(4)
+    layer = keras_vattn.MultiHeadAttention(
+        2, 4, alignment="weibull", prior="contextual", kl_annealing=annealing, seed=1, name="attention"
+    )
+    if not noise:
+        layer.noise_seed = lambda training: None
+    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs, inputs)[:, 0]))
+    optimizer = keras_vattn.fast.FusedAdam(0.01, global_clipnorm=0.05)
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0) if loss_scale else optimizer
+    model.compile(optimizer, "mse", metrics=["mae"], jit_compile=False)
+    return model
+
+
+def trained(strategy, model):
+    """Return the history of three epochs, and the figures and the weights that they end with."""
+    dataset = keras_vattn.workers.shares(batches(), strategy)
+    history = model.fit(dataset, validation_data=dataset, epochs=3, verbose=0, shuffle=False).history
+    figures = model.evaluate(dataset, verbose=0, return_dict=True)
+    return history, figures, [weight.numpy() for weight in model.weights]
+
+
+def main():
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    found = {}
+    with strategy.scope():
+        model = compiled_model()
+        try:
+            model.fit(batches(), verbose=0, shuffle=False)
+            found["plain"] = None
+        except Exception as error:
+            found["plain"] = type(error).__name__
+        model = keras_vattn.workers.prepare(compiled_model())
+        noisy = compiled_model(noise=True)
+    found["history"], found["figures"], weights = trained(strategy, model)
+    found["weights"] = [weight.tolist() for weight in weights]
+    found["calls"] = int(model.get_layer("attention").training_calls.numpy())
+    # Both workers give it the same rows.
+    outputs = strategy.run(tf.function(lambda: noisy(INPUTS[:2], training=True)))
+    found["draws"] = strategy.gather(outputs, axis=0).numpy().tolist()
+    print("RESULT" + json.dumps(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
