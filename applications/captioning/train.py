@@ -31,8 +31,7 @@ def train(options):
         )
     # Without the KL, which with a tiny beta is all of the loss.
     for stage in run.stages([CaptionValidation(run)], score=lambda row: row["val_perplexity"]):
-        batches = train.batches(options, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 

@@ -67,7 +67,7 @@ class WarmStart(keras.callbacks.Callback):
         self.attention = attention
 
     def on_epoch_end(self, epoch, logs=None):
-        if int(self.attention.training_calls) <= self.attention.warm_start_steps:
+        if int(self.attention.training_calls.numpy()) <= self.attention.warm_start_steps:
             logs["warm_start"] = 1.0
 
 
@@ -92,7 +92,7 @@ class PosteriorFirst(keras.callbacks.Callback):
         self._remember()
 
     def on_train_batch_end(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.iterations.numpy())
         if step == self.first:
             self._remember()
         elif self.first < step <= self.last:
@@ -100,7 +100,7 @@ class PosteriorFirst(keras.callbacks.Callback):
                 weight.assign(value)
 
     def on_epoch_end(self, epoch, logs=None):
-        if int(self.model.optimizer.iterations) <= self.last:
+        if int(self.model.optimizer.iterations.numpy()) <= self.last:
             logs["warm_start"] = 1.0
 
     def _remember(self):

@@ -137,7 +137,8 @@ class Checkpoint(keras.callbacks.Callback):
         if self._metrics is not None:
             # They are reset when an epoch begins, and some exist only after a step.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                variable.assign_add(array)
+                # Replicas have a part each, to which TensorFlow adds nothing from outside.
+                variable.assign(_to_numpy(variable) + array)
             self._metrics = None
         self.step += 1
         ends = batch + 1 == self.params["steps"]

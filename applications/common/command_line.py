@@ -40,8 +40,8 @@ _CHATTER = re.compile(r"WARNING: All log messages before absl::InitializeLog\(\)
 def main(program, arguments=None):
     """Run the command that the first argument names, and turn an expected error into one line and an exit status.
 
-    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read,
-    130 for an interruption.
+    The status is 2 for an `InputError`, 3 for a loss that is not finite, 4 for a file that cannot be written or read, 5
+    where another worker was lost, 130 for an interruption.
 
     Args:
         program: `Program`.
@@ -76,6 +76,8 @@ def main(program, arguments=None):
     except Exception as error:
         # One that was raised where TensorFlow reads data, whose error is not ours.
         expected = input_error_in(error)
+        if expected is None and "Collective ops is aborted" in str(error):
+            return _fail("a worker was lost, whose output says why. Start all of them again, with train --resume", 5)
         if expected is None:
             raise
         return _fail(expected, 2)

@@ -6,6 +6,8 @@ TensorFlow: wrong options are refused before it is loaded.
 """
 
 import dataclasses
+import json
+import os
 import pathlib
 import typing
 from typing import Annotated, Literal
@@ -139,8 +141,9 @@ class FitOptions:
     cannot."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
-    strategy: Literal["none", "mirrored"] = "none"
-    """mirrored: a copy of the model on every GPU of this machine."""
+    strategy: Literal["none", "mirrored", "multi_worker"] = "none"
+    """mirrored: a copy of the model on every GPU of this machine, which share each batch; multi_worker: on every GPU,
+    or else the CPU, of the machines of TF_CONFIG, each of which runs this command."""
 
     def check(self):
         if self.stop_after is not None and self.stop_after > self.epochs:
@@ -151,13 +154,33 @@ class FitOptions:
             raise InputError(f"--warmup-epochs: the schedule {self.schedule} has none; choose another --schedule.")
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
-        if self.jit == "on" and self.strategy == "mirrored":
+        if self.jit == "on" and self.strategy != "none":
             raise InputError("--jit: TensorFlow does not compile a step of several replicas; leave out one of the two.")
+        if self.strategy == "multi_worker":
+            _check_workers(os.environ.get("TF_CONFIG"))
+            if self.checkpoint_seconds:
+                raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
 
     @property
     def jit_compile(self):
         """`jit` as `keras.Model.compile` has it."""
-        return {"auto": "auto", "on": True, "off": False}[self.jit]
+        return {"auto": "auto" if self.strategy == "none" else False, "on": True, "off": False}[self.jit]
+
+
+def _check_workers(text):
+    """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
+    try:
+        config = json.loads(text or "")
+        cluster, task = config["cluster"], config["task"]
+        is_there = 0 <= int(task["index"]) < len(cluster[task["type"]])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_there = False
+    if not is_there:
+        raise InputError(
+            "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
+            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
+            f"Received: {text}"
+        )
 
 
 @dataclasses.dataclass

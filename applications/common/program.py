@@ -23,6 +23,7 @@ MAY_CHANGE = (
     "picture_every",
     "tensorboard",
     "jit",
+    "strategy",
 )
 
 

@@ -1,6 +1,5 @@
 """One training run of any program: from options to a run folder with everything in it."""
 
-import contextlib
 import functools
 import math
 import pathlib
@@ -11,7 +10,6 @@ import typing
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from applications.common.application import Run
 from applications.common.attention_pictures import AttentionPictures
@@ -29,7 +27,7 @@ from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
-from applications.common.option_values import fields_of, is_file, values_of
+from applications.common.option_values import fields_of, is_file, values_of, with_values
 from applications.common.page import write_page
 from applications.common.program import config_of
 from applications.common.reporting import counts_of, page_of_run, write_report
@@ -47,6 +45,8 @@ from applications.common.runs import (
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
+from applications.common.workers import agree, is_first, own_folder, strategy_of
+from keras_vattn import workers
 from keras_vattn.plots.chart import require_altair
 
 
@@ -76,9 +76,20 @@ class TrainingRun(Run):
     def __init__(self, program, options):
         require_altair()
         self._cpu_start = time.process_time()
+        # TensorFlow refuses one that comes after anything was computed.
+        self.strategy = strategy_of(options.fit.strategy)
+        self.is_first = is_first(self.strategy)
+        if not self.is_first:
+            options = with_values(options, {"out": own_folder(options.run.out, keep=options.run.resume)})
+        # The first worker changes the folder from here on.
+        self.agree("program and model", f"{program.name} {options.model}")
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
+
+    def agree(self, what, value):
+        """Raise `InputError` unless all workers of the run have the same value."""
+        agree(self.strategy, what, value)
 
     def read(self, fit_codec=None):
         """Read and encode the data, and return the training part and the validation part.
@@ -97,6 +108,7 @@ class TrainingRun(Run):
         if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
             raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
         self._digest = digest_of(data)
+        self.agree("data", self._digest)
         start = None if options.run.start_from is None else RunFolder.load(options.run.start_from)
         if self.folder is not None:
             self.folder.require_data(self._digest)
@@ -122,7 +134,7 @@ class TrainingRun(Run):
 
     def scope(self):
         """Return the context in which the model is built and compiled."""
-        return contextlib.nullcontext() if self.options.fit.strategy == "none" else _mirrored().scope()
+        return self.strategy.scope()
 
     @property
     def is_new(self):
@@ -192,6 +204,7 @@ class TrainingRun(Run):
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
+            workers.prepare(model)
         keep = KeepWeights(self.folder.file(WEIGHTS), score, options.keep)
         history = HistoryWriter(self.folder.file(HISTORY))
         checkpoint = Checkpoint(
@@ -207,6 +220,7 @@ class TrainingRun(Run):
         if not checkpoint.path.exists() and self.options.run.continue_training:
             checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
         done = checkpoint.epoch * self.num_batches + checkpoint.step
+        self.agree("state of training", done)
         if done:
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
@@ -253,10 +267,22 @@ class TrainingRun(Run):
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
 
+    def fit(self, stage, batches, valid):
+        """Fit the model in a `Stage`, on batches from the first one of its epoch on; `valid` are those of validation.
+        Several replicas share each batch."""
+        batches, valid = (workers.shares(x, self.strategy) for x in (batches.skip(stage.step), valid))
+        self.models.training.fit(batches, validation_data=valid, **stage.fit)
+
     def finish(self):
-        """Report on the trained model, and write all that a finished run leaves."""
-        application, options, model = self.application, self.options, self.models.training
-        folder, rows = self.folder, self.rows
+        """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
+        application, options, folder, rows = self.application, self.options, self.folder, self.rows
+        if not self.is_first:
+            shutil.rmtree(folder.path.parent)
+            return
+        if options.fit.strategy == "multi_worker":
+            # A model of the strategy would wait for the others.
+            self.models = application.build_models(options, self.codec)
+        model = self.models.training
         kept = put_weights(model, folder.path / WEIGHTS)
         # Without the optimizer, whose state is the checkpoint's.
         model.optimizer, model.compiled = None, False
@@ -307,12 +333,6 @@ def set_up(options):
     precision = options.fit.mixed_precision
     keras.config.set_dtype_policy("float32" if precision == "none" else f"mixed_{precision}")
     keras.utils.set_random_seed(options.run.seed)
-
-
-@functools.cache
-def _mirrored():
-    # One object a process: the model belongs to the strategy that it was built under.
-    return tf.distribute.MirroredStrategy()
 
 
 def load_run(application, path):

@@ -25,8 +25,7 @@ def train(options):
     with run.scope():
         network.compile(run.optimizer(), jit_compile=options.fit.jit_compile, **objective(options))
     for stage in run.stages():
-        batches = train.batches(options, stage.epoch).skip(stage.step)
-        network.fit(batches, validation_data=valid.batches(options), **stage.fit)
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 

@@ -26,8 +26,7 @@ def train(options):
         )
     best, better = (lambda row: row["val_best"]), (lambda row: row["val_better"])
     for stage in run.stages([Criterion(run)], score=best, patience_score=better):
-        batches = train.batches(options, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 

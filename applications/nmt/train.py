@@ -27,8 +27,7 @@ def train(options):
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
     for stage in run.stages([TranslateValidation(run), *callbacks], after_warm_start("val_loss")):
-        batches = train.training_batches(options, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.training_batches(options), **stage.fit)
+        run.fit(stage, train.training_batches(options, stage.epoch), valid.training_batches(options))
     run.finish()
 
 

@@ -28,8 +28,7 @@ def train(options):
         loss, perplexity = loss_and_perplexity(MODELS[options.model].objective is not None)
         model.compile(run.optimizer(), loss=loss, metrics=[perplexity], jit_compile=options.fit.jit_compile)
     for stage in run.stages([DecodeValidation(run)]):
-        batches = batches_of(run, train, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=batches_of(run, valid), **stage.fit)
+        run.fit(stage, batches_of(run, train, stage.epoch), batches_of(run, valid))
     run.finish()
 
 

@@ -26,8 +26,7 @@ def train(options):
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
     # The KL of drawn weights has constants of thousands of nats, beside which a float32 loses the likelihood.
     for stage in run.stages([AnswerValidation(run), *callbacks], after_warm_start("val_nll")):
-        batches = train.batches(options, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 

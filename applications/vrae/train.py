@@ -37,8 +37,7 @@ def train(options):
     if options.variational.lagging_steps and MODELS[options.model].latent:
         callbacks.append(LaggingInference(run.models, options.variational))
     for stage in run.stages(callbacks):
-        batches = train.batches(options, stage.epoch).skip(stage.step)
-        model.fit(batches, validation_data=valid.batches(options), **stage.fit)
+        run.fit(stage, train.batches(options, stage.epoch), valid.batches(options))
     run.finish()
 
 
@@ -59,7 +58,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.iterations.numpy())
         of_q = None if step >= self.num_steps else (step + 1) % self.period > 0
         for weight, is_own in self.is_own:
             weight.trainable = of_q in (None, is_own)

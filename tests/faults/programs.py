@@ -192,8 +192,8 @@ FAULTS = [
     Fault(
         "programs: an epoch of q alone may be the best",
         "applications/common/callbacks.py",
-        "if int(self.model.optimizer.iterations) <= self.last:",
-        "if int(self.model.optimizer.iterations) < self.first:",
+        "if int(self.model.optimizer.iterations.numpy()) <= self.last:",
+        "if int(self.model.optimizer.iterations.numpy()) < self.first:",
         (COMMON + "test_callbacks.py",),
         "trained_alone",
     ),

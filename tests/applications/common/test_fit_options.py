@@ -7,6 +7,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import yaml
 from program_cases import few_cases
 from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
@@ -211,7 +212,8 @@ def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only, jit):
 @pytest.mark.slow
 def test_two_replicas(toy, tmp_path, weights_only, two_replicas, monkeypatch):
     """They train one model: its weights are those of one replica, the noise apart."""
-    monkeypatch.setattr(training, "_mirrored", lambda: two_replicas)
+    strategies = {"none": tf.distribute.get_strategy(), "mirrored": two_replicas}
+    monkeypatch.setattr(training, "strategy_of", strategies.get)
     words = {"model": "deterministic", "epochs": 1, "optimizer": "sgd"}
     losses = []
     for strategy in ("none", "mirrored"):

@@ -237,10 +237,24 @@ def test_options_that_do_not_go_together(toy):
     for words, message in (
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
         (("--jit", "on", "--strategy", "mirrored"), "--jit: TensorFlow does not compile a step of several replicas"),
+        (("--jit", "on", "--strategy", "multi_worker"), "--jit: TensorFlow does not compile a step of several"),
         (("--epochs", 0), "--epochs: must be positive. Received: 0"),
         (("--clip-norm", "nan"), "--clip-norm: must be finite. Received: nan"),
     ):
         toy.fails(message, "train", *words)
+
+
+def test_workers_that_are_not_named(toy, tmp_path, monkeypatch):
+    words = ("--strategy", "multi_worker")
+    for text in (None, "", "alpha:1", "{}", "[]", json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"index": 0}})):
+        monkeypatch.delenv("TF_CONFIG", raising=False) if text is None else monkeypatch.setenv("TF_CONFIG", text)
+        toy.fails("--strategy multi_worker: the variable TF_CONFIG must name the workers and this one", "train", *words)
+    for index, message in ((1, "must name the workers and this one"), (0, "--checkpoint-seconds: the clocks")):
+        config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": index}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        toy.fails(message, "train", *words, "--checkpoint-seconds", 3)
+    message = "--strategy multi_worker: train such a run by itself"
+    toy.fails(message, "compare", "--out", tmp_path / "runs", "--models", toy.other_start, *words)
 
 
 @dataclasses.dataclass

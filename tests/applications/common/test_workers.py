@@ -1,0 +1,79 @@
+"""Several workers train one model, which is that of one process with the same batches."""
+
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from program_case import fewer
+from program_cases import CASES
+from run_files import assert_same_run, read_arrays, read_checkpoint, read_history, read_json, without_time
+from worker_processes import DYING, run_workers
+
+pytestmark = pytest.mark.slow
+
+
+def words_of(case, out, **changes):
+    return ["-m", case.program.name, *map(str, case.train(out, strategy="multi_worker", **changes))]
+
+
+def assert_near(one, other):
+    """Weights and history are equal up to rounding, the clock's columns aside."""
+    weights, other_weights = (read_arrays(folder / "weights.npz") for folder in (one, other))
+    for name in weights.keys() - {"names", "record"}:
+        np.testing.assert_allclose(weights[name], other_weights[name], atol=1e-5, err_msg=name)
+    rows, other_rows = (without_time(read_history(folder)) for folder in (one, other))
+    assert len(rows) == len(other_rows)
+    for row, other_row in zip(rows, other_rows, strict=True):
+        assert row == pytest.approx(other_row, rel=1e-5, abs=1e-5)
+
+
+# Without noise, which every replica has its own of.
+QUIET = {
+    "nmt": {"model": "soft", "dropout": 0.0},
+    "ved": {"model": "ded_dattn", "word_dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_two_workers_are_one_process(name, tmp_path):
+    """Uneven batches, a clipped gradient and all."""
+    case, options = CASES[name], QUIET[name] | {"export": False}
+    case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
+    for status, output in run_workers(words_of(case, tmp_path / "two", **options), tmp_path):
+        assert status == 0, output
+    assert_near(tmp_path / "one", tmp_path / "two")
+    assert read_json(tmp_path / "two/metrics.json")["steps"] == read_json(tmp_path / "one/metrics.json")["steps"]
+
+
+def test_other_data(tmp_path):
+    """A worker that reads other data than the first stops the run before there is a folder."""
+    case = CASES["nmt"]
+    words = [words_of(case, tmp_path / name / "run") for name in ("alpha", "beta")]
+    (path,) = (tmp_path / "beta").glob("train_*")
+    path.write_text(fewer(path.read_text()))
+    for status, output in run_workers(words, tmp_path):
+        assert status == 2 and "error: --strategy multi_worker: the workers have not the same data" in output
+    assert not (tmp_path / "alpha/run").exists()
+
+
+def test_a_lost_worker(tmp_path):
+    """The others stop, and the run goes on with as many workers bit for bit, or with one."""
+    case, options = CASES["nmt"], {"model": "soft", "epochs": 2, "checkpoint_steps": 1, "export": False}
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    for status, output in run_workers(words_of(case, whole, **options), tmp_path):
+        assert status == 0, output
+    words = words_of(case, out, **options)
+    dying = ["-c", DYING, "1", "1", case.program.name, *words[2:]]
+    (status, output), (killed, _) = run_workers([words, dying], tmp_path)
+    assert (status, killed) == (5, -signal.SIGKILL), output
+    assert "a worker was lost" in output and "Traceback" not in output
+    record, _ = read_checkpoint(out)
+    assert (record["epoch"], record["step"]) == (1, 1)
+    other = shutil.copytree(out, tmp_path / "other")
+    for status, output in run_workers(["-m", case.program.name, "train", "--resume", "--out", str(out)], tmp_path):
+        assert status == 0 and "resuming after epoch 1, step 1" in output, output
+    assert_same_run(out, whole)
+    ((status, output),) = run_workers(["-m", case.program.name, "train", "--resume", "--out", str(other)], tmp_path, 1)
+    assert status == 0, output
+    assert read_json(other / "metrics.json")["steps"] == read_json(whole / "metrics.json")["steps"]
