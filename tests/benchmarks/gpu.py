@@ -4,9 +4,9 @@
 
 Layers: median time of a training step and peak memory, float32 and mixed_bfloat16, graph and XLA, beside Keras's.
 Programs: median time of a step of `train`, with the preset of the paper where this needs no files, and the built-in
-data; graph and XLA, float32 and bfloat16. Tests: those marked `gpu`. What fails or takes longer than `--seconds` has an
-error for its figures, and the rest goes on. Without a GPU sizes are small: that shows that the script works, and nothing
-else. Writes runs/benchmarks/gpu.json and prints it as Markdown.
+data; graph and XLA, float32 and bfloat16. Tests: those marked `gpu`. What fails or takes longer than `--seconds` has
+an error for its figures, and the rest goes on. Without a GPU sizes are small: that shows that the script works, and
+nothing else. Writes runs/benchmarks/gpu.json and prints it as Markdown.
 """
 
 import argparse

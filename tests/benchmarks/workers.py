@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests:. python -m benchmarks.workers [--rounds 15]
 
-A step of batch B takes a + b B seconds: workers share b B and not a, above all that of a loop over the words. The sum of
-the gradients over n workers adds c (n - 1) / n for each of their bytes, c twice what a network takes for a byte. Times
-of several batches are interleaved, c is measured between two processes over the loopback of this machine, and given for
-a network of 10 Gbit/s besides. Writes runs/benchmarks/workers.json.
+A step of batch B takes a + b B seconds: workers share b B and not a, above all that of a loop over the words. The sum
+of the gradients over n workers adds c (n - 1) / n for each of their bytes, c twice what a network takes for a byte.
+Times of several batches are interleaved, c is measured between two processes over the loopback of this machine, and
+given for a network of 10 Gbit/s besides. Writes runs/benchmarks/workers.json.
 """
 
 import argparse
