@@ -129,10 +129,10 @@ def _of_share(model, step, here, strategy):
         if here is not None:
             share = tf.cast(rows, "float32")
             here.share = share / tf.distribute.get_replica_context().all_reduce("mean", share)
-        # A share without rows is one row of zeros, which counts nowhere: the mean over none would be NaN.
-        missing = tf.cast(rows == 0, tf.int32)
+        # A share without rows is one of ones, which counts nowhere: the mean over none would be NaN.
+        missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
-            lambda x: None if x is None else tf.pad(x, [[0, missing], *[[0, 0]] * (len(x.shape) - 1)]), data
+            lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
         )
         totals = [x.value for x in model.metrics_variables]
         before = [tf.convert_to_tensor(x) for x in totals]
@@ -143,6 +143,11 @@ def _of_share(model, step, here, strategy):
         return tree.map_structure(lambda x: tf.convert_to_tensor(x)[None] if several_workers else x, logs)
 
     return of_share
+
+
+def _ones(x):
+    # No text is a number, and a row of zeros might be nothing but padding, which cuDNN refuses.
+    return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 
 def _reduce_before_clipping(optimizer, here):

@@ -91,6 +91,23 @@ def two_replicas():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
+@pytest.fixture
+def asked_cudnn(monkeypatch):
+    """As if there were a GPU: the masks that cuDNN would get, which it takes, and Keras's own loop in its place."""
+    rnn, masks = importlib.import_module("keras.src.backend.tensorflow.rnn"), []
+
+    def asked(*arguments):
+        masks.append(arguments[6])
+        if arguments[6] is not None:
+            rnn._assert_valid_mask(arguments[6])
+        raise NotImplementedError
+
+    monkeypatch.setattr(rnn, "_is_gpu_available", lambda: True)
+    monkeypatch.setattr(rnn, "_cudnn_lstm", asked)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [kind])
+    return masks
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     # Each process begins with files from everywhere, the longest first: what XLA compiles for the tests of one folder

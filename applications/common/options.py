@@ -138,7 +138,7 @@ class FitOptions:
     """Write logs for TensorBoard."""
     jit: Literal["auto", "on", "off"] = "auto"
     """Compile the training step with XLA; auto where there is a GPU and every layer can be, which an LSTM of cuDNN
-    cannot."""
+    cannot: on has it run without cuDNN."""
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
@@ -160,6 +160,11 @@ class FitOptions:
             _check_workers(os.environ.get("TF_CONFIG"))
             if self.checkpoint_seconds:
                 raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
+
+    @property
+    def use_cudnn(self):
+        """What the encoders have: XLA compiles no cuDNN."""
+        return False if self.jit == "on" else "auto"
 
     @property
     def jit_compile(self):

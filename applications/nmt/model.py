@@ -232,6 +232,7 @@ def _recurrent_stack(options, name, outputs, mask, index):
         recurrent = keras_vattn.fast.LSTM(
             options.network.encoder_units,
             return_sequences=True,
+            use_cudnn=options.fit.use_cudnn,
             name=f"{name}_{number}",
             **_initializers(options, "kernel", "recurrent", "bias"),
         )

@@ -149,7 +149,11 @@ def build(options, codec):
     source_embedding = _embedding(options, codec.source.vocabulary_size, "source_embedding")
     encoder_dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")
     recurrent = keras_vattn.fast.LSTM(
-        network.encoder_units, return_sequences=True, return_state=True, name="encoder_lstm"
+        network.encoder_units,
+        return_sequences=True,
+        return_state=True,
+        use_cudnn=options.fit.use_cudnn,
+        name="encoder_lstm",
     )
     bidirectional = keras.layers.Bidirectional(recurrent, name="bidirectional")
     latent = keras_vattn.GaussianLatent(

@@ -97,7 +97,7 @@ def _updown(options, inputs, embedding, num_answers):
     max_regions, width = inputs["regions"].shape[1:]
 
     # Layers.
-    encoder = keras_vattn.fast.LSTM(units, name="question_encoder")
+    encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Built here: the initial weights of a seed depend on the order.
     score.build((None, 1, units), (None, max_regions, width))
@@ -186,7 +186,8 @@ def _mcan(options, inputs, embedding, num_answers):
     both are reduced by attention and added."""
     # Layers; the stacks are made where they are called.
     network, unit = options.network, _Unit(options)
-    encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, name="question_encoder")
+    sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
+    encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
     region_projection = keras.layers.Dense(network.units, name="region_projection")
 
     # The graph.

@@ -97,7 +97,8 @@ def build(options, codec):
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:
-        encoder = keras_vattn.fast.LSTM(network.units, return_sequences=True, return_state=True, name="encoder")
+        states = {"return_sequences": True, "return_state": True, "use_cudnn": options.fit.use_cudnn}
+        encoder = keras_vattn.fast.LSTM(network.units, name="encoder", **states)
         schedule = annealed(kl.annealing, kl.kl_start, kl.kl_hold, kl.kl_steps)
         latent = keras_vattn.GaussianLatent(
             network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"

@@ -19,6 +19,9 @@ class LSTM(keras.layers.LSTM):
     other than the usual ones, another cell, and `implementation=1` with dropout. Second derivatives are not available
     in training.
 
+    XLA compiles no cuDNN: with `use_cudnn=False` this layer's loop runs on a GPU as well, and is part of a compiled
+    step. cuDNN takes a mask that is padded on the right; a row without a valid step, which it refuses, works here.
+
     Args:
         units: Width of the states and of the output.
         **kwargs: All other arguments of `keras.layers.LSTM`.
@@ -44,7 +47,10 @@ class LSTM(keras.layers.LSTM):
     """
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        if not self._takes_our_loop():
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        if not self._takes_our_loop(has_gpu):
+            if has_gpu and mask is not None:
+                return self._without_empty_rows(sequences, initial_state, mask, training)
             return super().inner_loop(sequences, initial_state, mask, training)
         cell = self.cell
         if training and self.dropout:
@@ -66,14 +72,24 @@ class LSTM(keras.layers.LSTM):
             outputs = ops.where(ops.expand_dims(kept, -1), outputs, ops.zeros_like(outputs))
         return outputs[:, -1], outputs, states
 
-    def _takes_our_loop(self):
+    def _without_empty_rows(self, sequences, initial_state, mask, training):
+        """Return what Keras's loop does, of a mask in which every row has a step."""
+        mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
+        is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
+        is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)
+        mask = ops.logical_or(mask, ops.logical_and(is_empty, is_first))
+        last, outputs, states = super().inner_loop(sequences, initial_state, mask, training)
+        last = ops.where(is_empty, ops.zeros_like(last), last)
+        outputs = ops.where(ops.expand_dims(is_empty, -1), ops.zeros_like(outputs), outputs)
+        return last, outputs, [ops.where(is_empty, *pair) for pair in zip(initial_state, states, strict=True)]
+
+    def _takes_our_loop(self, has_gpu):
         cell = self.cell
         usual = type(cell) is keras.layers.LSTMCell and cell.activation is keras.activations.tanh
         usual = usual and cell.recurrent_activation is keras.activations.sigmoid
         one_mask = not cell.dropout or cell.implementation == 2
-        on_cpu = not tf.config.list_physical_devices("GPU")
         wanted_otherwise = self.unroll or self.recurrent_dropout or self.use_cudnn is True
-        return usual and one_mask and on_cpu and not wanted_otherwise
+        return usual and one_mask and not wanted_otherwise and (not has_gpu or self.use_cudnn is False)
 
     def _step(self, inputs, states):
         summed = inputs["projected"] + product(states[0], self.cell.recurrent_kernel)

@@ -140,3 +140,23 @@ def test_a_cell_of_ones_own():
     layer = keras_vattn.fast.LSTM(UNITS)
     layer.cell = Silent(UNITS)
     assert not np.any(layer(INPUTS))
+
+
+@pytest.mark.parametrize("name", ["last", "state", "backwards"])
+def test_cudnn_gets_no_empty_row(name, asked_cudnn):
+    """Which it refuses; the results are those of Keras's loop with one."""
+    mask = tf.constant(np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool))
+    state = [tf.constant(np.random.default_rng(i).normal(size=(BATCH, UNITS)), tf.float32) for i in (2, 3)]
+    keras_layer, layer = pair(**OPTIONS[name])
+    keras_layer.use_cudnn = False
+    found, expected = (outcome(each, mask, state, True) for each in (layer, keras_layer))
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert len(asked_cudnn) == 1 and np.all(np.any(asked_cudnn[0], axis=1))
+
+
+def test_without_cudnn_the_loop_is_ours_on_a_gpu(asked_cudnn):
+    layer = keras_vattn.fast.LSTM(UNITS, use_cudnn=False)
+    assert layer.supports_jit and not keras_vattn.fast.LSTM(UNITS).supports_jit
+    layer(INPUTS, mask=tf.constant(MASK))
+    assert asked_cudnn == []

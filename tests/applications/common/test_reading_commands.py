@@ -15,9 +15,13 @@ import tensorflow as tf
 from program_case import fewer, written
 from program_cases import CASES, few_cases
 from run_files import files_of, read_json
+from tiers import slow_except
 
 from applications.common.runs import RunFolder
 from applications.common.training import load_run
+
+# Whose encoder is an LSTM.
+WITH_LSTM = ("ved", "nmt", "vqa", "vrae")
 
 
 class Unread:
@@ -152,6 +156,14 @@ def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     )
     (tmp_path / "run/config.yaml").write_text((trained / "config.yaml").read_text())
     case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
+
+
+@pytest.mark.parametrize("case", slow_except([x for x in CASES if x in WITH_LSTM], "vqa"), indirect=True)
+def test_encoders_keep_the_conditions_of_cudnn(case, trained, asked_cudnn, tmp_path):
+    """Padding on the right, no empty row, though an input may be empty."""
+    (tmp_path / "inputs").write_text("".join(f"{line}\n" for line in case.lines), encoding="utf-8")
+    case.succeeds(*case.answers_of(trained, "--input", tmp_path / "inputs"))
+    assert asked_cudnn
 
 
 @pytest.mark.parametrize("damage", ["cut", "encrypted", "array"])
