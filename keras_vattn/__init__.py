@@ -8,6 +8,7 @@ del require_tensorflow
 from keras_vattn import (  # noqa: E402
     annealing,
     decoding,
+    distribute,
     distributions,
     fast,
     layers,
@@ -16,7 +17,6 @@ from keras_vattn import (  # noqa: E402
     plots,
     random,
     recurrent,
-    workers,
 )
 from keras_vattn.alignments import (  # noqa: E402
     Alignment,
@@ -144,6 +144,7 @@ __all__ = [
     "WordDropout",
     "annealing",
     "decoding",
+    "distribute",
     "distributions",
     "divergences",
     "export_draws",
@@ -160,5 +161,4 @@ __all__ = [
     "summary",
     "to_bayesian",
     "to_deterministic",
-    "workers",
 ]

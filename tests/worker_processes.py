@@ -23,14 +23,13 @@ command_line.main(importlib.import_module(f"{name}.options").PROGRAM, words)
 """
 
 
-def run_workers(words, folder, count=2, stop=60):
+def run_workers(words, folder, count=2):
     """Run a command in so many workers at once; return the status and the output of each.
 
     Args:
         words: Of the command, from `python` on; or a list of such for each of the workers.
         folder: What they have as working directory.
         count: Number of workers.
-        stop: Seconds that the others have once one has failed.
     """
     with contextlib.ExitStack() as stack:
         taken = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]

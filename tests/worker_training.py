@@ -36,7 +36,7 @@ def compiled_model(noise=False, loss_scale=False):
 
 def trained(strategy, model):
     """Return the history of three epochs, and the figures and the weights that they end with."""
-    dataset = keras_vattn.workers.shares(batches(), strategy)
+    dataset = keras_vattn.distribute.shard(batches(), strategy)
     history = model.fit(dataset, validation_data=dataset, epochs=3, verbose=0, shuffle=False).history
     figures = model.evaluate(dataset, verbose=0, return_dict=True)
     return history, figures, [weight.numpy() for weight in model.weights]
@@ -52,7 +52,7 @@ def main():
             found["plain"] = None
         except Exception as error:
             found["plain"] = type(error).__name__
-        model = keras_vattn.workers.prepare(compiled_model())
+        model = keras_vattn.distribute.prepare(compiled_model())
         noisy = compiled_model(noise=True)
     found["history"], found["figures"], weights = trained(strategy, model)
     found["weights"] = [weight.tolist() for weight in weights]

@@ -246,6 +246,11 @@ def training_variables(model):
     return [*model.variables, *optimizer.variables]
 
 
+def training_values(model):
+    """Return the arrays of `training_variables`."""
+    return [_to_numpy(variable) for variable in training_variables(model)]
+
+
 def steps_of(path, num_steps):
     """Return how many steps of training a checkpoint follows; an epoch has `num_steps` steps."""
     record, *_ = _read(path)

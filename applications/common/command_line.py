@@ -77,7 +77,9 @@ def main(program, arguments=None):
         # One that was raised where TensorFlow reads data, whose error is not ours.
         expected = input_error_in(error)
         if expected is None and "Collective ops is aborted" in str(error):
-            return _fail("a worker was lost, whose output says why. Start all of them again, with train --resume", 5)
+            return _fail(
+                "a worker was lost: its output says why. Start all again, with --resume if there is a folder", 5
+            )
         if expected is None:
             raise
         return _fail(expected, 2)

@@ -183,8 +183,8 @@ def _check_workers(text):
     if not is_there:
         raise InputError(
             "--strategy multi_worker: the variable TF_CONFIG must name the workers and this one, "
-            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}. '
-            f"Received: {text}"
+            '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": 0}}, '
+            f"or give --strategy none. Received: {text}"
         )
 
 

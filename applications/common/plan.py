@@ -67,9 +67,9 @@ def plan(program, options):
             raise InputError(f"--models: {other.name} and {run.name} would have one folder, {run.options.run.out}.")
     for run in planned:
         for run_options in filter(None, (run.options, run.start)):
-            check(run_options)
             if run_options.fit.strategy == "multi_worker":
                 raise InputError("--strategy multi_worker: train such a run by itself, on all workers at once.")
+            check(run_options)
             _check_folder(program, run_options, ("epochs", "max_steps") if run.start else ())
     return planned
 

@@ -23,13 +23,14 @@ from applications.common.callbacks import (
     StopOnNaN,
     epochs_without_better,
 )
-from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, steps_of
+from applications.common.checkpoint import Checkpoint, KeepWeights, read_weights, steps_of, training_values
 from applications.common.environment import environment_record
 from applications.common.errors import InputError
 from applications.common.optimizers import optimizer_of
 from applications.common.option_values import fields_of, is_file, values_of, with_values
 from applications.common.page import write_page
 from applications.common.program import config_of
+from applications.common.replicas import LogOfFirst, agree, own_folder, strategy_of
 from applications.common.reporting import counts_of, page_of_run, write_report
 from applications.common.runs import (
     CHECKPOINT,
@@ -45,8 +46,7 @@ from applications.common.runs import (
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
-from applications.common.workers import agree, is_first, own_folder, strategy_of
-from keras_vattn import workers
+from keras_vattn import distribute
 from keras_vattn.plots.chart import require_altair
 
 
@@ -78,17 +78,18 @@ class TrainingRun(Run):
         self._cpu_start = time.process_time()
         # TensorFlow refuses one that comes after anything was computed.
         self.strategy = strategy_of(options.fit.strategy)
-        self.is_first = is_first(self.strategy)
+        self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
             options = with_values(options, {"out": own_folder(options.run.out, keep=options.run.resume)})
         # The first worker changes the folder from here on.
-        self.agree("program and model", f"{program.name} {options.model}")
+        places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
+        self.agree("options", sorted(x for x in config_of(options).items() if x[0] not in places))
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
 
     def agree(self, what, value):
-        """Raise `InputError` unless all workers of the run have the same value."""
+        """Raise `InputError` unless all workers of the run have the same value, or result of a function."""
         agree(self.strategy, what, value)
 
     def read(self, fit_codec=None):
@@ -204,7 +205,7 @@ class TrainingRun(Run):
         # Variables that are made while a step is traced have TensorFlow trace it twice.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
-            workers.prepare(model)
+            distribute.prepare(model)
         keep = KeepWeights(self.folder.file(WEIGHTS), score, options.keep)
         history = HistoryWriter(self.folder.file(HISTORY))
         checkpoint = Checkpoint(
@@ -220,7 +221,7 @@ class TrainingRun(Run):
         if not checkpoint.path.exists() and self.options.run.continue_training:
             checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
         done = checkpoint.epoch * self.num_batches + checkpoint.step
-        self.agree("state of training", done)
+        self.agree("weights and state of training", lambda: (done, digest_of(training_values(model))))
         if done:
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
@@ -254,7 +255,9 @@ class TrainingRun(Run):
     def _callbacks(self, checkpoint, keep, history, own, score, patience_score):
         options = self.options.fit
         callbacks = [StopOnNaN(checkpoint), EpochSeconds(checkpoint), StepSeconds(), *own, LearningRate()]
-        if options.picture_every:
+        if options.strategy == "multi_worker":
+            callbacks.append(LogOfFirst(self.strategy))
+        if options.picture_every and self.is_first:
             callbacks.append(AttentionPictures(self))
         if options.schedule == "plateau":
             scores = [score(row) for row in checkpoint.rows]
@@ -263,21 +266,20 @@ class TrainingRun(Run):
             waited = [patience_score(row) for row in checkpoint.rows]
             callbacks.append(StopEarly(options.early_stopping, waited, patience_score))
         callbacks += [keep, history, checkpoint]
-        if options.tensorboard:
+        if options.tensorboard and self.is_first:
             callbacks.append(keras.callbacks.TensorBoard(self.folder.file("logs"), write_graph=False))
         return callbacks
 
     def fit(self, stage, batches, valid):
         """Fit the model in a `Stage`, on batches from the first one of its epoch on; `valid` are those of validation.
         Several replicas share each batch."""
-        batches, valid = (workers.shares(x, self.strategy) for x in (batches.skip(stage.step), valid))
+        batches, valid = (distribute.shard(x, self.strategy) for x in (batches.skip(stage.step), valid))
         self.models.training.fit(batches, validation_data=valid, **stage.fit)
 
     def finish(self):
         """Report on the trained model, and write all that a finished run leaves; of several workers the first does."""
         application, options, folder, rows = self.application, self.options, self.folder, self.rows
         if not self.is_first:
-            shutil.rmtree(folder.path.parent)
             return
         if options.fit.strategy == "multi_worker":
             # A model of the strategy would wait for the others.

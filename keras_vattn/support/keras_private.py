@@ -4,7 +4,7 @@ What a subclass overrides or calls on itself stays in that class: `_get_own_loss
 `_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
 `keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate`
 and `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in
-`workers.prepare`, `_all_reduce_sum_gradients` of an optimizer; there too `_maybe_symbolic_build` of a model; and
+`distribute.prepare`, `_all_reduce_sum_gradients` of an optimizer; there too `_maybe_symbolic_build` of a model; and
 `_run_through_graph` of a functional model, which `SharedPrefix` overrides.
 Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
 """

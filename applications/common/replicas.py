@@ -3,18 +3,18 @@
 Every worker makes the run: it reads the data, fits the codec, builds the model and takes part in each step, so their
 callbacks are the same too. What tells them apart is where they write: the first one into the folder of the run, the
 others into one of their own, which is deleted. A run that is resumed is read by all of them before the first one
-changes it, hence `agree`. Tested in tests/applications/test_workers.py.
+changes it, hence `agree`. Tested in tests/applications/common/test_replicas.py.
 """
 
+import atexit
 import contextlib
 import functools
 import hashlib
-import json
-import os
 import pathlib
 import shutil
 import tempfile
 
+import keras
 import tensorflow as tf
 
 from applications.common.errors import InputError
@@ -30,31 +30,38 @@ def strategy_of(kind):
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
 
 
-def is_first(strategy):
-    """Return whether this process writes the run: the only one, or the first of the workers of TF_CONFIG."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return True
-    config = json.loads(os.environ["TF_CONFIG"])
-    first = "chief" if config["cluster"].get("chief") else "worker"
-    return (config["task"]["type"], int(config["task"]["index"])) == (first, 0)
-
-
 def own_folder(path, keep=False):
     """Return a folder for what a worker writes that is not the first, with the files of a run that goes on."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="worker-"), "run")
-    if keep and pathlib.Path(path).exists():
+    place = tempfile.mkdtemp(prefix="worker-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    folder = pathlib.Path(place, "run")
+    if keep:
         # What a finished run leaves, and the logs, nobody reads here.
         shutil.copytree(path, folder, ignore=shutil.ignore_patterns("model.keras", "saved_model", "logs", "epochs"))
     return str(folder)
 
 
 def agree(strategy, what, value):
-    """Wait for the other workers, and raise `InputError` unless all of them have the same value, a str or a number."""
+    """Wait for the other workers, and raise `InputError` unless all have the same value, or result of a function."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    digest = tf.constant([int(hashlib.sha256(str(value).encode()).hexdigest()[:15], 16)], tf.int64)
+    value = value() if callable(value) else value
+    digest = tf.constant([int(hashlib.sha256(repr(value).encode()).hexdigest()[:15], 16)], tf.int64)
     if len(set(strategy.gather(digest, axis=0).numpy().tolist())) > 1:
         # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digest, axis=0)
         raise InputError(f"--strategy multi_worker: the workers have not the same {what}.")
+
+
+class LogOfFirst(keras.callbacks.Callback):
+    """Gives all workers the log of the first, so that they decide alike: what each computes by itself may differ in the
+    last bit, and what its clock says does."""
+
+    def __init__(self, strategy):
+        super().__init__()
+        self.strategy = strategy
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = tf.constant([[float(x) for x in logs.values()]], tf.float64)
+        logs.update(zip(logs, self.strategy.gather(values, axis=0).numpy()[0].tolist(), strict=True))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from worker_processes import run_workers
 from worker_training import batches, compiled_model, trained
 
-from keras_vattn import workers
+from keras_vattn import distribute
 
 ONE = tf.distribute.get_strategy()
 
@@ -30,7 +30,7 @@ def test_two_replicas_train_as_one(two_replicas, loss_scale, tmp_path):
     saved as it would be without."""
     expected = trained(ONE, compiled_model(loss_scale=loss_scale))
     with two_replicas.scope():
-        model = workers.prepare(compiled_model(loss_scale=loss_scale))
+        model = distribute.prepare(compiled_model(loss_scale=loss_scale))
     assert_same(trained(two_replicas, model), expected)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -54,10 +54,10 @@ def test_two_workers_train_as_one(tmp_path):
     assert not np.allclose(draws[0][:2], draws[0][2:], atol=1e-3)
 
 
-def test_shares(two_replicas):
+def test_shards(two_replicas):
     """Every row once, in batches whose size changes, however often the dataset is read."""
     dataset = tf.data.Dataset.range(11).batch(4)
-    shared = workers.shares(dataset, two_replicas)
+    shared = distribute.shard(dataset, two_replicas)
     assert shared.cardinality == 3
     for _ in range(2):
         read = [two_replicas.experimental_local_results(x) for x, _ in zip(shared, range(3), strict=False)]
@@ -67,26 +67,67 @@ def test_shares(two_replicas):
             [[8], [9, 10]],
         ]
     endless = dataset.repeat()
-    assert workers.shares(endless, two_replicas).cardinality == tf.data.INFINITE_CARDINALITY
+    assert distribute.shard(endless, two_replicas).cardinality == tf.data.INFINITE_CARDINALITY
     unknown = dataset.filter(lambda x: True)
-    assert workers.shares(unknown, two_replicas).cardinality == tf.data.UNKNOWN_CARDINALITY
-    assert workers.shares(dataset, ONE) is dataset
+    assert distribute.shard(unknown, two_replicas).cardinality == tf.data.UNKNOWN_CARDINALITY
+    assert distribute.shard(dataset, ONE) is dataset
+
+
+class OwnStep(keras.Model):
+    """A model whose step applies gradients as Keras's guide does; its loss has no finite gradient for ones."""
+
+    def train_step(self, data):
+        inputs, targets = data
+        with tf.GradientTape() as tape:
+            values = self(inputs, training=True)
+            loss = tf.reduce_mean(values * targets * tf.sqrt(tf.abs(1.0 - targets)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def test_a_model_with_an_own_step(two_replicas):
+    """Also one that is prepared more than once, before it is compiled again and after."""
+
+    def weights(strategy):
+        with strategy.scope():
+            inputs = keras.Input((5, 3))
+            kernel = keras.layers.Dense(1, kernel_initializer="ones")
+            model = OwnStep(inputs, kernel(keras.layers.GlobalAveragePooling1D()(inputs)))
+        model.compile(keras.optimizers.SGD(0.1, global_clipnorm=0.1), "mse", jit_compile=False)
+        distribute.prepare(distribute.prepare(model))
+        model.compile(model.optimizer, "mse", jit_compile=False)
+        distribute.prepare(model).fit(distribute.shard(batches(), strategy), verbose=0, shuffle=False, epochs=2)
+        return [x.numpy() for x in model.weights]
+
+    for weight, expected in zip(weights(two_replicas), weights(ONE), strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-6)
 
 
 def test_one_replica_stays_as_it_is():
     model = compiled_model()
     step = model.train_step
-    assert workers.prepare(model) is model and model.train_step == step
+    assert distribute.prepare(model) is model and model.train_step == step
 
 
 def test_bad_input(two_replicas):
     with two_replicas.scope():
         model = compiled_model()
         with pytest.raises(ValueError, match="after `compile`"):
-            workers.prepare(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+            distribute.prepare(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
         model.compile("sgd", "mse", jit_compile=True)
     with pytest.raises(ValueError, match="jit_compile=False"):
-        workers.prepare(model)
+        distribute.prepare(model)
+    model.compile("sgd", "mse", jit_compile=False, steps_per_execution=2)
+    with pytest.raises(ValueError, match="steps_per_execution=2"):
+        distribute.prepare(model)
+    ragged = tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))
+    for dataset in (np.ones((4, 3)), tf.data.Dataset.range(3), ragged):
+        for strategy in (ONE, two_replicas):
+            with pytest.raises(ValueError, match="of dense tensors"):
+                distribute.shard(dataset, strategy)
+    uneven = tf.data.Dataset.from_tensors((np.ones(4), np.ones(3)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+        next(iter(distribute.shard(uneven, two_replicas)))
 
 
 @pytest.mark.slow

@@ -1,0 +1,211 @@
+"""Training on several GPUs or machines by `tf.distribute`: what Keras's `fit` still lacks for it."""
+
+import functools
+import threading
+
+import tensorflow as tf
+from keras import tree
+
+from keras_vattn.support import keras_private
+
+__all__ = ["prepare", "shard"]
+
+
+def prepare(model):
+    """Make `fit` and `evaluate` of a compiled model right on several replicas, and return the model.
+
+    A step of several replicas becomes the step of one that has the whole batch, up to rounding and the noise, for a
+    loss that is a mean over examples, as all losses here are by default, KLs included: the gradient of each replica
+    counts by its number of examples, which may be 0, and is clipped after the sum over replicas. Keras counts replicas
+    equally, and clips the gradient of each. Under `MultiWorkerMirroredStrategy` it fails: it builds the model with
+    values of all replicas, and takes means of scalars over an axis.
+
+    What else reads a batch reads that of a replica, such as `keras.layers.BatchNormalization`. The log of an epoch is
+    that of all examples; figures of single batches, and what a `train_step` of your own returns beside metrics, are
+    means over replicas.
+
+    Call it again after another `compile`. The model is saved as it would be; with one replica nothing changes.
+    `predict` stays as it is.
+
+    Args:
+        model: A compiled `keras.Model` that was made in the scope of the strategy; its `train_step` applies gradients
+            by `model.optimizer`.
+
+    Raises:
+        ValueError: If the model is not compiled, would be compiled by XLA, which Keras's step of several replicas
+            cannot be, or makes several steps at a time (`steps_per_execution`).
+
+    Example:
+
+    >>> import numpy as np
+    >>> import tensorflow as tf
+    >>> strategy = tf.distribute.get_strategy()  # instead: MirroredStrategy() or MultiWorkerMirroredStrategy()
+    >>> with strategy.scope():
+    ...     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse", jit_compile=False)
+    >>> batches = tf.data.Dataset.from_tensor_slices((np.ones((5, 3)), np.ones((5, 1)))).batch(4)
+    >>> model = keras_vattn.distribute.prepare(model)
+    >>> history = model.fit(keras_vattn.distribute.shard(batches, strategy), verbose=0, shuffle=False)
+    """
+    if not model.compiled:
+        raise ValueError("Call `prepare` after `compile`. Received: a model that is not compiled")
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync == 1:
+        return model
+    if model.jit_compile or model.steps_per_execution != 1:
+        raise ValueError(
+            "A step of several replicas is neither compiled by XLA nor one of several at a time: compile the model "
+            f"with jit_compile=False. Received: jit_compile={model.jit_compile}, "
+            f"steps_per_execution={model.steps_per_execution}"
+        )
+    # The replicas of a process are threads.
+    here = threading.local()
+    model.train_step = _of_share(model, _plain(model.train_step), here, strategy)
+    model.test_step = _of_share(model, _plain(model.test_step), None, strategy)
+    if model.optimizer is not None:
+        model.optimizer.apply = _summed_first(_plain(model.optimizer.apply), here)
+        getattr(model.optimizer, "inner_optimizer", model.optimizer)._all_reduce_sum_gradients = list
+    build = _plain(model._maybe_symbolic_build)
+
+    def of_one_replica(iterator=None, data_batch=None):
+        if iterator is not None:
+            *_, batches = next(iter(iterator))
+            data_batch = tree.map_structure(lambda x: strategy.experimental_local_results(x)[0], next(batches))
+        build(data_batch=data_batch)
+
+    model._maybe_symbolic_build = _instead_of(build, of_one_replica)
+    return model
+
+
+def shard(batches, strategy):
+    """Return a dataset for `fit` in which every replica has its rows of each batch of a `tf.data.Dataset`.
+
+    Every worker makes the same batches, and keeps the rows of its replicas. Without this Keras deals out rows across
+    the batches, so that those of uneven sizes become others, and epochs run into each other.
+
+    Args:
+        batches: Dataset of structures of dense tensors (B, ...), the same on every worker; B may change. Where its
+            length is not known, `fit` needs `steps_per_epoch`, as for one without an end.
+        strategy: `tf.distribute.Strategy`. With one replica the batches are returned as they are.
+
+    Raises:
+        ValueError: If that is not what the batches are.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> batches = tf.data.Dataset.range(7).batch(4)
+    >>> keras_vattn.distribute.shard(batches, tf.distribute.get_strategy()) is batches
+    True
+    """
+    specs = tf.nest.flatten(batches.element_spec) if isinstance(batches, tf.data.Dataset) else []
+    if not specs or not all(isinstance(x, tf.TensorSpec) and x.shape.rank != 0 for x in specs):
+        received = getattr(batches, "element_spec", type(batches).__name__)
+        raise ValueError(f"`batches` must be a tf.data.Dataset of dense tensors (B, ...). Received: {received}")
+    if strategy.num_replicas_in_sync == 1:
+        return batches
+    num_batches = int(batches.cardinality())
+    is_finite = num_batches >= 0
+    # Nobody reads beyond the last batch, and TensorFlow need not ask all workers before every step whether it has come.
+    batches = batches.repeat() if is_finite else batches
+
+    def of_worker(context):
+        num_replicas = context.num_replicas_in_sync
+        num_local = num_replicas // context.num_input_pipelines
+        first = num_local * context.input_pipeline_id
+
+        def of_replicas(*batch):
+            batch = batch if isinstance(batches.element_spec, tuple) else batch[0]
+            lengths = [tf.shape(x, tf.int64)[0] for x in tf.nest.flatten(batch)]
+            rows = lengths[0]
+            tf.debugging.assert_equal(lengths, rows, "tensors of a batch must have as many rows")
+
+            def of_replica(replica):
+                start, stop = rows * replica // num_replicas, rows * (replica + 1) // num_replicas
+                return tf.nest.map_structure(lambda x: x[start:stop], batch)
+
+            return tf.data.Dataset.range(first, first + num_local).map(of_replica)
+
+        dataset = batches.flat_map(of_replicas)
+        if num_batches != tf.data.UNKNOWN_CARDINALITY:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return dataset.prefetch(2 * num_local)
+
+    dataset = strategy.distribute_datasets_from_function(of_worker)
+    if is_finite:
+        # The number of steps, which Keras asks for.
+        dataset._cardinality = num_batches
+    return dataset
+
+
+def _instead_of(plain, method):
+    """Return a method with the name of a plain one, which `_plain` finds."""
+    method = functools.wraps(plain)(method)
+    method.instead_of = plain
+    return method
+
+
+def _plain(method):
+    return getattr(method, "instead_of", method)
+
+
+def _of_share(model, step, here, strategy):
+    """Return a step on a share of a batch, which may have no rows."""
+    # Of several workers Keras takes a mean over the first axis.
+    stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+    def of_share(data):
+        rows = tf.shape(next(x for x in tree.flatten(data) if x is not None))[0]
+        if here is not None:
+            share = tf.cast(rows, "float32")
+            here.share = share / tf.distribute.get_replica_context().all_reduce("mean", share)
+        # A share without rows is one of ones, which counts nowhere: the mean over none would be NaN.
+        missing = [[0, tf.cast(rows == 0, tf.int32)]]
+        data = tree.map_structure(
+            lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
+        )
+        sums = _sums_of_metrics(model)
+        before = [tf.convert_to_tensor(x) for x in sums]
+        logs = step(data)
+        for variable, value in zip(sums, before, strict=True):
+            variable.assign(tf.where(rows == 0, value, variable))
+        logs = logs | {name: x for name, x in model.get_metrics_result().items() if name in logs}
+        return tree.map_structure(lambda x: tf.convert_to_tensor(x)[None] if stacks else x, logs)
+
+    return _instead_of(step, of_share)
+
+
+def _ones(x):
+    # A row of zeros might be nothing but padding, which cuDNN refuses; no text is a number.
+    return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
+
+
+def _sums_of_metrics(model):
+    """Return the variables of the metrics of a model, also of those that it does not show yet."""
+    names = "kl_tracker", "kl_above_floor_tracker"
+    trackers = [getattr(layer, name, None) for layer in keras_private.flatten_layers(model) for name in names]
+    variables = [
+        *model.metrics_variables,
+        *(x for tracker in trackers if tracker is not None for x in tracker.variables),
+    ]
+    return list({id(x): x.value for x in variables}.values())
+
+
+def _summed_first(apply, here):
+    """Return the `apply` of an optimizer that sums the gradients of the replicas, each by its share, before anything
+    else."""
+
+    def summed_first(grads, trainable_variables=None):
+        share = getattr(here, "share", 1.0)
+
+        def weighted(x):
+            if isinstance(x, tf.IndexedSlices):
+                return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
+            # A share of 0 makes 0 of any number.
+            return tf.math.multiply_no_nan(x, tf.cast(share, x.dtype))
+
+        given = [weighted(x) for x in grads if x is not None]
+        summed = iter(tf.distribute.get_replica_context().all_reduce("sum", given))
+        return apply([None if x is None else next(summed) for x in grads], trainable_variables)
+
+    return _instead_of(apply, summed_first)
