@@ -1,56 +1,67 @@
-"""Workers of a run: processes on this machine that train together."""
+"""Workers of a run: processes on this machine that train together.
 
-import contextlib
-import json
-import os
-import socket
-import subprocess
-import sys
-
-# A worker that is killed at the start of a training step: the words before those of the program say when.
-DYING = """
-import importlib, os, signal, sys
-from applications.common import command_line
-from applications.common.checkpoint import Checkpoint
-epoch, step, name, *words = sys.argv[1:]
-
-def die(checkpoint, batch, logs=None):
-    if (checkpoint.epoch, checkpoint.step) == (int(epoch), int(step)):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-Checkpoint.on_train_batch_begin = die
-command_line.main(importlib.import_module(f"{name}.options").PROGRAM, words)
+They are copies of one that has imported TensorFlow, which takes longer than most of what they do.
 """
 
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import sys
 
-def run_workers(words, folder, count=2):
-    """Run a command in so many workers at once; return the status and the output of each.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["keras_vattn", "applications.common.training", "applications.nmt.train"])
+
+
+def run_workers(work, arguments, folder):
+    """Call a function in as many processes at once as there are arguments; return the exit status and the output of
+    each.
 
     Args:
-        words: Of the command, from `python` on; or a list of such for each of the workers.
+        work: Function of a module.
+        arguments: A tuple for each worker.
         folder: What they have as working directory.
-        count: Number of workers.
     """
     with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        taken = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in arguments]
         addresses = [f"localhost:{x.getsockname()[1]}" for x in taken]
-    words = words if isinstance(words[0], list) else [words] * count
     processes = []
-    for index in range(count):
-        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = os.environ | {
-            "TF_CONFIG": json.dumps(config),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "PYTHONWARNINGS": "default",
-        }
-        with open(folder / f"worker_{index}.log", "w") as log:
-            processes.append(
-                subprocess.Popen([sys.executable, *words[index]], env=environment, stdout=log, stderr=log, cwd=folder)
-            )
+    for index, given in enumerate(arguments):
+        config = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+        place = folder / f"worker_{index}.log"
+        processes.append((FORKS.Process(target=_worker, args=(config, folder, place, work, given)), place))
     try:
-        statuses = [process.wait(timeout=300) for process in processes]
+        for process, _ in processes:
+            process.start()
+        for process, _ in processes:
+            process.join(timeout=300)
     finally:
-        for process in processes:
+        for process, _ in processes:
             process.kill()
-    return [(status, (folder / f"worker_{index}.log").read_text()) for index, status in enumerate(statuses)]
+            process.join()
+    return [(process.exitcode, place.read_text()) for process, place in processes]
+
+
+def _worker(config, folder, place, work, arguments):
+    os.environ["TF_CONFIG"] = config
+    os.chdir(folder)
+    output = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.exit(work(*arguments))
+
+
+def run_program(name, words, dies=None):
+    """Run a command of a program and return its status; with `dies`, (epoch, step), the process is killed there."""
+    from applications.common import command_line
+    from applications.common.checkpoint import Checkpoint
+
+    def die(checkpoint, batch, logs=None):
+        if (checkpoint.epoch, checkpoint.step) == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.on_train_batch_begin = die
+    return command_line.main(importlib.import_module(f"{name}.options").PROGRAM, words)

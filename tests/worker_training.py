@@ -1,7 +1,6 @@
-"""A model with a KL that several workers train; as a program it is one of these workers, and prints what it found."""
+"""A model with a KL that several workers train."""
 
 import json
-import sys
 
 import keras
 import numpy as np
@@ -42,7 +41,8 @@ def trained(strategy, model):
     return history, figures, [weight.numpy() for weight in model.weights]
 
 
-def main():
+def found_by_a_worker():
+    """Train the model as one of two workers, and print what there is to see."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     found = {}
     with strategy.scope():
@@ -61,7 +61,3 @@ def main():
     outputs = strategy.run(tf.function(lambda: noisy(INPUTS[:2], training=True)))
     found["draws"] = strategy.gather(outputs, axis=0).numpy().tolist()
     print("RESULT" + json.dumps(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,13 +8,20 @@ import pytest
 from program_case import fewer
 from program_cases import CASES
 from run_files import assert_same_run, read_arrays, read_checkpoint, read_history, read_json, without_time
-from worker_processes import DYING, run_workers
+from worker_processes import run_program, run_workers
 
 pytestmark = pytest.mark.slow
 
 
-def words_of(case, out, **changes):
-    return ["-m", case.program.name, *map(str, case.train(out, strategy="multi_worker", **changes))]
+def trained_by(case, out, folder, count=2, dies=(None, None), **changes):
+    """Return the status and the output of each worker of a run."""
+    words = [str(word) for word in case.train(out, strategy="multi_worker", **changes)]
+    return run_workers(run_program, [(case.program.name, words, dies[index]) for index in range(count)], folder)
+
+
+def resumed_by(case, out, folder, count):
+    words = ["train", "--resume", "--out", str(out)]
+    return run_workers(run_program, count * [(case.program.name, words)], folder)
 
 
 def assert_near(one, other):
@@ -38,47 +45,53 @@ QUIET = {
 @pytest.mark.parametrize("name", QUIET)
 def test_two_workers_are_one_process(name, tmp_path):
     """Uneven batches, a clipped gradient and all."""
-    case, options = CASES[name], QUIET[name] | {"export": False}
-    case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
-    for status, output in run_workers(words_of(case, tmp_path / "two", **options), tmp_path):
+    case, options = CASES[name], QUIET[name]
+    case.succeeds(*case.train(tmp_path / "one", export=False, **options), eager=False)
+    for status, output in trained_by(case, tmp_path / "two", tmp_path, export=name == "ved", **options):
         assert status == 0, output
     assert_near(tmp_path / "one", tmp_path / "two")
     assert read_json(tmp_path / "two/metrics.json")["steps"] == read_json(tmp_path / "one/metrics.json")["steps"]
+    assert (tmp_path / "two/saved_model").exists() == (name == "ved")
 
 
 @pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
     """They stop before there is a folder."""
     case = CASES["nmt"]
-    words = [words_of(case, tmp_path / name / "run") for name in ("alpha", "beta")]
+    words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
     if what == "options":
         words[1] += ["--seed", "1"]
     else:
         (path,) = (tmp_path / "beta").glob("train_*")
         path.write_text(fewer(path.read_text()))
-    for status, output in run_workers(words, tmp_path):
+    for status, output in run_workers(run_program, [(case.program.name, x) for x in words], tmp_path):
         assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {what}" in output
     assert not (tmp_path / "alpha/run").exists()
+
+
+def test_the_first_worker_is_lost(tmp_path):
+    """It is the one that all others ask whether the rest is there."""
+    dies = (0, 1), None
+    (killed, _), (status, output) = trained_by(CASES["nmt"], tmp_path / "run", tmp_path, dies=dies, export=False)
+    assert (killed, status) == (-signal.SIGKILL, 5), output
 
 
 def test_a_lost_worker(tmp_path):
     """The others stop, and the run goes on with as many workers bit for bit, or with one."""
     case, options = CASES["nmt"], {"model": "soft", "epochs": 2, "checkpoint_steps": 1, "export": False}
     whole, out = tmp_path / "whole", tmp_path / "run"
-    for status, output in run_workers(words_of(case, whole, **options), tmp_path):
+    for status, output in trained_by(case, whole, tmp_path, **options):
         assert status == 0, output
-    words = words_of(case, out, **options)
-    dying = ["-c", DYING, "1", "1", case.program.name, *words[2:]]
-    (status, output), (killed, _) = run_workers([words, dying], tmp_path)
+    (status, output), (killed, _) = trained_by(case, out, tmp_path, dies=(None, (1, 1)), **options)
     assert (status, killed) == (5, -signal.SIGKILL), output
     assert "a worker was lost" in output and "Traceback" not in output
     record, _ = read_checkpoint(out)
     assert (record["epoch"], record["step"]) == (1, 1)
     other = shutil.copytree(out, tmp_path / "other")
-    for status, output in run_workers(["-m", case.program.name, "train", "--resume", "--out", str(out)], tmp_path):
+    for status, output in resumed_by(case, out, tmp_path, 2):
         assert status == 0 and "resuming after epoch 1, step 1" in output, output
     # The sums of an epoch that was begun are dealt out anew.
     assert_same_run(out, whole, rounding=1e-6)
-    ((status, output),) = run_workers(["-m", case.program.name, "train", "--resume", "--out", str(other)], tmp_path, 1)
+    ((status, output),) = resumed_by(case, other, tmp_path, 1)
     assert status == 0, output
     assert read_json(other / "metrics.json")["steps"] == read_json(whole / "metrics.json")["steps"]
