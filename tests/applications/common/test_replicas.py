@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from program_case import fewer
-from program_cases import CASES
+from program_cases import CASES, TOY
 from run_files import assert_same_run, read_arrays, read_checkpoint, read_history, read_json, without_time
 from worker_processes import run_program, run_workers
 
@@ -57,12 +57,12 @@ def test_two_workers_are_one_process(name, tmp_path):
 @pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
     """They stop before there is a folder."""
-    case = CASES["nmt"]
+    case = CASES[TOY]
     words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
     if what == "options":
         words[1] += ["--seed", "1"]
     else:
-        (path,) = (tmp_path / "beta").glob("train_*")
+        (path,) = (tmp_path / "beta").glob("data*")
         path.write_text(fewer(path.read_text()))
     for status, output in run_workers(run_program, [(case.program.name, x) for x in words], tmp_path):
         assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {what}" in output
@@ -72,13 +72,13 @@ def test_workers_that_have_not_the_same(what, tmp_path):
 def test_the_first_worker_is_lost(tmp_path):
     """It is the one that all others ask whether the rest is there."""
     dies = (0, 1), None
-    (killed, _), (status, output) = trained_by(CASES["nmt"], tmp_path / "run", tmp_path, dies=dies, export=False)
+    (killed, _), (status, output) = trained_by(CASES[TOY], tmp_path / "run", tmp_path, dies=dies, export=False)
     assert (killed, status) == (-signal.SIGKILL, 5), output
 
 
 def test_a_lost_worker(tmp_path):
     """The others stop, and the run goes on with as many workers bit for bit, or with one."""
-    case, options = CASES["nmt"], {"model": "soft", "epochs": 2, "checkpoint_steps": 1, "export": False}
+    case, options = CASES[TOY], {"epochs": 2, "checkpoint_steps": 1, "export": False}
     whole, out = tmp_path / "whole", tmp_path / "run"
     for status, output in trained_by(case, whole, tmp_path, **options):
         assert status == 0, output
