@@ -28,8 +28,9 @@ def prepare(model):
     `predict` stays as it is.
 
     Args:
-        model: A compiled `keras.Model` that was made in the scope of the strategy; its `train_step` applies gradients
-            by `model.optimizer`.
+        model: A compiled `keras.Model` that was made in the scope of the strategy; a `train_step` of its own takes the
+            loss of `compute_loss`, which Keras divides by the number of replicas, and applies gradients by
+            `model.optimizer`.
 
     Raises:
         ValueError: If the model is not compiled, would be compiled by XLA, which Keras's step of several replicas

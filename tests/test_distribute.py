@@ -72,14 +72,19 @@ def test_shards(two_replicas):
     assert distribute.shard(dataset, ONE) is dataset
 
 
+def without_ones(targets, values):
+    """A loss that is infinite where a target is 1."""
+    return values * targets / (1.0 - targets)
+
+
 class OwnStep(keras.Model):
-    """A model whose step applies gradients as Keras's guide does; its loss has no finite gradient for ones."""
+    """A model whose step applies gradients as Keras's guide does."""
 
     def train_step(self, data):
         inputs, targets = data
         with tf.GradientTape() as tape:
             values = self(inputs, training=True)
-            loss = tf.reduce_mean(values * targets * tf.sqrt(tf.abs(1.0 - targets)))
+            loss = self.compute_loss(inputs, targets, values)
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         return {"loss": loss}
 
@@ -92,9 +97,9 @@ def test_a_model_with_an_own_step(two_replicas):
             inputs = keras.Input((5, 3))
             kernel = keras.layers.Dense(1, kernel_initializer="ones")
             model = OwnStep(inputs, kernel(keras.layers.GlobalAveragePooling1D()(inputs)))
-        model.compile(keras.optimizers.SGD(0.1, global_clipnorm=0.1), "mse", jit_compile=False)
+        model.compile(keras.optimizers.SGD(0.01), without_ones, jit_compile=False)
         distribute.prepare(distribute.prepare(model))
-        model.compile(model.optimizer, "mse", jit_compile=False)
+        model.compile(model.optimizer, without_ones, jit_compile=False)
         distribute.prepare(model).fit(distribute.shard(batches(), strategy), verbose=0, shuffle=False, epochs=2)
         return [x.numpy() for x in model.weights]
 

@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 import keras_vattn
+from keras_vattn.fast import lstm
+from keras_vattn.support.loop import scan
 
 BATCH, STEPS, WIDTH, UNITS = 3, 5, 4, 6
 INPUTS = np.random.default_rng(0).normal(size=(BATCH, STEPS, WIDTH)).astype("float32")
@@ -155,8 +157,10 @@ def test_cudnn_gets_no_empty_row(name, asked_cudnn):
     assert len(asked_cudnn) == 1 and np.all(np.any(asked_cudnn[0], axis=1))
 
 
-def test_without_cudnn_the_loop_is_ours_on_a_gpu(asked_cudnn):
+def test_without_cudnn_the_loop_is_ours_on_a_gpu(asked_cudnn, monkeypatch):
+    loops = []
+    monkeypatch.setattr(lstm, "scan", lambda *arguments, **options: loops.append(1) or scan(*arguments, **options))
     layer = keras_vattn.fast.LSTM(UNITS, use_cudnn=False)
     assert layer.supports_jit and not keras_vattn.fast.LSTM(UNITS).supports_jit
     layer(INPUTS, mask=tf.constant(MASK))
-    assert asked_cudnn == []
+    assert (asked_cudnn, loops) == ([], [1])
