@@ -3,6 +3,7 @@
 They are copies of one that has imported TensorFlow, which takes longer than most of what they do.
 """
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -51,7 +52,10 @@ def _worker(config, folder, place, work, arguments):
     output = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    sys.exit(work(*arguments))
+    status = work(*arguments)
+    # A copy of a process does not come to it.
+    atexit._run_exitfuncs()
+    sys.exit(status)
 
 
 def run_program(name, words, dies=None):

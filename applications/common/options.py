@@ -155,7 +155,9 @@ class FitOptions:
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps exclude each other.")
         if self.jit == "on" and self.strategy != "none":
-            raise InputError("--jit: TensorFlow does not compile a step of several replicas; leave out one of the two.")
+            raise InputError(
+                "--jit: TensorFlow does not compile a step of several replicas; leave out --jit or --strategy."
+            )
         if self.strategy == "multi_worker":
             _check_workers(os.environ.get("TF_CONFIG"))
             if self.checkpoint_seconds:

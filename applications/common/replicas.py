@@ -12,6 +12,7 @@ import functools
 import hashlib
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import keras
@@ -26,8 +27,18 @@ def strategy_of(kind):
 
     With several workers it returns when all of them have come."""
     if kind == "multi_worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return _all_workers()
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
+
+
+def _all_workers():
+    print("waiting for the other workers of TF_CONFIG", flush=True)
+    # TensorFlow waits without an end, and keeps SIGTERM to itself, for what nobody here asks.
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return strategy
 
 
 def own_folder(path, keep=False):
