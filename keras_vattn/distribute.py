@@ -82,7 +82,7 @@ def shard(batches, strategy):
     """Return a dataset for `fit` in which every replica has its rows of each batch of a `tf.data.Dataset`.
 
     Every worker makes the same batches, and keeps the rows of its replicas. Without this Keras deals out rows across
-    the batches, so that those of uneven sizes become others, and epochs run into each other.
+    the batches, so that batches of uneven sizes become others, and epochs run into each other.
 
     Args:
         batches: Dataset of structures of dense tensors (B, ...), the same on every worker; B may change. Where its

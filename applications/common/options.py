@@ -142,8 +142,8 @@ class FitOptions:
     mixed_precision: Literal["none", "float16", "bfloat16"] = "none"
     """Compute in half precision; weights and losses stay float32."""
     strategy: Literal["none", "mirrored", "multi_worker"] = "none"
-    """mirrored: a copy of the model on every GPU of this machine, which share each batch; multi_worker: on every GPU,
-    or else the CPU, of the machines of TF_CONFIG, each of which runs this command."""
+    """mirrored: a copy of the model on every GPU of this machine; multi_worker: a copy on every GPU, or on the CPU, of
+    the machines that TF_CONFIG names, where every machine runs this command. The copies share each batch."""
 
     def check(self):
         if self.stop_after is not None and self.stop_after > self.epochs:

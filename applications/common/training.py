@@ -271,8 +271,13 @@ class TrainingRun(Run):
         return callbacks
 
     def fit(self, stage, batches, valid):
-        """Fit the model in a `Stage`, on batches from the first one of its epoch on; `valid` are those of validation.
-        Several replicas share each batch."""
+        """Fit the model in a `Stage`; several replicas share each batch.
+
+        Args:
+            stage: The `Stage`.
+            batches: Batches of training, from the first one of the stage's epoch on.
+            valid: Batches of validation.
+        """
         batches, valid = (distribute.shard(x, self.strategy) for x in (batches.skip(stage.step), valid))
         self.models.training.fit(batches, validation_data=valid, **stage.fit)
 
