@@ -67,8 +67,7 @@ class Dirichlet(Alignment):
         if noise is None:
             return log_concentration
         concentration = ops.exp(log_concentration)
-        uniform = ops.clip(noise["uniform"], random.SMALLEST, random.LARGEST)
-        return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(uniform) / concentration
+        return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(noise["uniform"]) / concentration
 
     def posterior(self, logits, keys):
         # What is masked may be anything, NaN too, and is no part of the distribution.

@@ -114,8 +114,8 @@ class NormalizedWeibull(RowDistribution):
 
 
 def log_exponential(uniform):
-    """Return log(-log(1 - u)), finite for every u in [0, 1]."""
-    return ops.log(-ops.log1p(-ops.clip(uniform, random.SMALLEST, random.LARGEST)))
+    """Return log(-log(1 - u)), finite for the uniforms of `keras_vattn.random`, which are never 0 or 1."""
+    return ops.log(-ops.log1p(-uniform))
 
 
 @tfp.RegisterKL(Weibull, Weibull)
