@@ -118,13 +118,12 @@ def fold_in(seed, number):
     """
     seed = as_seed(seed) if isinstance(seed, numbers.Integral) else tf.cast(seed, tf.int32)
     number = int(number) % 2**64 if isinstance(number, numbers.Integral) else tf.cast(number, tf.uint64)
-    return _philox((2,), seed, (number, _FOLDED), tf.int32)
+    return _philox((2,), tf.reshape(_key(seed), (1,)), (number, _FOLDED), tf.int32)
 
 
-def _philox(shape, seed, counter, dtype):
-    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a seed (2,) from a counter of two 64-bit words on."""
+def _philox(shape, key, counter, dtype):
+    """Return the bits of Philox4x32-10 (Salmon et al. 2011) for a key (1,) from a counter of two 64-bit words on."""
     # TensorFlow's own functions of a seed scramble it first, by some forty operations in every graph: Philox needs not.
-    key = tf.reshape(_key(seed), (1,))
     counter = tf.convert_to_tensor(counter, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
@@ -193,12 +192,14 @@ def _bits(shape, seed):
 
 def _bits_of(seed):
     """Return what `_entries` asks for bits of a seed."""
+    key = _key(seed)
+    keys = tf.reshape(key, (1,))
 
     def generate(first, num_pairs, word):
         # int64 hold the bits of two uint32, and XLA makes them on a CPU in half the time.
-        return tf.bitcast(_philox((num_pairs,), seed, (first, word), tf.int64), tf.uint32)
+        return tf.bitcast(_philox((num_pairs,), keys, (first, word), tf.int64), tf.uint32)
 
-    return generate, tf.equal(_key(seed), 0), _ALSO_DRAWN, _DRAWN
+    return generate, tf.equal(key, 0), _ALSO_DRAWN, _DRAWN
 
 
 def _undecided(draw, condition, word, otherwise):

@@ -106,8 +106,8 @@ FAULTS = [
     Fault(
         "random: a number folded in is lost",
         "random.py",
-        "    return _philox((2,), seed, (number, _FOLDED), tf.int32)\n",
-        "    return _philox((2,), seed, (0, _FOLDED), tf.int32)\n",
+        "    return _philox((2,), tf.reshape(_key(seed), (1,)), (number, _FOLDED), tf.int32)\n",
+        "    return _philox((2,), tf.reshape(_key(seed), (1,)), (0, _FOLDED), tf.int32)\n",
         ("tests/test_random.py",),
         "fold_in",
     ),
