@@ -1,6 +1,7 @@
 import math
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_vattn import distributions
@@ -145,10 +146,13 @@ class ContextualPrior(Prior):
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
-        hidden = ops.matmul(ops.cast(key, dtype), ops.cast(self.hidden_kernel, dtype))
+        shape = ops.shape(key)
+        if self.num_heads is None:
+            key = ops.reshape(key, (-1, shape[-1]))
+        hidden = tf.matmul(ops.cast(key, dtype), ops.cast(self.hidden_kernel, dtype))
         hidden = ops.relu(hidden + ops.cast(self.hidden_bias, dtype))
-        logits = ops.matmul(hidden, ops.cast(self.output_kernel, dtype))  # (..., S, 1)
-        return keys.log_softmax(keys.per_entry(ops.squeeze(logits, -1)))
+        logits = ops.reshape(tf.matmul(hidden, ops.cast(self.output_kernel, dtype)), shape[:-1])
+        return keys.log_softmax(keys.per_entry(logits))
 
     def get_config(self):
         return {

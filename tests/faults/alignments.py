@@ -43,8 +43,8 @@ FAULTS = [
     Fault(
         "alignment: prior softmax over padding",
         "alignments/priors.py",
-        "        return keys.log_softmax(keys.per_entry(ops.squeeze(logits, -1)))\n",
-        "        return ops.log_softmax(ops.cast(keys.per_entry(ops.squeeze(logits, -1)), 'float32'), axis=-1)\n",
+        "        return keys.log_softmax(keys.per_entry(logits))\n",
+        "        return ops.log_softmax(ops.cast(keys.per_entry(logits), 'float32'), axis=-1)\n",
         (STOCHASTIC, BATTERY),
         "normalised_over or (masked_keys and weibull-contextual)",
     ),

@@ -127,8 +127,8 @@ FAULTS = [
     Fault(
         "half precision: Psi is rounded",
         "alignments/priors.py",
-        "return keys.log_softmax(keys.per_entry(ops.squeeze(logits, -1)))",
-        "return ops.cast(keys.log_softmax(keys.per_entry(ops.squeeze(logits, -1))), dtype)",
+        "return keys.log_softmax(keys.per_entry(logits))",
+        "return ops.cast(keys.log_softmax(keys.per_entry(logits)), dtype)",
         ("tests/alignments/test_variational_alignment.py",),
         "psi_is_float32",
     ),
