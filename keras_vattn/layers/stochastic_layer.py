@@ -12,6 +12,7 @@ tests/layers/test_training_calls.py and the battery.
 """
 
 import collections
+import numbers
 import threading
 
 import keras
@@ -206,22 +207,22 @@ class StochasticLayer(keras.layers.Layer):
             )
         if valid is not None:
             valid = ops.broadcast_to(ops.cast(valid, "bool"), ops.shape(divergence))
-        batch_size = ops.cast(ops.shape(divergence)[0] if examples is None else examples, "float32")
+        batch_size = ops.shape(divergence)[0] if examples is None else examples
         if self.kl_reduction == "sum":
             denominator = batch_size
         else:
             entries = 1.0 if self.kl_reduction == "query_mean" else ops.cast(entries, "float32")
             denominator = _masked_sum(ops.ones_like(divergence) * entries, valid)
-        total = _masked_sum(divergence if penalised is None else penalised, valid)
-        loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)
+        total = _masked_sum(divergence, valid)
+        in_loss = total if penalised is None else _masked_sum(penalised, valid)
+        loss = self._current_kl_weight(training) * _quotient(in_loss, denominator)
         # Keras adds it to a loss of its default dtype, and raises where that is half precision.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         loss._replica_thread = _replica_thread()
-        loss._divergence = ops.divide_no_nan(_masked_sum(divergence, valid), batch_size), batch_size
+        loss._divergence, loss._batch_size = total, batch_size
         if floor is not None:
             # Row by row: in float32 the difference of the two sums would have lost what it is there to show.
-            above = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
-            loss._above_floor = ops.divide_no_nan(above, batch_size)
+            loss._above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         loss._is_logged = False
         self.add_loss(loss)
@@ -248,17 +249,16 @@ class StochasticLayer(keras.layers.Layer):
         for loss in asked:
             loss._is_logged = True
         # The sum of the calls of one step, as the loss has it.
-        batch_size = asked[-1]._divergence[1]
-        self.kl_tracker.update_state(sum(x._divergence[0] for x in asked), sample_weight=batch_size)
+        self.kl_tracker.add([x._divergence for x in asked], asked[-1]._batch_size)
         if self._shows_floor:
-            above = sum(getattr(x, "_above_floor", x._divergence[0]) for x in asked)
-            self.kl_above_floor_tracker.update_state(above, sample_weight=batch_size)
+            above = [getattr(x, "_above_floor", x._divergence) for x in asked]
+            self.kl_above_floor_tracker.add(above, asked[-1]._batch_size)
 
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer has added since the model's call began, a float32 scalar: unweighted, in nats
         and averaged over the batch, or as it enters the loss. `None` where there is none. The log stays as it is."""
         added = [x for x in self._losses_of_this_replica() if hasattr(x, "_divergence") and _belongs_here(x)]
-        return sum(x if weighted else x._divergence[0] for x in added) if added else None
+        return sum(x if weighted else _quotient(x._divergence, x._batch_size) for x in added) if added else None
 
     def _current_kl_weight(self, training):
         if not training:
@@ -313,6 +313,11 @@ class DivergenceMean(keras.metrics.Mean):
             name=name,
         )
 
+    def add(self, totals, count):
+        """Add sums over one batch, of so many examples."""
+        self.total.assign_add(tf.add_n(totals))
+        self.count.assign_add(ops.cast(count, "float32"))
+
 
 def _belongs_here(x):
     """Return whether a tensor belongs to the graph, or the eager code, that runs now."""
@@ -325,6 +330,13 @@ def _replica_thread():
     """Return the id of the thread of this replica, `None` outside of `tf.distribute`."""
     context = tf.distribute.get_replica_context()
     return None if context is None or context.num_replicas_in_sync == 1 else threading.get_ident()
+
+
+def _quotient(total, count):
+    """Return total / count, 0 where the count is 0; a tensor's division has the longer gradient."""
+    if isinstance(count, numbers.Number):
+        return total * (1.0 / max(count, 1))
+    return ops.divide_no_nan(total, ops.cast(count, "float32"))
 
 
 def _masked_sum(divergence, valid):

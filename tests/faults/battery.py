@@ -183,8 +183,8 @@ FAULTS = [
     Fault(
         "replicas: each has its share of the KL, which is averaged again",
         "layers/stochastic_layer.py",
-        "        loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)\n",
-        "        loss = self._current_kl_weight(training) * ops.divide_no_nan(total, denominator)\n"
+        "        loss = self._current_kl_weight(training) * _quotient(in_loss, denominator)\n",
+        "        loss = self._current_kl_weight(training) * _quotient(in_loss, denominator)\n"
         "        loss = loss / tf.distribute.get_replica_context().num_replicas_in_sync\n",
         REPLICAS,
         "are_one and gaussian",
