@@ -65,16 +65,16 @@ class AlignmentLayer(StochasticLayer):
             seed = lambda: random.fold_in(self.noise_seed(training), 4)  # noqa: E731
             divergence = self.variational.divergence(scored, noise, self.current_step, seed)
         if divergence is not None:
-            entries, floor = keys.count(scored.logits), self.variational.divergence_floor(scored)
+            floor = self.variational.divergence_floor(scored)
+            if self.kl_reduction == "mean":
+                entries = keys.count(scored.logits)
             if head_axis is not None:
                 shape = ops.shape(divergence)
                 if valid is not None and len(valid.shape) == len(shape):
                     # A head without a key has no KL, whatever the family says; a query has one where a head has a key.
                     divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
-                divergence, entries, floor = (
-                    None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=head_axis)
-                    for x in (divergence, entries, floor)
-                )
+                divergence = ops.sum(divergence, axis=head_axis)
+                entries, floor = (_over_heads(x, shape, head_axis) for x in (entries, floor))
         if context is not None:
             divergence = context[0] if divergence is None else divergence + context[0]
             entries += context[1]
@@ -129,3 +129,10 @@ class AlignmentLayer(StochasticLayer):
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(given):
             given[name] = None if given[name] is None else ops.cast(given[name], self.compute_dtype)
         return given
+
+
+def _over_heads(x, shape, axis):
+    """Return the sum over the heads of x, which broadcasts to the shape; `None` for `None`."""
+    if x is None or not ops.shape(x):
+        return x if x is None else x * shape[axis]
+    return ops.sum(ops.broadcast_to(x, shape), axis=axis)

@@ -130,7 +130,7 @@ class MultiHeadMixin(PartsOfQueries):
         divergence = self.divergence_of(scored, noise, scored.keys, query_mask, training, head_axis=-2)
         self.add_divergence(**divergence, training=training)
         kept = weights * noise["dropout"] if "dropout" in noise else weights
-        context = axes.from_heads(ops.matmul(kept, axes.by_head(value)), shape)
+        context = axes.from_heads(tf.matmul(kept, axes.by_head(value)), shape)
         return context, axes.unfold(weights, shape)
 
     def part_size_of(self, query_shape, key_shape, return_attention_scores, rank=3):
