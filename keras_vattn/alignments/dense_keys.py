@@ -36,14 +36,24 @@ class DenseKeys(Keys):
         return None if self.valid is None else ops.any(self.valid, axis=-1)
 
     def spread(self, row_value):
-        return row_value[..., None]
+        return ops.expand_dims(row_value, -1)
 
     def per_entry(self, key_value):
-        return key_value[..., None, :]
+        return ops.expand_dims(key_value, -2)
 
     def count(self, like):
         num_keys = ops.shape(like)[-1]
         return ops.cast(num_keys, "float32") if self.valid is None else ops.sum(self._weights(num_keys), axis=-1)
+
+    def of_count(self, function, like):
+        num_keys = like.shape[-1]
+        if num_keys is None:
+            return super().of_count(function, like)
+        # There are few numbers of keys: a constant, or a table, in place of an array of rows in every step.
+        counts = [num_keys] if self.valid is None else range(num_keys + 1)
+        with tf.init_scope():
+            table = function(tf.constant(counts, "float32")).numpy()
+        return table[0] if self.valid is None else tf.gather(table, ops.cast(self.count(like), "int64"))
 
     def _weights(self, num_keys):
         """Return 1 at the valid entries and 0 at the others, one for every key: a mask may have one value for all."""

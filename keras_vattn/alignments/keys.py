@@ -94,6 +94,10 @@ class Keys:
         """Number of valid entries of each row, float32; it broadcasts to the rows of the entries `like`."""
         return self.sum(ops.ones_like(like, "float32"))
 
+    def of_count(self, function, like):
+        """Return function(n), one for each row, of its `count` n, a float32 tensor or number."""
+        return function(self.count(like))
+
     def where_valid(self, x, other):
         """Return x with a number in place of the entries that are not valid."""
         return x if self.valid is None else ops.where(self.valid, x, other)

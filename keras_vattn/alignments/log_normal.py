@@ -75,14 +75,16 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else count * floor
         if not isinstance(p, distributions.LogNormal):
             return None
-        floor, distance = self._least(p.scale), 0.0
-        if self.parameterization == "normalized" and isinstance(prior, LogNormalPrior) and not prior.reads_keys:
+        floor = self._least(p.scale)
+        if self.parameterization == "raw" or not isinstance(prior, LogNormalPrior) or prior.reads_keys:
+            return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
+
+        def of_row(count):
             # Where exp(phi) sums to one, no phi is closer to a larger constant than the one that is equal everywhere.
-            count = ops.maximum(keys.count(logits), 1.0)
-            distance = ops.maximum(prior.mean + 0.5 * self.sigma**2 + ops.log(count), 0.0) / p.scale
-        elif floor == 0.0:
-            return None
-        return keys.count(logits) * (floor + 0.5 * ops.square(distance))
+            nearest = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
+            return count * (floor + 0.5 * ops.square(ops.maximum(nearest, 0.0) / p.scale))
+
+        return keys.of_count(of_row, logits)
 
     def _least(self, scale):
         """Return the KL of an entry to a lognormal of the same mean of log S and of another standard deviation."""

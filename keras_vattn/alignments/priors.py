@@ -240,9 +240,11 @@ class GammaPrior(FamilyPrior):
         log_beta = math.log(self.beta)
         if log_psi is None:
             log_alpha = keys.one_per_key(math.log(self.alpha), logits)
+            log_total = lambda count: ops.log(count) + (math.log(self.alpha) - log_beta)  # noqa: E731
         else:
-            log_alpha = log_psi + log_beta if self.scale == "rate" else log_psi
-        return distributions.Gamma(log_alpha, log_beta, keys)
+            log_alpha, total = (log_psi + log_beta, 0.0) if self.scale == "rate" else (log_psi, -log_beta)
+            log_total = lambda count: total  # noqa: E731
+        return distributions.Gamma(log_alpha, log_beta, keys, log_total)
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vattn import distributions, random
 from keras_vattn.alignments.alignment import Alignment
+from keras_vattn.alignments.dense_keys import DenseKeys
 from keras_vattn.alignments.priors import GammaPrior
 from keras_vattn.distributions.gamma import at_the_mean
 from keras_vattn.distributions.weibull import log_exponential
@@ -91,15 +92,20 @@ class Weibull(Alignment):
     def divergence_floor(self, prior, p, logits, keys):
         if not isinstance(p, distributions.Gamma):
             return None
-        # For a given sum of alpha over the keys both terms of the KL are least where all keys have the same alpha and
-        # the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
-        keys_of_row = keys.count(logits)
-        count = ops.maximum(keys_of_row, 1.0)
-        log_total = ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37))
-        floor = count * at_the_mean(self.k, log_total + p.log_rate - ops.log(count))
-        if self.parameterization == "normalized":
-            floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)
-        return ops.where(keys_of_row > 0.0, floor, 0.0)
+
+        def of_row(keys_of_row, log_total):
+            # For a given sum of alpha over the keys both terms of the KL are least where all keys have the same alpha
+            # and the same E[S]; a normalised E[S] sums to one, whatever the prior's mean sums to.
+            count, log_total = ops.maximum(keys_of_row, 1.0), ops.cast(log_total, "float32")
+            floor = count * at_the_mean(self.k, log_total + p.log_rate - ops.log(count))
+            if self.parameterization == "normalized":
+                floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)
+            return ops.where(keys_of_row > 0.0, floor, 0.0)
+
+        if p.log_total is None or not isinstance(keys, DenseKeys):
+            # Psi of a graph may sum to one over all nodes, and to anything over a row.
+            return of_row(keys.count(logits), ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37)))
+        return keys.of_count(lambda count: of_row(count, p.log_total(count)), logits)
 
     def get_config(self):
         return {

@@ -26,6 +26,8 @@ class Gamma(RowDistribution):
         log_concentration: (..., S), or what broadcasts to it with an axis of keys.
         log_rate: A number.
         keys: A `keras_vattn.Keys`: which entries are a row.
+        log_total: Function of the number of valid keys of a row, a tensor of at least 0, that returns the logarithm of
+            the sum of their means; `None` where that depends on more. Defaults to `None`.
 
     Example:
 
@@ -34,10 +36,10 @@ class Gamma(RowDistribution):
     <tf.Tensor: shape=(), dtype=float32, numpy=-4.0>
     """
 
-    def __init__(self, log_concentration, log_rate, keys):
+    def __init__(self, log_concentration, log_rate, keys, log_total=None):
         parameters = dict(locals())
         super().__init__(log_concentration, keys, parameters)
-        self.log_concentration, self.log_rate = self.like, log_rate
+        self.log_concentration, self.log_rate, self.log_total = self.like, log_rate, log_total
 
     def normalized(self):
         # A concentration that is no float32 would have no density.

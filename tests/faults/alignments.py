@@ -171,7 +171,7 @@ FAULTS = [
     Fault(
         "floor: a lognormal's is the width alone",
         "alignments/log_normal.py",
-        "(floor + 0.5 * ops.square(distance))",
+        "(floor + 0.5 * ops.square(ops.maximum(nearest, 0.0) / p.scale))",
         "floor",
         (FLOOR,),
         "lognormal_is_held",
