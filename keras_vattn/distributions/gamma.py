@@ -1,5 +1,6 @@
 import math
 
+import tensorflow as tf
 from keras import ops
 
 from keras_vattn.distributions.dirichlet import Dirichlet, log_gamma_sample
@@ -79,9 +80,11 @@ def _by_products(q, p):
     # which the form above is there.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
-    alpha = keys.zero_masked(ops.exp(log_alpha))
-    slope = alpha * (log_alpha - p.log_rate - 1.0 + EULER / q.k + q.log_gamma)
-    constant = keys.sum(slope + log_gamma_remainder(log_alpha) + math.log(q.k) - EULER - 1.0)
-    # Where there is a key at all.
-    total = math.exp(p.log_rate) * ops.minimum(keys.count(log_mean), 1.0)
-    return constant + total - keys.sum(alpha * log_mean)
+    alpha = ops.exp(log_alpha)
+    # log Gamma(alpha), where alpha may be too small for a float32.
+    log_gamma = tf.math.lgamma(alpha + 1.0) - log_alpha
+    of_p = keys.sum(log_gamma + alpha * (EULER / q.k + q.log_gamma - p.log_rate))
+    constant, total = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
+    # The total where there is a key at all.
+    of_row = keys.of_count(lambda count: count * constant + total * ops.minimum(count, 1.0), log_mean)
+    return of_p + of_row - keys.sum(alpha * log_mean)

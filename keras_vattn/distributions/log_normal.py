@@ -104,8 +104,9 @@ class LogisticNormal(RowDistribution):
 
 @tfp.RegisterKL(LogNormal, LogNormal)
 def _to_log_normal(q, p, name=None):
-    distance = _square(p.scale)((q.loc - p.loc) / p.scale) + (q.scale / p.scale) ** 2 - 1.0
-    return q.keys.sum(math.log(p.scale / q.scale) + 0.5 * distance)
+    square = _square(p.scale)((q.loc - p.loc) / p.scale)
+    constant = math.log(p.scale / q.scale) + 0.5 * ((q.scale / p.scale) ** 2 - 1.0)
+    return 0.5 * q.keys.sum(square) + q.keys.of_count(lambda count: constant * count, square)
 
 
 @tfp.RegisterKL(LogisticNormal, LogisticNormal)

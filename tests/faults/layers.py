@@ -277,7 +277,7 @@ FAULTS = [
     Fault(
         "divergences: weighted as in the loss",
         "layers/stochastic_layer.py",
-        "return sum(x if weighted else x._divergence[0] for x in added) if added else None",
+        "return sum(x if weighted else _quotient(x._divergence, x._batch_size) for x in added) if added else None",
         "return sum(added) if added else None",
         (LOG,),
         "divergences_are",
