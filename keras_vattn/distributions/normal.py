@@ -3,6 +3,7 @@ import math
 from keras import ops
 
 from keras_vattn.support import tfp
+from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import exponential_gap
 
 # sigma between 3.4e-4 and 2981: the draw stays inside float16, the KL inside float32.
@@ -48,8 +49,12 @@ class Normal(tfp.Normal):
 
 def clip_log_scale(log_scale):
     """Return log sigma as float32 in [-8, 8]; the gradient passes, so that a sigma at the limit can come back."""
-    log_scale = ops.cast(log_scale, "float32")
-    return log_scale + ops.stop_gradient(ops.clip(log_scale, -MAX_LOG_SCALE, MAX_LOG_SCALE) - log_scale)
+    return _clipped(ops.cast(log_scale, "float32"))
+
+
+@custom_gradient
+def _clipped(log_scale):
+    return ops.clip(log_scale, -MAX_LOG_SCALE, MAX_LOG_SCALE), lambda upstream: upstream
 
 
 def gaussian_sample(mean, log_scale, noise, temperature=1.0):
