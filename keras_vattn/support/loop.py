@@ -92,7 +92,8 @@ def _scan_eagerly(step, state, inputs, length):
 
 
 def _flat_like(new_state, flat_state):
-    return [tf.ensure_shape(x, old.shape) for x, old in zip(tree.flatten(new_state), flat_state, strict=True)]
+    pairs = zip(tree.flatten(new_state), flat_state, strict=True)
+    return [x if x.shape == old.shape else tf.ensure_shape(x, old.shape) for x, old in pairs]
 
 
 class _Loop:
