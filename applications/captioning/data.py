@@ -1,6 +1,8 @@
 """Reads captions and their images, cuts parts, fits the vocabulary, and makes batches."""
 
+import collections
 import dataclasses
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -82,7 +84,8 @@ def words_of_images(captions):
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its captions."""
     words = words_of_images(part.captions)
-    vocabulary = Vocabulary.fit(words.values(), len(SPECIAL_TOKENS) + 10**6, options.captions.min_word_count)
+    counts = collections.Counter(itertools.chain.from_iterable(words.values()))
+    vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, options.captions.min_word_count)
     if len(vocabulary) == len(SPECIAL_TOKENS):
         raise InputError(
             f"--min-word-count: no word occurs {options.captions.min_word_count} times in the training captions."

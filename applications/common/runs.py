@@ -1,9 +1,11 @@
 """Run folders: the files of a training run, which survive a crash and can be resumed and read."""
 
+import collections.abc
 import contextlib
 import csv
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -173,12 +175,18 @@ def _feed(digest, value):
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape}\n".encode())
         digest.update(np.ascontiguousarray(value).data)
-    elif isinstance(value, list | tuple):
-        digest.update(f"{len(value)} of\n".encode())
-        for item in value:
-            _feed(digest, item)
     elif value is None or isinstance(value, str | bool | int | float | np.generic):
         digest.update(f"{value!r}\n".encode())
+    elif isinstance(value, collections.abc.Sequence):
+        digest.update(f"{len(value)} of\n".encode())
+        items = iter(value)
+        while several := list(itertools.islice(items, 4096)):
+            if all(type(item) is str for item in several):
+                # The sentences of a data set, at once.
+                digest.update("".join(f"{item!r}\n" for item in several).encode())
+                continue
+            for item in several:
+                _feed(digest, item)
     else:
         raise TypeError(f"Data are made of plain values and arrays. Received: {type(value).__name__}")
 

@@ -1,6 +1,7 @@
 """Reads parallel text and its alignments, fits the segmentation, and makes ids and batches."""
 
 import dataclasses
+import itertools
 import pathlib
 import sys
 import typing
@@ -13,6 +14,7 @@ from applications.nmt.subwords import PieceEncoder, SubwordEncoder, WordEncoder,
 from applications.text import pairs
 from applications.text.options import PARTS
 from applications.text.readers import ParallelText, hold_out, read_lines, read_parallel
+from applications.text.rows import TextRows, distinct
 
 EMBEDDED = pathlib.Path(__file__).with_name("embedded.tsv.gz")
 # Names of the parts in published data sets.
@@ -65,7 +67,7 @@ def read(options):
     parts["valid"] = parts["valid"].rows(range(len(parts["valid"]))[: text.max_valid_pairs])
     if text.max_train_pairs is not None:
         order = np.random.default_rng(text.data_seed + 2).permutation(len(parts["train"]))
-        parts["train"] = parts["train"].rows(sorted(order[: text.max_train_pairs]))
+        parts["train"] = parts["train"].rows(np.sort(order[: text.max_train_pairs]))
     return {part: parts[part] for part in PARTS if part in parts}
 
 
@@ -128,7 +130,8 @@ class Codec:
         """Fit the segmentation on the training pairs only."""
         size, lowercase = options.text.vocabulary_size, options.text.lowercase
         if options.text.segmentation == "bpe":
-            joint = SubwordEncoder.fit([*dict.fromkeys(train.sources), *train.targets], size, lowercase)
+            sentences = TextRows(itertools.chain(distinct(train.sources), train.targets))
+            joint = SubwordEncoder.fit(sentences, size, lowercase)
             return cls(joint, joint)
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
 
@@ -166,7 +169,7 @@ def encode(options, codec, part, training=False):
     encoded.report |= {"empty": 0, "too_long": 0}
     if not training:
         return encoded
-    lengths = np.array([[*map(len, encoded.sources)], [*map(len, encoded.targets)]])
+    lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
     # A control character is text until it is normalised.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
@@ -179,8 +182,7 @@ def encode(options, codec, part, training=False):
     if not len(rows):
         raise InputError(f"--max-length: no pair is that short. Received: {options.text.max_length}")
     counts = {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
-    sides = ([side[row] for row in rows] for side in (encoded.sources, encoded.targets))
-    return EncodedText(part.rows(rows), *sides, encoded.report | counts)
+    return EncodedText(part.rows(rows), encoded.sources.take(rows), encoded.targets.take(rows), encoded.report | counts)
 
 
 def _embedded(seed):

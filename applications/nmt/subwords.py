@@ -16,6 +16,8 @@ import tensorflow_text
 
 from applications.common.errors import InputError
 from applications.common.runs import replacing
+from applications.common.shown import evenly
+from applications.text.rows import taken
 from applications.text.text import (
     END,
     PAD,
@@ -29,6 +31,8 @@ from applications.text.text import (
 )
 
 CONTINUES = "@@"
+# Sentences that a SentencePiece model is trained on.
+MOST_SENTENCES = 1_000_000
 SPACE_MARK = "▁"
 
 
@@ -123,11 +127,13 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Train byte-pair encoding on a list of *training* sentences; in the same order they give the same model.
+        """Train byte-pair encoding on *training* sentences; in the same order they give the same model.
 
+        Of more than `MOST_SENTENCES`, which SentencePiece has in memory, as many are read, spread evenly.
         `vocabulary_size` counts the special pieces and every single character; too small a one is an `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
+        sentences = taken(sentences, evenly(len(sentences), MOST_SENTENCES))
         texts = (text.decode() for chunk in chunks(sentences) for text in tokenizer.normalize(chunk).numpy())
         texts = (" ".join(text.replace(SPACE_MARK, " ").split()) for text in texts)
         specials = {}
@@ -194,8 +200,8 @@ class WordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Take the most frequent tokens of a list of *training* sentences, up to `vocabulary_size` ids."""
-        return cls(Vocabulary.fit(PieceTokenizer(lowercase).token_lists(sentences), vocabulary_size), lowercase)
+        """Take the most frequent tokens of *training* sentences, up to `vocabulary_size` ids."""
+        return cls(Vocabulary.fit(PieceTokenizer(lowercase).count(sentences), vocabulary_size), lowercase)
 
     def save(self, path):
         """Write the tokens."""

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from applications.common.batches import prefetched
+from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
 MAX_BUCKETS = 8
@@ -25,7 +26,7 @@ def bucket_shapes(sources, targets):
     The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
     S x T is least. The last bucket fits every pair.
     """
-    lengths = _lengths(sources, targets)
+    lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
     keys, key_of_row = np.unique(np.max(ranks, axis=0), return_inverse=True)
     count = min(len(keys), MAX_CUTS)
@@ -58,7 +59,7 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     number of the epoch alone.
 
     Args:
-        sources, targets: Lists of 1-D int arrays without start and end.
+        sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. A batch is read when it is made.
         batch_size: Rows of a batch.
         shuffle: Whether rows are dealt to batches anew in every epoch, and batches come in random order. Defaults to
             `False`: rows run from the shortest bucket to the longest, in each bucket in their order.
@@ -66,15 +67,16 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
         first_epoch: Number of the first epoch to yield.
         num_epochs: Number of epochs to yield; `None` goes on for ever.
     """
-    shapes = bucket_shapes(sources, targets)
+    sources, targets = IdRows.of(sources), IdRows.of(targets)
+    shapes, lengths = bucket_shapes(sources, targets), _lengths(sources, targets)
     # The first bucket that each row fits into.
-    buckets = (_lengths(sources, targets)[:, None] <= shapes).all(axis=-1).argmax(axis=1)
+    buckets = np.full(len(sources), len(shapes), np.int32)
+    for shape in shapes:
+        buckets -= (lengths <= shape).all(axis=1)
     per_epoch = num_batches(len(sources), batch_size)
     # The data stays on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
-        bucket_of_row = tf.constant(buckets, tf.int32)
-        shape_of_bucket = tf.constant(shapes)
-        source, target_input, target = map(tf.constant, teacher_forced(sources, targets))
+        bucket_of_row = tf.constant(buckets)
 
     def rows_of_batches(epoch):
         order = tf.range(len(sources))
@@ -88,14 +90,17 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
             batches = tf.random.experimental.stateless_shuffle(batches, [seed, 2 * epoch + 1])
         return tf.data.Dataset.from_tensor_slices(batches)
 
+    def read(rows):
+        rows = rows[rows >= 0]
+        return teacher_forced(
+            *([side[row] for row in rows.tolist()] for side in (sources, targets)), shapes[buckets[rows].max()]
+        )
+
     def batch_of_rows(rows):
-        rows = tf.boolean_mask(rows, rows >= 0)
-        shape = shape_of_bucket[tf.reduce_max(tf.gather(bucket_of_row, rows))]
-        inputs = {
-            "source": tf.gather(source, rows)[:, : shape[0]],
-            "target_input": tf.gather(target_input, rows)[:, : shape[1]],
-        }
-        return inputs, tf.gather(target, rows)[:, : shape[1]]
+        source, target_input, target = tf.numpy_function(read, [rows], [tf.int32] * 3)
+        for x in (source, target_input, target):
+            x.set_shape([None, None])
+        return {"source": source, "target_input": target_input}, target
 
     last_epoch = np.iinfo(np.int64).max if num_epochs is None else first_epoch + num_epochs
     dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
@@ -104,14 +109,20 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     return prefetched(dataset)
 
 
-def teacher_forced(sources, targets):
-    """Return the int32 arrays source (B, S), target_input and target (B, T) of lists of ids."""
-    return padded(sources), padded([[START, *row] for row in targets]), padded([[*row, END] for row in targets])
+def teacher_forced(sources, targets, shape=(0, 0)):
+    """Return the int32 arrays source (B, S), target_input and target (B, T) of lists of ids, of a shape (S, T) or
+    larger."""
+    lengths = np.array([len(row) for row in targets], int)
+    target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
+    target_input = np.roll(target, 1, axis=1)
+    target_input[:, 0] = START
+    target[np.arange(len(targets)), lengths] = END
+    return padded(sources, shape[0]), target_input, target
 
 
-def padded(rows):
-    """Return lists of ids as one int32 array (B, longest), at least one column."""
-    array = np.full((len(rows), max(1, *map(len, rows))), PAD, np.int32)
+def padded(rows, length=1):
+    """Return lists of ids as one int32 array (B, longest), at least of one column, or of a length."""
+    array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
     return array
@@ -119,7 +130,7 @@ def padded(rows):
 
 def _lengths(sources, targets):
     """Return (rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
-    return np.array([(max(len(source), 1), len(target) + 1) for source, target in zip(sources, targets, strict=True)])
+    return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)
 
 
 def _cheapest_cuts(counts, costs):

@@ -8,6 +8,7 @@ from applications.common.shown import evenly
 from applications.text.batching import bucketed_dataset, num_batches
 from applications.text.options import SIDES
 from applications.text.readers import ParallelText, read_input, read_parallel, read_table
+from applications.text.rows import IdRows
 
 
 def read_part(options, part):
@@ -33,13 +34,13 @@ class EncodedPairs:
 
     Attributes:
         pairs: The `ParallelText`.
-        sources, targets: Lists of int arrays.
+        sources, targets: `IdRows`.
         report: Counts of pairs, tokens, unknown tokens and truncated sentences.
     """
 
     pairs: ParallelText
-    sources: list
-    targets: list
+    sources: IdRows
+    targets: IdRows
     report: dict
 
     @classmethod
@@ -71,7 +72,7 @@ class EncodedPairs:
 
 
 def read_inputs(options, encoder, max_length):
-    """Return the ids of the lines that `GenerateOptions` name, a list of int arrays; print how much encoding lost."""
+    """Return the ids of the lines that `GenerateOptions` name, `IdRows`; print how much encoding lost."""
     ids, report = encoder.encode_numpy(read_input(options), max_length)
     if report.num_truncated or report.num_unknown:
         print(

@@ -5,13 +5,15 @@ end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a re
 empty sentence, bytes that are not UTF-8 or, in a table, a wrong number of fields.
 """
 
-import collections
+import contextlib
 import csv
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 import pathlib
+import re
 import sys
 import unicodedata
 import zlib
@@ -19,55 +21,62 @@ import zlib
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.text.rows import TextRows, ranks, taken
 
+_MARK = b"\xef\xbb\xbf"
+# What stands for a byte that is not UTF-8.
+_BYTE = re.compile("[\udc80-\udcff]")
 SKIP_HINT = "mend the line, or skip such lines where the command has --skip-invalid"
 
 
 @dataclasses.dataclass
 class ParallelText:
-    """Pairs of sentences, one a row.
+    """Pairs of sentences, one a row. A column is a list or, of a file, `TextRows`.
 
     Args:
-        sources: List of the sentences that the model reads.
-        targets: List of the sentences that the model learns to write.
-        groups: List of labels; a split keeps rows with the same label together. Defaults to the sources, so that all
-            targets of a source are in one part.
+        sources: The sentences that the model reads.
+        targets: The sentences that the model learns to write.
+        groups: Labels; a split keeps rows with the same label together. Defaults to the sources, so that all targets of
+            a source are in one part.
         skipped: Number of rows that the reader left out.
     """
 
-    sources: list
-    targets: list
-    groups: list | None = None
+    sources: list | TextRows
+    targets: list | TextRows
+    groups: list | TextRows | None = None
     skipped: int = 0
 
     def __post_init__(self):
         if self.groups is None:
-            self.groups = list(self.sources)
+            self.groups = self.sources
 
     def __len__(self):
         return len(self.sources)
 
     def rows(self, indices):
         """Return a copy with these rows only."""
-        columns = {name: column for name, column in vars(self).items() if isinstance(column, list)}
-        return dataclasses.replace(self, **{name: [x[index] for index in indices] for name, x in columns.items()})
+        columns = {name: column for name, column in vars(self).items() if isinstance(column, list | TextRows)}
+        return dataclasses.replace(self, **{name: taken(column, indices) for name, column in columns.items()})
 
 
 def read_parallel(source_path, target_path, skip_invalid=False):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
-    sources, targets = (_physical_lines(path, skip_invalid) for path in (source_path, target_path))
-    if len(sources) != len(targets):
-        longer = source_path if len(sources) > len(targets) else target_path
-        raise InputError(
-            f"{source_path} has {len(sources)} lines and {target_path} has {len(targets)}: line n of the one must be "
-            f"the source of line n of the other; line {min(len(sources), len(targets)) + 1} of {longer} has none"
-        )
-    rows = [
-        (((source_path, number), source), ((target_path, number), target))
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1)
-    ]
-    kept, skipped = _valid_rows(source_path, rows, skip_invalid)
-    return ParallelText(*map(list, zip(*kept, strict=True)), skipped=skipped)
+    valid = _ValidRows((source_path, target_path), _pairs(source_path, target_path, skip_invalid), skip_invalid)
+    return ParallelText(*valid.columns(2), skipped=valid.skipped)
+
+
+def _pairs(source_path, target_path, skip_invalid):
+    """Yield the number of a line and the two sentences that it has."""
+    sides = [_physical_lines(path, skip_invalid) for path in (source_path, target_path)]
+    for number, pair in enumerate(itertools.zip_longest(*sides), start=1):
+        if None in pair:
+            counts = [number - (line is None) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)]
+            longer = source_path if pair[1] is None else target_path
+            raise InputError(
+                f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}: line n of the one must be "
+                f"the source of line n of the other; line {number} of {longer} has none"
+            )
+        yield number, pair
 
 
 def read_table(path, source_column, target_column, group_column=None, skip_invalid=False):
@@ -85,16 +94,15 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
             problem = "more than one column" if name in header else "no column"
             raise InputError(f"{path}:{header_line}: {problem} named {name!r}; the columns are {', '.join(header)}")
         positions.append(header.index(name))
-    fields, ragged = [], 0
-    for line, row in rows:
-        if len(row) == len(header):
-            fields.append([((path, line), row[position]) for position in positions])
-        elif skip_invalid:
-            ragged += 1
-        else:
-            raise InputError(f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {SKIP_HINT}")
-    kept, skipped = _valid_rows(path, fields, skip_invalid)
-    return ParallelText(*map(list, zip(*kept, strict=True)), skipped=skipped + ragged)
+
+    def fields():
+        for line, row in rows:
+            if len(row) != len(header) and not skip_invalid:
+                raise InputError(f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {SKIP_HINT}")
+            yield line, [row[position] for position in positions] if len(row) == len(header) else [""]
+
+    valid = _ValidRows([path] * len(positions), fields(), skip_invalid)
+    return ParallelText(*valid.columns(len(positions)), skipped=valid.skipped)
 
 
 def read_sentences(path, column="text", labelled=False, skip_invalid=False):
@@ -107,23 +115,27 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=False):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         texts, skipped, labelled = table.sources, table.skipped, False
     else:
-        lines = enumerate(_physical_lines(path, skip_invalid), start=1)
-        rows, skipped = _valid_rows(path, [[((path, number), line)] for number, line in lines], skip_invalid)
-        texts = [text for (text,) in rows]
+        lines = ((number, [line]) for number, line in enumerate(_physical_lines(path, skip_invalid), start=1))
+        valid = _ValidRows([path], lines, skip_invalid)
+        (texts,), skipped = valid.columns(1), valid.skipped
     if labelled:
-        texts = [" ".join(text.split(None, 1)[1:]).strip() for text in texts]
-    has_word = [any(unicodedata.category(x) not in ("Cc", "Zs", "Zl", "Zp") for x in text) for text in texts]
-    if not all(has_word) and not skip_invalid:
+        texts = TextRows(" ".join(text.split(None, 1)[1:]).strip() for text in texts)
+    has_word = np.fromiter(map(_has_word, texts), bool, len(texts))
+    if not has_word.all() and not skip_invalid:
         without = "a label and no word" if labelled else "no word"
-        raise InputError(f"{path}: sentence {has_word.index(False) + 1} has {without}; {SKIP_HINT}")
-    kept = [text for text, has in zip(texts, has_word, strict=True) if has]
+        raise InputError(f"{path}: sentence {has_word.argmin() + 1} has {without}; {SKIP_HINT}")
+    kept = texts.take(np.flatnonzero(has_word))
     _require_rows(path, kept)
     return kept, skipped + len(texts) - len(kept)
 
 
+def _has_word(text):
+    return any(unicodedata.category(x) not in ("Cc", "Zs", "Zl", "Zp") for x in text)
+
+
 def read_lines(path):
     """Return the lines of a file, inputs of generation; an empty line is an empty sentence."""
-    return _physical_lines(path, skip_invalid=False)
+    return list(_physical_lines(path, skip_invalid=False))
 
 
 def read_json(path):
@@ -169,22 +181,23 @@ def split_by_group(text, fraction, seed, maximum=None):
         `(train, held_out)`, two `ParallelText` in the order of the rows; skipped rows count for `train`. Groups are
         held out in random order as long as they fit; the first one is, even if it is larger than the share.
     """
-    sizes = collections.Counter(text.groups)
+    group_of_row = ranks(text.groups)
+    sizes = np.bincount(group_of_row)
     if len(sizes) < 2:
         raise InputError(
             f"fraction: cannot hold out a part of {len(text)} rows that form {len(sizes)} group(s); "
             "give a separate validation file, or another group column"
         )
-    groups, held = sorted(sizes), set()
+    is_held = np.zeros(len(sizes), bool)
     room = min(fraction * len(text), math.inf if maximum is None else maximum)
-    for index in np.random.default_rng(seed).permutation(len(groups)):
-        size = sizes[groups[index]]
-        if not held or size <= room:
-            held.add(groups[index])
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    for index, (group, size) in enumerate(zip(order.tolist(), sizes[order].tolist(), strict=True)):
+        if not index or size <= room:
+            is_held[group] = True
             room -= size
-    is_held = [group in held for group in text.groups]
-    held_out = dataclasses.replace(text.rows(np.flatnonzero(is_held)), skipped=0)
-    return text.rows(np.flatnonzero(np.logical_not(is_held))), held_out
+    of_row = is_held[group_of_row]
+    held_out = dataclasses.replace(text.rows(np.flatnonzero(of_row)), skipped=0)
+    return text.rows(np.flatnonzero(~of_row)), held_out
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
@@ -203,29 +216,44 @@ def folded(sentence):
     return " ".join(sentence.lower().split())
 
 
-def _content(path):
-    """Return the bytes of a file, decompressed, without a byte-order mark."""
+def _opened(path):
+    """Return a file to read from, decompressed."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    return (gzip.open if path.suffix == ".gz" else open)(path, "rb")
+
+
+@contextlib.contextmanager
+def _reading(path):
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            return file.read().removeprefix(b"\xef\xbb\xbf")
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({error})") from error
 
 
+def _content(path):
+    """Return the bytes of a file, decompressed, without a byte-order mark."""
+    with _reading(path), _opened(path) as file:
+        return file.read().removeprefix(_MARK)
+
+
 def _physical_lines(path, skip_invalid):
-    """Return the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
-    # Only a line feed ends a line: str.splitlines would also cut at U+2028 and friends inside a sentence.
-    lines = _content(path).removesuffix(b"\n").split(b"\n")
-    if lines == [b""]:
-        raise InputError(f"{path}: the file is empty")
-    decoded = [line.removesuffix(b"\r").decode("utf-8", errors="surrogateescape") for line in lines]
-    for number, line in enumerate(decoded, start=1):
-        if not skip_invalid and not _is_utf8(line):
-            raise InputError(f"{path}:{number}: bytes that are not UTF-8; {SKIP_HINT}")
-    return decoded
+    """Yield the lines of a file; a byte that is not UTF-8 stays as a lone surrogate where it may be skipped."""
+    with _reading(path), _opened(path) as file:
+        start = file.read(len(_MARK) + 2)
+        if start.removeprefix(_MARK) in (b"", b"\n"):
+            raise InputError(f"{path}: the file is empty")
+        file.seek(len(_MARK) if start.startswith(_MARK) else 0)
+        # Only a line feed ends a line: str.splitlines would also cut at U+2028 and friends inside a sentence.
+        for number, line in enumerate(file, start=1):
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                if not skip_invalid:
+                    raise InputError(f"{path}:{number}: bytes that are not UTF-8; {SKIP_HINT}") from error
+                yield line.decode(errors="surrogateescape")
 
 
 def table_rows(path, kind=None, skip_invalid=False):
@@ -254,25 +282,41 @@ def table_rows(path, kind=None, skip_invalid=False):
             yield first_line, row
 
 
-def _valid_rows(path, rows, skip_invalid):
-    """Strip every field, and keep rows without an empty or undecodable one. A field is ((file, line), text)."""
-    kept, skipped = [], 0
-    for row in rows:
-        bad = [place for place, field in row if not field.strip() or not _is_utf8(field)]
-        if not bad:
-            kept.append([field.strip() for _, field in row])
-        elif skip_invalid:
-            skipped += 1
-        else:
-            raise InputError(f"{bad[0][0]}:{bad[0][1]}: an empty sentence or field; {SKIP_HINT}")
-    _require_rows(path, kept)
-    return kept, skipped
+class _ValidRows:
+    """Rows of stripped fields, without an empty or undecodable one.
+
+    Args:
+        paths: The file of each field.
+        rows: Iterable of (number of the line, fields).
+        skip_invalid: Whether other rows are counted, in `skipped`, and not an `InputError`.
+    """
+
+    def __init__(self, paths, rows, skip_invalid):
+        self.paths, self.rows, self.skip_invalid = paths, rows, skip_invalid
+        self.skipped = 0
+
+    def __iter__(self):
+        for number, fields in self.rows:
+            fields = [field.strip() for field in fields]
+            if all(fields) and all(map(_is_utf8, fields)):
+                yield fields
+            elif self.skip_invalid:
+                self.skipped += 1
+            else:
+                path = next(x for x, field in zip(self.paths, fields, strict=True) if not (field and _is_utf8(field)))
+                raise InputError(f"{path}:{number}: an empty sentence or field; {SKIP_HINT}")
+
+    def columns(self, number):
+        """Return as many `TextRows` as a row has fields; a file without a row is an `InputError`."""
+        columns = TextRows.columns(self, number)
+        _require_rows(self.paths[0], columns[0])
+        return columns
 
 
 def _require_rows(path, rows):
-    if not rows:
+    if not len(rows):
         raise InputError(f"{path}: no usable row in the file")
 
 
 def _is_utf8(text):
-    return not any("\udc80" <= character <= "\udcff" for character in text)
+    return text.isascii() or not _BYTE.search(text)

@@ -5,6 +5,8 @@ Shapes: B sentences, T tokens of the longest of them.
 
 import collections
 import dataclasses
+import itertools
+import operator
 import pathlib
 
 import numpy as np
@@ -14,6 +16,7 @@ import tensorflow_text
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.runs import write_text_atomically
+from applications.text.rows import IdRows
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
@@ -31,6 +34,8 @@ _TREEBANK_ESCAPES = (
     ("``|''", '"'),
 )
 _CHUNK = 4096
+# Words whose tokens, or ids, are kept while a data set is read.
+_MOST_WORDS = 500_000
 
 
 class Tokenizer(tf.Module):
@@ -69,8 +74,22 @@ class Tokenizer(tf.Module):
         """Return the tokens of each str of a list, a list of lists of str. Eager only."""
         tokens = []
         for chunk in chunks(strings):
-            tokens += [[token.decode() for token in row] for row in self.tokenize(tf.constant(chunk)).to_list()]
+            tokens += self._tokens(chunk)
         return tokens
+
+    def count(self, strings):
+        """Return how often each token is in the str of a sequence, a `collections.Counter`. Eager only."""
+        counts, known = collections.Counter(), {}
+        for chunk in chunks(strings):
+            add_words(known, chunk, self._tokens)
+            for word, count in collections.Counter(itertools.chain.from_iterable(map(str.split, chunk))).items():
+                for token in known[word]:
+                    counts[token] += count
+        return counts
+
+    def _tokens(self, strings):
+        rows = self.tokenize(tf.constant(strings, tf.string)).to_list()
+        return [[token.decode() for token in row] for row in rows]
 
 
 class Vocabulary:
@@ -92,17 +111,16 @@ class Vocabulary:
         return len(self.tokens)
 
     @classmethod
-    def fit(cls, tokens, max_size, min_count=1):
+    def fit(cls, counts, max_size, min_count=1):
         """Return the most frequent words of the *training* text; equally frequent ones in alphabetical order.
 
         Args:
-            tokens: Iterable of the lists of tokens of the sentences.
+            counts: Dictionary from a token to the number of times that it occurs.
             max_size: Most entries, the four special tokens included.
             min_count: Rarer words are left out.
         """
-        tokens = collections.Counter(token for sentence in tokens for token in sentence)
-        counts = [(-count, word) for word, count in tokens.items() if count >= min_count and word not in SPECIAL_TOKENS]
-        return cls([word for _, word in sorted(counts)[: max_size - len(SPECIAL_TOKENS)]])
+        words = [(-count, word) for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS]
+        return cls([word for _, word in sorted(words)[: max_size - len(SPECIAL_TOKENS)]])
 
     def save(self, path):
         """Write one token per line, UTF-8, in the order of the ids."""
@@ -189,18 +207,27 @@ class TextEncoder(tf.Module):
         return tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1), target, lengths + 1
 
     def encode_numpy(self, strings, max_length=None):
-        """Return the ids of a whole data set, a list of int32 arrays, and an `EncodingReport`. Eager only."""
-        arrays, report = [], EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
-        for chunk in chunks(strings):
-            ids = self.encode_ragged(tf.constant(chunk))
-            if max_length is not None:
-                report.num_truncated += int(np.sum(ids.row_lengths().numpy() > max_length))
-                ids = ids[:, :max_length]
-            flat = ids.flat_values.numpy()
-            report.num_unknown += int(np.sum(flat == UNKNOWN))
-            report.num_tokens += len(flat)
-            arrays += np.split(flat, ids.row_splits.numpy()[1:-1])
-        return arrays, report
+        """Return the ids of a whole data set, `IdRows`, and an `EncodingReport`. Eager only."""
+        report, known = EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0), {}
+        most = None if max_length is None else max_length * np.int32().nbytes
+
+        def encoded():
+            for chunk in chunks(strings):
+                add_words(known, chunk, self._ids_of_words)
+                rows = [b"".join(map(known.__getitem__, sentence.split())) for sentence in chunk]
+                cut = [row[:most] for row in rows]
+                report.num_truncated += sum(map(operator.ne, rows, cut))
+                ids = np.frombuffer(b"".join(cut), np.int32)
+                report.num_unknown += int(np.sum(ids == UNKNOWN))
+                report.num_tokens += len(ids)
+                yield from cut
+
+        return IdRows(encoded()), report
+
+    def _ids_of_words(self, words):
+        return [
+            np.array(row, np.int32).tobytes() for row in self.encode_ragged(tf.constant(words, tf.string)).to_list()
+        ]
 
     def tokens(self, ids):
         """Return the tokens of int ids, strings of their shape."""
@@ -222,6 +249,19 @@ class TextEncoder(tf.Module):
             words = tf.ragged.boolean_mask(tf.reshape(self.tokens(ids), rows), tf.reshape(keep, rows))
             sentences = tf.reshape(tf.strings.reduce_join(words, axis=-1, separator=" "), shape[:-1])
         return tf.ensure_shape(sentences, ids.shape[:-1])
+
+
+def add_words(known, sentences, function):
+    """Add to a dictionary what a function of a list of words returns for each word, between spaces, of sentences.
+
+    No token goes beyond a space, so the tokens of a sentence are the tokens of its words, of which there are few.
+    """
+    words = set(itertools.chain.from_iterable(map(str.split, sentences)))
+    if len(known) > _MOST_WORDS:
+        known.clear()
+    words = sorted(words - known.keys())
+    if words:
+        known.update(zip(words, function(words), strict=True))
 
 
 def chunks(strings):

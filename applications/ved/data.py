@@ -7,6 +7,7 @@ from applications.common.errors import InputError
 from applications.text import pairs
 from applications.text.options import PARTS
 from applications.text.readers import hold_out, read_table, split_by_group
+from applications.text.rows import distinct
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.ved.options import MODELS
 
@@ -41,7 +42,7 @@ def read(options):
         parts["train"] = dataclasses.replace(chosen, skipped=rest.skipped)
     parts = {name: part for name, part in parts.items() if part is not None}
     if autoencoder:
-        parts = {name: dataclasses.replace(part, sources=list(part.targets)) for name, part in parts.items()}
+        parts = {name: dataclasses.replace(part, sources=part.targets) for name, part in parts.items()}
     return parts
 
 
@@ -62,10 +63,10 @@ class Codec:
         """Fit both vocabularies on the training pairs only."""
         tokenizer, text, encoders = _tokenizer(options), options.text, []
         for name, sentences, size in (
-            ("source", list(dict.fromkeys(train.sources)), text.source_vocabulary_size),
+            ("source", distinct(train.sources), text.source_vocabulary_size),
             ("target", train.targets, text.target_vocabulary_size),
         ):
-            vocabulary = Vocabulary.fit(tokenizer.token_lists(sentences), size, text.min_count)
+            vocabulary = Vocabulary.fit(tokenizer.count(sentences), size, text.min_count)
             if len(vocabulary) == len(SPECIAL_TOKENS):
                 raise InputError(
                     f"--min-count: no {name} word of the pairs occurs that often. Received: {text.min_count}"

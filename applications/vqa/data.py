@@ -88,8 +88,7 @@ def region_options(options):
 def codec_of(options, part):
     """Return the codec of the training part; a network that learns words is trained on its answers."""
     asked, questions = options.questions, part.questions
-    tokens = Tokenizer().token_lists(questions.texts)
-    vocabulary = Vocabulary.fit(tokens, len(SPECIAL_TOKENS) + 10**6)
+    vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, asked.min_answer_count, asked.max_answers)
     words = words_of(questions) if part.tags is None else {image: part.tags[image] for image in questions.images}
     regions = RegionCodec.fit(region_options(options), part.sources, questions.images, words)

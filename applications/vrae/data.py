@@ -10,6 +10,7 @@ from applications.text.batching import num_batches
 from applications.text.options import PARTS
 from applications.text.pairs import EncodedPairs
 from applications.text.readers import folded, read_sentences
+from applications.text.rows import IdRows, TextRows, ranks, taken
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 
 # Seed of the cut of the embedded sentences' test part.
@@ -18,9 +19,9 @@ _TEST_SEED = 3
 
 @dataclasses.dataclass
 class Sentences:
-    """Sentences of a part, a list of str, and how many lines were left out."""
+    """Sentences of a part, a list of str or `TextRows`, and how many lines were left out."""
 
-    texts: list
+    texts: list | TextRows
     skipped: int = 0
 
     def __len__(self):
@@ -57,14 +58,16 @@ def read_other(options, evaluation):
 
 def _cut(place, sentences, share, seed):
     """Return the rest of sentences and a share of them; sentences that differ in case alone stay together."""
-    groups = list(dict.fromkeys(map(folded, sentences.texts)))
+    group_of_row = ranks(TextRows(map(folded, sentences.texts)))
+    # Groups in the order in which they come first.
+    groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
         raise InputError(f"{place}: too few sentences to hold some out, {len(groups)} different ones")
     order = np.random.default_rng(seed).permutation(len(groups))
-    held = {groups[index] for index in order[:count]}
-    rest = [text for text in sentences.texts if folded(text) not in held]
-    return Sentences(rest, sentences.skipped), Sentences([text for text in sentences.texts if folded(text) in held])
+    is_held = np.isin(group_of_row, groups[order[:count]])
+    rest, held = (taken(sentences.texts, np.flatnonzero(rows)) for rows in (~is_held, is_held))
+    return Sentences(rest, sentences.skipped), Sentences(held)
 
 
 class Codec(TextEncoder):
@@ -74,7 +77,7 @@ class Codec(TextEncoder):
     def fit(cls, options, train):
         """Fit the vocabulary on the training sentences."""
         text, tokenizer = options.text, _tokenizer(options)
-        vocabulary = Vocabulary.fit(tokenizer.token_lists(train.texts), text.vocabulary_size, text.min_count)
+        vocabulary = Vocabulary.fit(tokenizer.count(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
             raise InputError(f"--min-count: no word of the sentences occurs that often. Received: {text.min_count}")
         return cls(tokenizer, vocabulary)
@@ -93,10 +96,10 @@ def _tokenizer(options):
 
 @dataclasses.dataclass
 class EncodedSentences:
-    """Sentences, their ids without start and end, a list of int arrays, and counts of what encoding did."""
+    """Sentences, their ids without start and end, and counts of what encoding did."""
 
-    texts: list
-    ids: list
+    texts: list | TextRows
+    ids: IdRows
     report: dict
 
     def __len__(self):
@@ -104,7 +107,7 @@ class EncodedSentences:
 
     def rows(self, indices):
         """Return the sentences of these indices."""
-        return EncodedSentences([self.texts[row] for row in indices], [self.ids[row] for row in indices], self.report)
+        return EncodedSentences(taken(self.texts, indices), self.ids.take(indices), self.report)
 
     def num_batches(self, batch_size):
         """Return the number of batches of an epoch."""
@@ -119,7 +122,7 @@ class EncodedSentences:
 
 def encode(options, codec, part, training=False):
     ids, counts = codec.encode_numpy(part.texts, options.text.max_length)
-    empty = [row for row, x in enumerate(ids) if not len(x)]
+    empty = np.flatnonzero(ids.lengths == 0).tolist()
     if empty:
         raise InputError(f"sentence {empty[0] + 1} has no word. Received: {part.texts[empty[0]]!r}")
     report = {"sentences": len(part), "skipped": part.skipped, **dataclasses.asdict(counts)}

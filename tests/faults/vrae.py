@@ -295,8 +295,8 @@ FAULTS = [
     Fault(
         "vrae: a sentence of which one copy is held out",
         "applications/vrae/data.py",
-        "rest = [text for text in sentences.texts if folded(text) not in held]",
-        "rest = list(sentences.texts)",
+        "np.flatnonzero(rows)) for rows in (~is_held, is_held))",
+        "np.flatnonzero(rows)) for rows in (is_held >= 0, is_held))",
         DATA,
         "equal_sentences",
     ),

@@ -57,8 +57,8 @@ def test_csv_quoting_and_columns(tmp_path):
 
 def test_csv_line_numbers_are_those_of_the_file(tmp_path):
     # The first row takes lines 2 and 3, line 4 is blank, so the bad row begins on line 5.
-    table = write(tmp_path / "t.csv", 'q,a\n"x\ny",1\n\n,2\nz,3,4\nw,5\n')
-    fails(lambda: readers.read_table(table, "q", "a"), "t.csv:6:", "3 fields", "header has 2")
+    table = write(tmp_path / "t.csv", 'q,a\n"x\ny",1\n\nz,3,4\n,2\nw,5\n')
+    fails(lambda: readers.read_table(table, "q", "a"), "t.csv:5:", "3 fields", "header has 2")
     text = readers.read_table(table, "q", "a", skip_invalid=True)
     assert (text.sources, text.skipped) == (["x\ny", "w"], 2)
     empty = write(tmp_path / "e.csv", 'q,a\n"x\ny",1\n\n,2\n')

@@ -1,6 +1,11 @@
+import collections
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from applications.common.errors import InputError
 from applications.text import text
@@ -37,10 +42,10 @@ def test_bytes_that_are_not_utf8_are_replaced():
 
 
 def test_vocabulary_order_and_size():
-    sentences = [["b", "a", "c", "b"], ["a", "<unk>", "d"]]
-    assert text.Vocabulary.fit(sentences, 100).tokens[4:] == ["a", "b", "c", "d"]
-    assert text.Vocabulary.fit(sentences, 6).tokens == ["<pad>", "<unk>", "<start>", "<end>", "a", "b"]
-    assert text.Vocabulary.fit([["x", "y"], ["y"]], 9, min_count=2).tokens[4:] == ["y"]
+    counts = collections.Counter(["b", "a", "c", "b", "a", "<unk>", "d"])
+    assert text.Vocabulary.fit(counts, 100).tokens[4:] == ["a", "b", "c", "d"]
+    assert text.Vocabulary.fit(counts, 6).tokens == ["<pad>", "<unk>", "<start>", "<end>", "a", "b"]
+    assert text.Vocabulary.fit({"x": 1, "y": 2}, 9, min_count=2).tokens[4:] == ["y"]
     assert text.Vocabulary(["w"]).ids["w"] == 4
 
 
@@ -122,3 +127,25 @@ def test_round_trip_inside_a_function(encoder):
 
 def test_a_control_character_ends_a_word_and_not_the_sentence():
     assert text.Tokenizer().token_lists(["One\0Two\x07 three"]) == [["one", "two", "three"]]
+
+
+CHARACTERS = st.sampled_from("aaZßΣσΑ.´'\u0301¨ \t\0\u2028\xa0-lrb") | st.characters(codec="utf-8")
+SENTENCES = st.lists(st.text(CHARACTERS, max_size=12), max_size=30)
+
+
+@pytest.mark.parametrize("most_words", [2, 1000])
+@settings(max_examples=25, deadline=None)
+@given(sentences=SENTENCES)
+def test_the_tokens_of_a_sentence_are_those_of_its_words(most_words, sentences):
+    """A data set is read word by word, an input of a user as a whole."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_CHUNK", 2)
+        patch.setattr(text, "_MOST_WORDS", most_words)
+        for options in ({}, {"lowercase": False, "split_punctuation": False}):
+            tokenizer = text.Tokenizer(**options)
+            whole = tokenizer.token_lists(sentences)
+            assert tokenizer.count(sentences) == collections.Counter(itertools.chain.from_iterable(whole))
+            encoder = text.TextEncoder(tokenizer, text.Vocabulary(["a", "ß", "σ", "(", "aa"]))
+            assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == (
+                encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
+            )

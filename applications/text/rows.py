@@ -1,0 +1,198 @@
+"""Rows of different lengths on disk: the sentences of a data set of any size, and their ids.
+
+A file without a name holds the bytes, in the folder that TMPDIR names, and is gone with the process. In memory are 12
+bytes a row.
+"""
+
+import array
+import collections.abc
+import copy
+import itertools
+import os
+import tempfile
+import weakref
+
+import numpy as np
+
+from applications.common.errors import InputError
+
+# Bytes that are written at once, and rows that are read at once.
+_BLOCK = 1 << 20
+_CHUNK = 4096
+# Bytes of a text that are compared first.
+_PREFIX = 16
+
+
+class _File:
+    """Bytes to which rows are added. Once `starts` was asked for there are no more."""
+
+    def __init__(self):
+        try:
+            self._file = tempfile.TemporaryFile(buffering=_BLOCK)  # noqa: SIM115, it lives as long as this object
+        except OSError as error:
+            raise _no_room(error) from error
+        weakref.finalize(self, self._file.close)
+        self._sizes = array.array("i")
+
+    def add(self, content):
+        try:
+            self._file.write(content)
+        except OSError as error:
+            raise _no_room(error) from error
+        self._sizes.append(len(content))
+
+    def index(self):
+        """Return the starts of the rows, int64, and their sizes, int32, in bytes."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _no_room(error) from error
+        sizes = np.array(self._sizes, np.int32)
+        return np.cumsum(sizes, dtype=np.int64) - sizes, sizes
+
+    def read(self, start, size):
+        return os.pread(self._file.fileno(), size, start)
+
+
+def _no_room(error):
+    return InputError(f"{tempfile.gettempdir()}: the data are copied to this folder, another is TMPDIR's ({error})")
+
+
+class Rows(collections.abc.Sequence):
+    """A sequence of rows in a file; a slice of it is a list. Base class of `TextRows` and `IdRows`.
+
+    Args:
+        rows: Iterable of rows.
+    """
+
+    def __init__(self, rows):
+        file = _File()
+        for row in rows:
+            file.add(self._encoded(row))
+        self._take_over(file)
+
+    def _take_over(self, file):
+        self._file = file
+        self._starts, self._sizes = file.index()
+
+    def __len__(self):
+        return len(self._starts)
+
+    def __getitem__(self, index):
+        if not isinstance(index, slice):
+            return self._decoded(self._file.read(int(self._starts[index]), int(self._sizes[index])))
+        starts, sizes = self._starts[index].tolist(), self._sizes[index].tolist()
+        if not starts or starts[-1] + sizes[-1] - starts[0] != sum(sizes):
+            return [self._decoded(self._file.read(*place)) for place in zip(starts, sizes, strict=True)]
+        # Neighbours, which is how a data set is read from its start to its end.
+        block, first = self._file.read(starts[0], sum(sizes)), starts[0]
+        return [
+            self._decoded(block[start - first : start - first + size])
+            for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    def __iter__(self):
+        for start in range(0, len(self), _CHUNK):
+            yield from self[start : start + _CHUNK]
+
+    def __eq__(self, other):
+        return len(self) == len(other) and all(map(np.array_equal, self, other))
+
+    __hash__ = None
+
+    def take(self, indices):
+        """Return the rows of these indices, in their order; they stay in the file."""
+        taken = copy.copy(self)
+        taken._starts, taken._sizes = self._starts[indices], self._sizes[indices]
+        return taken
+
+    @staticmethod
+    def _encoded(row):
+        raise NotImplementedError
+
+    @staticmethod
+    def _decoded(content):
+        raise NotImplementedError
+
+
+class TextRows(Rows):
+    """A sequence of str."""
+
+    @classmethod
+    def columns(cls, rows, number):
+        """Return as many `TextRows` as a row of an iterable has fields."""
+        files, columns = [_File() for _ in range(number)], [cls.__new__(cls) for _ in range(number)]
+        for row in rows:
+            for file, field in zip(files, row, strict=True):
+                file.add(field.encode())
+        for column, file in zip(columns, files, strict=True):
+            column._take_over(file)
+        return columns
+
+    @staticmethod
+    def _encoded(row):
+        return row.encode()
+
+    @staticmethod
+    def _decoded(content):
+        return content.decode()
+
+
+class IdRows(Rows):
+    """A sequence of int32 arrays."""
+
+    @classmethod
+    def of(cls, rows):
+        """Return rows as `IdRows`."""
+        return rows if isinstance(rows, cls) else cls(rows)
+
+    @property
+    def lengths(self):
+        """Number of ids of each row, int32."""
+        return self._sizes // 4
+
+    @staticmethod
+    def _encoded(row):
+        return row if isinstance(row, bytes) else np.asarray(row, np.int32).tobytes()
+
+    @staticmethod
+    def _decoded(content):
+        return np.frombuffer(content, np.int32)
+
+
+def taken(column, indices):
+    """Return the rows of a column, a list or `TextRows`, with these indices."""
+    return column.take(indices) if isinstance(column, TextRows) else [column[index] for index in indices]
+
+
+def distinct(column):
+    """Return the different rows of a column of str, in the order in which they come first."""
+    hashes = np.fromiter(map(hash, column), np.int64, len(column))
+    return taken(column, np.sort(np.unique(hashes, return_index=True)[1]))
+
+
+def ranks(values):
+    """Return the place of each value among the different ones in ascending order, an int64 array.
+
+    Args:
+        values: A list, or `TextRows`, which are never in memory all at once.
+    """
+    if not isinstance(values, TextRows):
+        place = {value: rank for rank, value in enumerate(sorted(set(values)))}
+        return np.array([place[value] for value in values], np.int64)
+    # The bytes of UTF-8 have the order of their characters.
+    prefixes = np.fromiter((text[:_PREFIX].encode()[:_PREFIX] for text in values), f"S{_PREFIX}", len(values))
+    order = np.argsort(prefixes, kind="stable")
+    starts = np.flatnonzero(np.r_[True, prefixes[order][1:] != prefixes[order][:-1]][: len(order)])
+    found, rank = np.empty(len(values), np.int64), -1
+    for first, end in itertools.pairwise((*starts.tolist(), len(order))):
+        rows = order[first:end]
+        if len(rows) == 1:
+            rank += 1
+            found[rows] = rank
+            continue
+        last = None
+        for text, row in sorted(zip(values.take(rows)[:], rows.tolist(), strict=True)):
+            rank += text != last
+            found[row], last = rank, text
+    return found
