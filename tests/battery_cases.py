@@ -58,6 +58,8 @@ class Case:
     values_draws = False
     examples_apart = True
     has_loop = False
+    # Whether a call with `return_attention_scores` returns the weights.
+    shows_weights = True
 
     @property
     def draws_from_posterior(self):

@@ -53,6 +53,12 @@ class UnmaskedMultiHeadCase(MultiHeadCase):
     key_mask = None
 
 
+class PartsCase(MultiHeadCase):
+    """A row whose queries come in parts, so that no call has all weights at once."""
+
+    shows_weights = False
+
+
 def _multi_head_case(name, case=MultiHeadCase, widths=SHARED, divergence=True, draws=True, bad_options=(), **options):
     return case(
         f"multi-head-{name}",
@@ -101,6 +107,15 @@ MULTI_HEAD_CASES = [
         value_dim=5,
         use_gate=True,
         dropout=0.25,
+    ),
+    _multi_head_case(
+        "parts",
+        PartsCase,
+        alignment="weibull",
+        prior="contextual",
+        dropout=0.25,
+        query_chunk_size=2,
+        bad_options=({"query_chunk_size": 0},),
     ),
     _multi_head_case("weibull-no-prior", alignment="weibull", divergence=False),
     _multi_head_case("dirichlet-contextual", alignment="dirichlet", prior="contextual"),

@@ -30,7 +30,7 @@ def test_masked_keys_change_nothing(case, training):
         assert (gradients[memory].numpy()[~masked] != 0.0).any()
 
 
-@rows_with_key_mask
+@rows(lambda case: case.key_mask and case.shows_weights, costly=True)
 def test_masked_keys_have_no_weight_and_the_rest_sums_to_one(case):
     arrays, masks = case.arrays(), case.masks()
     result = case.built()(**arrays, **masks, return_attention_scores=True)
