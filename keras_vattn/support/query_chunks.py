@@ -192,7 +192,8 @@ class _Chunks:
         found = [
             *(self.joined(x.stack()) if flag else None for x, flag in zip(arrays, connected["rows"], strict=True)),
             *(
-                x.concat()[: self.num_groups] if flag else None
+                # Not `concat`, which has the lengths of its parts in the memory of the host.
+                tf.squeeze(x.stack(), 1)[: self.num_groups] if flag else None
                 for x, flag in zip(of_memory, connected["memory"], strict=True)
             ),
             *(x if flag else None for x, flag in zip(sums, connected["shared"], strict=True)),
