@@ -15,6 +15,7 @@ import weakref
 import numpy as np
 
 from applications.common.errors import InputError
+from applications.common.progress import progress
 
 # Bytes that are written at once, and rows that are read at once.
 _BLOCK = 1 << 20
@@ -35,11 +36,15 @@ class _File:
         self._sizes = array.array("i")
 
     def add(self, content):
+        self.extend(content, [len(content)])
+
+    def extend(self, content, sizes):
+        """Add several rows, joined, of these sizes in bytes."""
         try:
             self._file.write(content)
         except OSError as error:
             raise _no_room(error) from error
-        self._sizes.append(len(content))
+        self._sizes.extend(sizes)
 
     def index(self):
         """Return the starts of the rows, int64, and their sizes, int32, in bytes."""
@@ -81,19 +86,28 @@ class Rows(collections.abc.Sequence):
     def __getitem__(self, index):
         if not isinstance(index, slice):
             return self._decoded(self._file.read(int(self._starts[index]), int(self._sizes[index])))
-        starts, sizes = self._starts[index].tolist(), self._sizes[index].tolist()
-        if not starts or starts[-1] + sizes[-1] - starts[0] != sum(sizes):
-            return [self._decoded(self._file.read(*place)) for place in zip(starts, sizes, strict=True)]
+        return list(map(self._decoded, self._contents(index)))
+
+    def _joined(self, index):
+        """Return the bytes of the rows of a slice, and where each of them ends."""
+        starts, sizes = self._starts[index], self._sizes[index]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        if not len(starts) or starts[-1] + sizes[-1] - starts[0] != ends[-1]:
+            return b"".join(map(self._file.read, starts.tolist(), sizes.tolist())), ends
         # Neighbours, which is how a data set is read from its start to its end.
-        block, first = self._file.read(starts[0], sum(sizes)), starts[0]
-        return [
-            self._decoded(block[start - first : start - first + size])
-            for start, size in zip(starts, sizes, strict=True)
-        ]
+        return self._file.read(int(starts[0]), int(ends[-1])), ends
+
+    def _contents(self, index):
+        content, ends = self._joined(index)
+        return [content[start:end] for start, end in itertools.pairwise((0, *ends.tolist()))]
+
+    def _parts(self):
+        """Return slices of neighbouring rows."""
+        return [slice(start, start + _CHUNK) for start in range(0, len(self), _CHUNK)]
 
     def __iter__(self):
-        for start in range(0, len(self), _CHUNK):
-            yield from self[start : start + _CHUNK]
+        for part in self._parts():
+            yield from self[part]
 
     def __eq__(self, other):
         return len(self) == len(other) and all(map(np.array_equal, self, other))
@@ -118,6 +132,13 @@ class Rows(collections.abc.Sequence):
 class TextRows(Rows):
     """A sequence of str."""
 
+    _words = None
+
+    @classmethod
+    def of(cls, texts):
+        """Return texts as `TextRows`."""
+        return texts if isinstance(texts, cls) else cls(texts)
+
     @classmethod
     def columns(cls, rows, number):
         """Return as many `TextRows` as a row of an iterable has fields."""
@@ -129,6 +150,30 @@ class TextRows(Rows):
             column._take_over(file)
         return columns
 
+    def take(self, indices):
+        taken = super().take(indices)
+        taken._words = None
+        return taken
+
+    def words(self):
+        """Return the different words between spaces, `TextRows`, and the numbers of the words of each text, `IdRows`.
+
+        They are looked for once. A word may hold a space that is none of ASCII's.
+        """
+        if self._words is None:
+            numbers = _Numbers()
+
+            def of_texts():
+                for part in progress(self._parts(), "reading words"):
+                    texts = [text.split() for text in self._contents(part)]
+                    lengths = np.fromiter(map(len, texts), np.int32, len(texts))
+                    words = itertools.chain.from_iterable(texts)
+                    yield np.fromiter(map(numbers.__getitem__, words), np.int32, lengths.sum()), lengths
+
+            in_texts = IdRows.joined(of_texts())
+            self._words = TextRows(map(bytes.decode, numbers)), in_texts
+        return self._words
+
     @staticmethod
     def _encoded(row):
         return row.encode()
@@ -136,6 +181,14 @@ class TextRows(Rows):
     @staticmethod
     def _decoded(content):
         return content.decode()
+
+
+class _Numbers(dict):
+    """Gives a new key the next number."""
+
+    def __missing__(self, key):
+        self[key] = number = len(self)
+        return number
 
 
 class IdRows(Rows):
@@ -146,6 +199,21 @@ class IdRows(Rows):
         """Return rows as `IdRows`."""
         return rows if isinstance(rows, cls) else cls(rows)
 
+    @classmethod
+    def joined(cls, parts):
+        """Return the rows of an iterable of (ids of neighbouring rows, int32, and their lengths)."""
+        file, rows = _File(), cls.__new__(cls)
+        for ids, lengths in parts:
+            file.extend(ids.tobytes(), (4 * lengths).tolist())
+        rows._take_over(file)
+        return rows
+
+    def parts(self):
+        """Yield what `joined` takes."""
+        for part in self._parts():
+            content, ends = self._joined(part)
+            yield np.frombuffer(content, np.int32), np.diff(ends, prepend=0) // 4
+
     @property
     def lengths(self):
         """Number of ids of each row, int32."""
@@ -153,7 +221,7 @@ class IdRows(Rows):
 
     @staticmethod
     def _encoded(row):
-        return row if isinstance(row, bytes) else np.asarray(row, np.int32).tobytes()
+        return np.asarray(row, np.int32).tobytes()
 
     @staticmethod
     def _decoded(content):

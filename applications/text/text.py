@@ -5,8 +5,6 @@ Shapes: B sentences, T tokens of the longest of them.
 
 import collections
 import dataclasses
-import itertools
-import operator
 import pathlib
 
 import numpy as np
@@ -16,7 +14,7 @@ import tensorflow_text
 from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.runs import write_text_atomically
-from applications.text.rows import IdRows
+from applications.text.rows import IdRows, TextRows
 
 PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
@@ -34,8 +32,6 @@ _TREEBANK_ESCAPES = (
     ("``|''", '"'),
 )
 _CHUNK = 4096
-# Words whose tokens, or ids, are kept while a data set is read.
-_MOST_WORDS = 500_000
 
 
 class Tokenizer(tf.Module):
@@ -79,11 +75,15 @@ class Tokenizer(tf.Module):
 
     def count(self, strings):
         """Return how often each token is in the str of a sequence, a `collections.Counter`. Eager only."""
-        counts, known = collections.Counter(), {}
-        for chunk in chunks(strings):
-            add_words(known, chunk, self._tokens)
-            for word, count in collections.Counter(itertools.chain.from_iterable(map(str.split, chunk))).items():
-                for token in known[word]:
+        # No token goes beyond a space, so the tokens of a sentence are the tokens of its words, of which there are few.
+        words, in_sentences = TextRows.of(strings).words()
+        times = np.zeros(len(words), np.int64)
+        for numbers, _ in in_sentences.parts():
+            times += np.bincount(numbers, minlength=len(words))
+        counts, times = collections.Counter(), iter(times.tolist())
+        for chunk in chunks(words):
+            for tokens, count in zip(self._tokens(chunk), times, strict=False):
+                for token in tokens:
                     counts[token] += count
         return counts
 
@@ -208,26 +208,25 @@ class TextEncoder(tf.Module):
 
     def encode_numpy(self, strings, max_length=None):
         """Return the ids of a whole data set, `IdRows`, and an `EncodingReport`. Eager only."""
-        report, known = EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0), {}
-        most = None if max_length is None else max_length * np.int32().nbytes
+        words, in_sentences = TextRows.of(strings).words()
+        of_words = [self.encode_ragged(tf.constant(chunk, tf.string)) for chunk in chunks(words)]
+        ids = np.concatenate([np.zeros(0, np.int32), *(x.flat_values.numpy() for x in of_words)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(x.row_lengths().numpy() for x in of_words)])
+        starts, report = np.cumsum(lengths) - lengths, EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
 
         def encoded():
-            for chunk in chunks(strings):
-                add_words(known, chunk, self._ids_of_words)
-                rows = [b"".join(map(known.__getitem__, sentence.split())) for sentence in chunk]
-                cut = [row[:most] for row in rows]
-                report.num_truncated += sum(map(operator.ne, rows, cut))
-                ids = np.frombuffer(b"".join(cut), np.int32)
-                report.num_unknown += int(np.sum(ids == UNKNOWN))
-                report.num_tokens += len(ids)
-                yield from cut
+            for numbers, num_words in in_sentences.parts():
+                found, ends = ids[_ranges(starts[numbers], lengths[numbers])], np.cumsum(lengths[numbers])
+                num_tokens = np.diff(np.append(0, ends)[np.cumsum(num_words)], prepend=0)
+                if max_length is not None and num_tokens.max(initial=0) > max_length:
+                    report.num_truncated += int(np.sum(num_tokens > max_length))
+                    kept = np.minimum(num_tokens, max_length)
+                    found, num_tokens = found[_ranges(np.cumsum(num_tokens) - num_tokens, kept)], kept
+                report.num_unknown += int(np.sum(found == UNKNOWN))
+                report.num_tokens += len(found)
+                yield found, num_tokens
 
-        return IdRows(encoded()), report
-
-    def _ids_of_words(self, words):
-        return [
-            np.array(row, np.int32).tobytes() for row in self.encode_ragged(tf.constant(words, tf.string)).to_list()
-        ]
+        return IdRows.joined(encoded()), report
 
     def tokens(self, ids):
         """Return the tokens of int ids, strings of their shape."""
@@ -251,17 +250,9 @@ class TextEncoder(tf.Module):
         return tf.ensure_shape(sentences, ids.shape[:-1])
 
 
-def add_words(known, sentences, function):
-    """Add to a dictionary what a function of a list of words returns for each word, between spaces, of sentences.
-
-    No token goes beyond a space, so the tokens of a sentence are the tokens of its words, of which there are few.
-    """
-    words = set(itertools.chain.from_iterable(map(str.split, sentences)))
-    if len(known) > _MOST_WORDS:
-        known.clear()
-    words = sorted(words - known.keys())
-    if words:
-        known.update(zip(words, function(words), strict=True))
+def _ranges(starts, lengths):
+    """Return the numbers from each start on, as many as its length says, in one array."""
+    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
 def chunks(strings):

@@ -99,8 +99,8 @@ FAULTS = [
     Fault(
         "text: rows that are not neighbours are read as if they were",
         "applications/text/rows.py",
-        "if not starts or starts[-1] + sizes[-1] - starts[0] != sum(sizes):",
-        "if not starts:",
+        "if not len(starts) or starts[-1] + sizes[-1] - starts[0] != ends[-1]:",
+        "if not len(starts):",
         (TEXT + "test_rows.py",),
         "sequence_of_texts",
     ),
@@ -113,7 +113,7 @@ FAULTS = [
         "ranks",
     ),
     Fault(
-        "text: a word counts once for every part of a data set",
+        "text: a word counts once, however often it is there",
         "applications/text/text.py",
         "                    counts[token] += count\n",
         "                    counts[token] += 1\n",

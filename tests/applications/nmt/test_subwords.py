@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from subword_cases import CORPUS, strings
 
 from applications.common.errors import InputError
@@ -71,6 +73,14 @@ def test_encode_numpy_is_encode(encoder, monkeypatch):
             np.testing.assert_array_equal(row, np.pad(array, (0, len(row) - len(array))))
         assert isinstance(report, text.EncodingReport)
         assert report.num_tokens == sum(map(len, arrays))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.sampled_from("tehcamsЖ▁@ \t\0\u2028\xa0¨") | st.characters(codec="utf-8")), max_size=20))
+def test_a_data_set_is_read_word_by_word(subword_encoder, word_encoder, sentences):
+    for encoder in (subword_encoder, word_encoder):
+        expected = encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
+        assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected
 
 
 def test_reports(subword_encoder, word_encoder):

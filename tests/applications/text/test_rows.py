@@ -34,11 +34,21 @@ def test_a_sequence_of_texts(monkeypatch):
 
 
 def test_a_sequence_of_ids():
-    ids = IdRows.of([[4, 5], [], np.array([2**31 - 1]), np.array([7, 8], np.int32).tobytes()])
+    ids = IdRows.of([[4, 5], [], np.array([2**31 - 1]), np.array([7, 8], np.int32)])
     assert [row.tolist() for row in ids] == [[4, 5], [], [2**31 - 1], [7, 8]]
     assert ids.lengths.tolist() == [2, 0, 1, 2] and ids[0].dtype == np.int32
     assert IdRows.of(ids) is ids and ids == [[4, 5], [], [2**31 - 1], [7, 8]]
     assert ids.take([3, 1]).lengths.tolist() == [2, 0]
+    assert IdRows.joined(ids.parts()) == ids and IdRows.joined([]) == []
+
+
+def test_words(monkeypatch):
+    monkeypatch.setattr(rows, "_CHUNK", 2)
+    texts = TextRows(["a  b a", "", "c\u2028d a", "b"])
+    words, in_texts = texts.words()
+    assert words == ["a", "b", "c\u2028d"] and texts.words()[0] is words
+    assert [row.tolist() for row in in_texts] == [[0, 1, 0], [], [2, 0], [1]]
+    assert list(texts.take([3]).words()[0]) == ["b"]
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applications.common.errors import InputError
-from applications.text import text
+from applications.text import rows, text
+from applications.text.rows import TextRows
 
 
 def tokens_of(sentence, **options):
@@ -133,19 +134,21 @@ CHARACTERS = st.sampled_from("aaZßΣσΑ.´'\u0301¨ \t\0\u2028\xa0-lrb") | st.
 SENTENCES = st.lists(st.text(CHARACTERS, max_size=12), max_size=30)
 
 
-@pytest.mark.parametrize("most_words", [2, 1000])
 @settings(max_examples=25, deadline=None)
 @given(sentences=SENTENCES)
-def test_the_tokens_of_a_sentence_are_those_of_its_words(most_words, sentences):
+def test_the_tokens_of_a_sentence_are_those_of_its_words(sentences):
     """A data set is read word by word, an input of a user as a whole."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_CHUNK", 2)
-        patch.setattr(text, "_MOST_WORDS", most_words)
+        patch.setattr(rows, "_CHUNK", 2)
         for options in ({}, {"lowercase": False, "split_punctuation": False}):
             tokenizer = text.Tokenizer(**options)
             whole = tokenizer.token_lists(sentences)
             assert tokenizer.count(sentences) == collections.Counter(itertools.chain.from_iterable(whole))
             encoder = text.TextEncoder(tokenizer, text.Vocabulary(["a", "ß", "σ", "(", "aa"]))
-            assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == (
-                encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
-            )
+            expected = encoder.encode_ragged(tf.constant(sentences, tf.string)).to_list()
+            assert [row.tolist() for row in encoder.encode_numpy(sentences)[0]] == expected
+            ids, report = encoder.encode_numpy(TextRows(sentences), 2)
+            assert [row.tolist() for row in ids] == [row[:2] for row in expected]
+            assert report.num_truncated == sum(len(row) > 2 for row in expected)
+            assert report.num_unknown == sum(row[:2].count(text.UNKNOWN) for row in expected)
