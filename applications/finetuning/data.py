@@ -16,6 +16,7 @@ from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
 from applications.finetuning.tokens import TextEncoder
+from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import table_rows
 
 # The file of a codec beside the folder of its encoder.
@@ -210,18 +211,24 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets), all of them in their order;
         from a first epoch on without an end, in an order that depends on the seed and the epoch alone, in which
-        examples of like lengths share a batch. L has room for the longest example of the batch."""
+        examples of like lengths share a batch. L has room for the longest example of the batch, or of all examples in
+        a batch that is smaller: all epochs together have at most `batching.MAX_SHAPES` shapes."""
+        batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
+        most = num_buckets(len(lengths), batch_size)
         with tf.device("CPU:0"):
             num_first, targets = tf.constant(self.num_first, tf.int32), tf.constant(self.targets)
+            lengths = tf.constant(lengths_of_batches(lengths, options.texts.max_length, most), tf.int64)
 
         def batch_of(rows):
-            inputs = padded(tf.gather(self.ids, rows), tf.gather(num_first, rows), options.texts.max_length)
-            return inputs, tf.gather(targets, rows)
+            ids = tf.gather(self.ids, rows)
+            length = lengths[tf.searchsorted(lengths, ids.bounding_shape()[1:])[0]]
+            length = tf.where(tf.size(rows) < batch_size, lengths[-1], length)
+            return padded(ids, tf.gather(num_first, rows), length), tf.gather(targets, rows)
 
         if first_epoch is None:
-            rows = array_batches(np.arange(len(self.targets)), options.fit.batch_size)
+            rows = array_batches(np.arange(len(self.targets)), batch_size)
         else:
-            rows = self._rows_of_batches(options.fit.batch_size, options.run.seed, first_epoch)
+            rows = self._rows_of_batches(batch_size, options.run.seed, first_epoch)
         return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
@@ -258,11 +265,22 @@ def encode(options, codec, part, training=False):
     return Encoded(part, ids, num_first, targets, report)
 
 
-def padded(ragged, num_first, max_length):
-    """Return the inputs of a transformer for ragged token ids (B, None) of at most `max_length`."""
+def lengths_of_batches(lengths, max_length, most):
+    """Return the lengths that batches of examples of these lengths are padded to, growing: so many at most, multiples
+    of `MULTIPLE` or `max_length`, with the least padding."""
+    rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, max_length)
+    lengths, counts = np.unique(rounded, return_counts=True)
+    return lengths[cheapest_cuts(counts, lengths, most)]
+
+
+def own_length(ragged, max_length):
+    """Return the length that ragged token ids (B, None) of at most `max_length` are padded to without other batches."""
+    return tf.minimum(-(-ragged.bounding_shape()[1] // MULTIPLE) * MULTIPLE, max_length)
+
+
+def padded(ragged, num_first, length):
+    """Return the inputs of a transformer, of one length, for ragged token ids (B, None)."""
     lengths = ragged.row_lengths()
-    length = -(-tf.reduce_max(lengths) // MULTIPLE) * MULTIPLE
-    length = tf.minimum(length, max_length)
     mask = tf.sequence_mask(lengths, length, tf.int32)
     token_ids = ragged.to_tensor(shape=tf.stack([ragged.nrows(), length]))
     return {

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from applications.common.batches import prefetched
-from applications.finetuning.data import padded
+from applications.finetuning.data import own_length, padded
 from applications.finetuning.embedded import pretraining_sentences
 from applications.finetuning.tokens import TextEncoder
 
@@ -80,7 +80,8 @@ def masked_batches(encoder, seed):
     num_places = round(SHARE * LENGTH)
 
     def masked(number, rows):
-        inputs = padded(tf.gather(ids, rows), tf.fill([BATCH], LENGTH), LENGTH)
+        of_rows = tf.gather(ids, rows)
+        inputs = padded(of_rows, tf.fill([BATCH], LENGTH), own_length(of_rows, LENGTH))
         words = inputs["token_ids"]
         order, fate, other = tf.unstack(tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number]))
         # The marks come first in the vocabulary; they come last in the order of places.

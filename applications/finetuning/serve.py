@@ -9,7 +9,7 @@ from applications.common.errors import InputError
 from applications.common.progress import progress
 from applications.common.serving import Untracked, in_graph, mean_of_draws, noise_of, with_names
 from applications.finetuning import spans
-from applications.finetuning.data import encode, padded
+from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
 from applications.text.readers import read_input
 
@@ -42,7 +42,7 @@ class Predictor(tf.Module):
 
     def _inputs(self, texts):
         ids, num_first, _ = self.encoder.encode(*texts)
-        return padded(ids, num_first, self.encoder.max_length)
+        return padded(ids, num_first, own_length(ids, self.encoder.max_length))
 
     def _outputs(self, inputs):
         """Return the probabilities (B, C), or the scores (B,)."""

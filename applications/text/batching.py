@@ -10,7 +10,8 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-MAX_BUCKETS = 8
+# Shapes of an epoch's batches, a smaller last one too: XLA compiles a step once for each.
+MAX_SHAPES = 8
 # Places that are tried as the end of a bucket.
 MAX_CUTS = 512
 
@@ -20,8 +21,13 @@ def num_batches(num_rows, batch_size):
     return -(-num_rows // batch_size)
 
 
-def bucket_shapes(sources, targets):
-    """Return the padded lengths (S, T) of the buckets, at most `MAX_BUCKETS` rows, growing in both columns.
+def num_buckets(num_rows, batch_size):
+    """Return how many lengths full batches may have: a last batch that is smaller has a shape of its own."""
+    return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
+
+
+def bucket_shapes(sources, targets, most=MAX_SHAPES):
+    """Return the padded lengths (S, T) of the buckets, at most so many rows, growing in both columns.
 
     The buckets cut one order of the pairs, by the longer side, each side ranked among its like, so that the sum of
     S x T is least. The last bucket fits every pair.
@@ -35,7 +41,7 @@ def bucket_shapes(sources, targets):
     shapes = np.zeros((count, 2), np.int64)
     np.maximum.at(shapes, cut_of_row, lengths)
     shapes = np.maximum.accumulate(shapes)
-    cuts = _cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1))
+    cuts = cheapest_cuts(np.bincount(cut_of_row, minlength=count), shapes.prod(axis=1), most)
     return shapes[cuts].astype(np.int32)
 
 
@@ -54,9 +60,8 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     """Return batches of `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 
     `target_input` is the start id and the target; `target` is the target and the end id. Rows of similar length share a
-    batch. A batch is padded to the bucket of its longest row, so an epoch has at most `MAX_BUCKETS` shapes, and one
-    more if the last batch is smaller: at most that many compilations under XLA. The order depends on `seed` and the
-    number of the epoch alone.
+    batch. A batch is padded to the bucket of its longest row, and the smaller batch of an epoch has the longest rows:
+    all epochs together have at most `MAX_SHAPES` shapes. The order depends on `seed` and the number of the epoch alone.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end. A batch is read when it is made.
@@ -68,7 +73,8 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
         num_epochs: Number of epochs to yield; `None` goes on for ever.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
-    shapes, lengths = bucket_shapes(sources, targets), _lengths(sources, targets)
+    lengths = _lengths(sources, targets)
+    shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
     # The first bucket that each row fits into.
     buckets = np.full(len(sources), len(shapes), np.int32)
     for shape in shapes:
@@ -128,24 +134,20 @@ def padded(rows, length=1):
     return array
 
 
-def _lengths(sources, targets):
-    """Return (rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
-    return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)
-
-
-def _cheapest_cuts(counts, costs):
-    """Return the last places of the cheapest parts of a row, at most `MAX_BUCKETS`, growing.
+def cheapest_cuts(counts, costs, most):
+    """Return the last places of the cheapest parts of a row, growing.
 
     Args:
         counts: (n,), members at each place.
         costs: (n,), growing, the cost of a member of a part that ends at a place.
+        most: Parts at most.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
     # part[i, j]: the cost of a part of the places i to j.
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
-    for _ in range(MAX_BUCKETS - 1):
+    for _ in range(most - 1):
         total = np.concatenate([[np.inf], best[:-1]])[:, None] + part
         start = total.argmin(axis=0)
         starts.append(np.where(total.min(axis=0) < best, start, 0))
@@ -156,3 +158,8 @@ def _cheapest_cuts(counts, costs):
             cuts.append(last)
             last = int(start[last]) - 1
     return np.array([last, *reversed(cuts)])
+
+
+def _lengths(sources, targets):
+    """Return (rows, 2): tokens of the source, at least 1, and of the target with its start or end."""
+    return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -133,8 +133,8 @@ FAULTS = [
     Fault(
         "finetuning: batches are longer than what the transformer reads",
         "applications/finetuning/data.py",
-        "    length = tf.minimum(length, max_length)\n",
-        "",
+        "np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, max_length)",
+        "-(-lengths // MULTIPLE) * MULTIPLE",
         DATA,
         "batches",
     ),
@@ -177,5 +177,21 @@ FAULTS = [
         "    places = np.arange(len(order))\n",
         MODEL,
         "a_report_of_classes",
+    ),
+    Fault(
+        "finetuning: the smaller batch of an epoch has lengths of its own",
+        "applications/finetuning/data.py",
+        "tf.where(tf.size(rows) < batch_size, lengths[-1], length)",
+        "tf.where(tf.size(rows) < 0, lengths[-1], length)",
+        ("tests/applications/finetuning/test_data.py",),
+        "test_batches",
+    ),
+    Fault(
+        "finetuning: every multiple of eight tokens is a shape",
+        "applications/finetuning/data.py",
+        "cheapest_cuts(counts, lengths, most)",
+        "cheapest_cuts(counts, lengths, len(lengths))",
+        ("tests/applications/finetuning/test_data.py",),
+        "few_shapes",
     ),
 ]

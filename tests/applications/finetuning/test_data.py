@@ -172,15 +172,15 @@ def test_every_task_has_a_kind():
 
 
 def test_batches(tmp_path):
-    """Padded to what the longest needs; each epoch in an order of its own, that the seed and its number fix."""
+    """Padded to what the longest needs, and a smaller one to what the longest of all needs."""
     options = options_of(tmp_path, batch_size=3)
     ids = tf.ragged.constant([list(range(1, 2 + n)) for n in (3, 9, 5, 4, 2)])
     part = data.Encoded(None, ids.with_row_splits_dtype("int64"), np.array([3, 4, 3, 2, 3]), np.arange(5), {})
     batches = list(part.batches(options))
-    assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 8)]
+    assert [tuple(inputs["token_ids"].shape) for inputs, _ in batches] == [(3, 16), (2, 16)]
     shorter = dataclasses.replace(options, texts=dataclasses.replace(options.texts, max_length=10))
     widths = [inputs["token_ids"].shape[1] for inputs, _ in part.batches(shorter)]
-    assert widths == [10, 8]
+    assert widths == [10, 10]
     inputs, found = batches[0]
     np.testing.assert_array_equal(found, [0, 1, 2])
     np.testing.assert_array_equal(inputs["padding_mask"].numpy().sum(axis=1), [4, 10, 6])
@@ -192,7 +192,8 @@ def test_batches_of_an_epoch(tmp_path, monkeypatch):
     """All examples, in an order of the epoch that the seed fixes, with those of like lengths in one batch of a pool."""
     monkeypatch.setattr(data, "POOL", 3)
     lengths = np.random.default_rng(0).integers(2, 60, size=41)
-    options, ids = options_of(tmp_path, batch_size=4), tf.RaggedTensor.from_row_lengths(np.ones(lengths.sum()), lengths)
+    ids = tf.RaggedTensor.from_row_lengths(np.ones(lengths.sum()), lengths)
+    options = options_of(tmp_path, batch_size=4, max_length=64)
     part = data.Encoded(None, tf.cast(ids, tf.int32), lengths, np.arange(41), {})
     epochs = [[rows.numpy().tolist() for _, rows in part.batches(options, epoch).take(11)] for epoch in (0, 1, 0)]
     assert epochs[0] == epochs[2] and not set(map(frozenset, epochs[0])) & set(map(frozenset, epochs[1]))
@@ -202,3 +203,24 @@ def test_batches_of_an_epoch(tmp_path, monkeypatch):
         assert spread < 0.5 * np.mean([np.ptp(lengths[start : start + 4]) for start in range(0, 41, 4)])
     follow_up = [rows.numpy().tolist() for _, rows in part.batches(options, 0).skip(11).take(11)]
     assert follow_up == epochs[1]
+
+
+def test_batches_have_few_shapes(tmp_path):
+    """Eight: of full batches seven lengths, of the smaller one of an epoch the longest."""
+    lengths = np.random.default_rng(0).integers(2, 128, size=401)
+    ids = tf.RaggedTensor.from_row_lengths(tf.ones(lengths.sum(), "int32"), lengths)
+    part, options = (
+        data.Encoded(None, ids, lengths, np.arange(401), {}),
+        options_of(tmp_path, batch_size=8, max_length=128),
+    )
+    shapes = [tuple(inputs["token_ids"].shape) for inputs, _ in part.batches(options, 0).take(3 * 51)]
+    assert len(set(shapes)) == 8 and {shape for shape in shapes if shape[0] != 8} == {(1, 128)}
+    assert {length for _, length in shapes} <= set(range(8, 129, 8))
+    assert {tuple(inputs["token_ids"].shape) for inputs, _ in part.batches(options)} <= {*shapes}
+
+
+def test_lengths_of_batches():
+    lengths = np.array([1, 8, 9, 9, 9, 30, 33])
+    assert data.lengths_of_batches(lengths, 36, 9).tolist() == [8, 16, 32, 36]
+    assert data.lengths_of_batches(lengths, 36, 2).tolist() == [16, 36]
+    assert data.lengths_of_batches(lengths, 36, 1).tolist() == [36]

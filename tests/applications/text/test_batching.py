@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from applications.text import batching
-from applications.text.batching import MAX_BUCKETS, bucket_shapes, bucketed_dataset, num_batches
+from applications.text.batching import MAX_SHAPES, bucket_shapes, bucketed_dataset, num_batches
 from applications.text.text import END, START
 
 
@@ -28,7 +28,7 @@ def rows_of(epoch):
 
 
 def test_one_small_batch_exactly(monkeypatch):
-    monkeypatch.setattr(batching, "MAX_BUCKETS", 1)
+    monkeypatch.setattr(batching, "MAX_SHAPES", 1)
     ((source, target_input, target_output),) = batches([[7, 8], [9]], [[5], [6, 4]])
     np.testing.assert_array_equal(source, [[7, 8], [9, 0]])
     np.testing.assert_array_equal(target_input, [[2, 5, 0], [2, 6, 4]])
@@ -53,7 +53,7 @@ def test_every_row_once_and_whole(shuffle):
 def test_few_shapes_and_one_trace_each():
     sources, targets = pairs()
     shapes = bucket_shapes(sources, targets)
-    assert len(shapes) <= MAX_BUCKETS
+    assert len(shapes) == MAX_SHAPES
     assert shapes[-1].tolist() == [max(map(len, sources)), max(map(len, targets)) + 1]
     traces = []
 
@@ -66,13 +66,12 @@ def test_few_shapes_and_one_trace_each():
     for inputs, _ in dataset:
         step(inputs["source"], inputs["target_input"])
     # The last batch of an epoch is smaller.
-    assert 1 < len(traces) <= MAX_BUCKETS + 1
+    assert len(traces) == MAX_SHAPES and {source[0] for source, _ in traces} == {16, 203 % 16}
     assert len(set(traces)) == len(traces)
 
 
-def test_the_buckets_have_the_least_padding(monkeypatch):
+def test_the_buckets_have_the_least_padding():
     """Of all ways to cut the lengths that occur."""
-    monkeypatch.setattr(batching, "MAX_BUCKETS", 3)
     generator = np.random.default_rng(0)
     for _ in range(5):
         lengths = np.minimum(generator.geometric(0.2, size=60), 12)
@@ -81,12 +80,11 @@ def test_the_buckets_have_the_least_padding(monkeypatch):
         places = np.unique(lengths)
         cost = lambda ends: sum((x := min(end for end in ends if end >= length)) * (x + 1) for length in lengths)  # noqa: E731, B023
         least = min(cost((*ends, places[-1])) for ends in itertools.combinations(places[:-1], 2))
-        shapes = bucket_shapes(rows, rows)
+        shapes = bucket_shapes(rows, rows, 3)
         assert shapes.shape == (3, 2)
         assert cost(shapes[:, 0]) == least
     assert len(bucket_shapes(rows[:1], rows[:1])) == 1
-    monkeypatch.setattr(batching, "MAX_BUCKETS", 1)
-    assert bucket_shapes(rows, rows).tolist() == [[places[-1], places[-1] + 1]]
+    assert bucket_shapes(rows, rows, 1).tolist() == [[places[-1], places[-1] + 1]]
 
 
 def test_many_lengths_are_cut_at_some(monkeypatch):
