@@ -40,6 +40,21 @@ def run_of(folder, **values):
     return prepared_anywhere(APPLICATION, options_of(folder, **values))
 
 
+def pairs_with_scores(folder):
+    (folder / "sts.csv").write_text("".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20)))
+    return {"task": "sts", "train": str(folder / "sts.csv"), "test": None}
+
+
+def squad(folder):
+    context = "The dog has seen the ball. A cat sat."
+    asked = [
+        {"id": str(n), "question": "Who saw it?", "answers": [{"text": "dog", "answer_start": 4}]} for n in range(8)
+    ]
+    content = {"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}
+    (folder / "squad.json").write_text(json.dumps(content))
+    return {"task": "squad1", "train": str(folder / "squad.json"), "test": None, "max_length": 32, "stride": 8}
+
+
 def bert_shapes(config):
     """Return the shapes of the tensors of a BERT from Hugging Face."""
     width, inner = config["hidden_size"], config["intermediate_size"]

@@ -1,6 +1,5 @@
 """The model: what it starts from, its KL, reports of every kind of task, and what is exported."""
 
-import json
 import types
 
 import keras
@@ -9,7 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from application_cases import prepared
-from finetuning_cases import APPLICATION, options_of, run_of, write_albert, write_hugging_face
+from finetuning_cases import (
+    APPLICATION,
+    options_of,
+    pairs_with_scores,
+    run_of,
+    squad,
+    write_albert,
+    write_hugging_face,
+)
 from program_cases import FINETUNING_CASE
 
 import keras_vattn
@@ -140,21 +147,6 @@ def test_figures_of_classes_and_scores():
     assert scores["pearson"] == pytest.approx(np.corrcoef([1, 2, 3], [1, 2.5, 2])[0, 1])
     assert scores["spearman"] == pytest.approx(0.5)
     assert score_figures(np.array([1.0, 2.0]), np.array([3.0, 3.0]))["pearson"] == 0.0
-
-
-def pairs_with_scores(folder):
-    (folder / "sts.csv").write_text("".join(f"the dog {n},a cat {n},{n / 4}\n" for n in range(20)))
-    return {"task": "sts", "train": str(folder / "sts.csv"), "test": None}
-
-
-def squad(folder):
-    context = "The dog has seen the ball. A cat sat."
-    asked = [
-        {"id": str(n), "question": "Who saw it?", "answers": [{"text": "dog", "answer_start": 4}]} for n in range(8)
-    ]
-    content = {"data": [{"paragraphs": [{"context": context, "qas": asked}]}]}
-    (folder / "squad.json").write_text(json.dumps(content))
-    return {"task": "squad1", "train": str(folder / "squad.json"), "test": None, "max_length": 32, "stride": 8}
 
 
 @pytest.mark.slow
