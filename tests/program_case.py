@@ -7,10 +7,12 @@ import json
 import pathlib
 import sys
 import warnings
+from unittest import mock
 
 import tensorflow as tf
 
 from applications.common.command_line import main
+from applications.common.training import TrainingRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,11 @@ class Case:
         assert status == 0, err
         return out
 
+    def until_fit(self, out, **changes):
+        """Run `train` until it fits its model; return what `until_fit` does."""
+        with execution(eager=True):
+            return until_fit(self.program, self.train(out, **changes))
+
     def fails(self, message, *arguments, status=2, **options):
         """Run a command that ends with one line of an error, and nothing else."""
         found, out, err = self.call(*arguments, **options)
@@ -103,6 +110,24 @@ class Case:
         assert err.startswith("error: ") and err.count("\n") == 1, err
         assert message in err, err
         return out
+
+
+def until_fit(program, words):
+    """Run a command line of `train` until it fits its model; return the compiled model, and the batches of training and
+    of validation."""
+
+    class Fits(BaseException):
+        pass
+
+    def fit(run, stage, batches, valid):
+        raise Fits(run.models.training, batches, valid)
+
+    with mock.patch.object(TrainingRun, "fit", fit), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = main(program, [str(word) for word in words])
+        except Fits as reached:
+            return reached.args
+    raise AssertionError(f"The command ended with status {status}.")
 
 
 def fewer(text):
