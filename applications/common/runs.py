@@ -177,7 +177,7 @@ def _feed(digest, value):
         digest.update(np.ascontiguousarray(value).data)
     elif value is None or isinstance(value, str | bool | int | float | np.generic):
         digest.update(f"{value!r}\n".encode())
-    elif isinstance(value, collections.abc.Sequence):
+    elif isinstance(value, collections.abc.Sequence) and not isinstance(value, bytes | bytearray):
         digest.update(f"{len(value)} of\n".encode())
         items = iter(value)
         while several := list(itertools.islice(items, 4096)):

@@ -3,6 +3,8 @@
 Shapes: B rows of a batch, S source tokens, T target tokens (one more than the target has words).
 """
 
+import weakref
+
 import numpy as np
 import tensorflow as tf
 
@@ -102,8 +104,11 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
             *([side[row] for row in rows.tolist()] for side in (sources, targets)), shapes[buckets[rows].max()]
         )
 
+    # TensorFlow keeps for ever what it calls, and would keep the files with it.
+    reader = weakref.ref(read)
+
     def batch_of_rows(rows):
-        source, target_input, target = tf.numpy_function(read, [rows], [tf.int32] * 3)
+        source, target_input, target = tf.numpy_function(lambda rows: reader()(rows), [rows], [tf.int32] * 3)
         for x in (source, target_input, target):
             x.set_shape([None, None])
         return {"source": source, "target_input": target_input}, target
@@ -112,7 +117,10 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     dataset = tf.data.Dataset.range(first_epoch, last_epoch).flat_map(rows_of_batches).map(batch_of_rows)
     if num_epochs is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_epochs * per_epoch))
-    return prefetched(dataset)
+    dataset = prefetched(dataset)
+    # What is made of the dataset, and an iterator, keep it.
+    dataset.reader = read
+    return dataset
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):

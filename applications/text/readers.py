@@ -1,8 +1,8 @@
 """Reads sentences and pairs of sentences from files, and cuts pairs into training and held-out parts.
 
-A reader checks its whole input first and raises `InputError` with the file and, where there is one, the line. Files may
-end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a reader leaves out and counts rows with an
-empty sentence, bytes that are not UTF-8 or, in a table, a wrong number of fields.
+A reader checks its whole input before it returns, and raises `InputError` with the file and, where there is one, the
+line. Files may end in .gz; a byte-order mark at the start is dropped. With `skip_invalid`, a reader leaves out and
+counts rows with an empty sentence, bytes that are not UTF-8 or, in a table, a wrong number of fields.
 """
 
 import contextlib
@@ -56,27 +56,42 @@ class ParallelText:
     def rows(self, indices):
         """Return a copy with these rows only."""
         columns = {name: column for name, column in vars(self).items() if isinstance(column, list | TextRows)}
-        return dataclasses.replace(self, **{name: taken(column, indices) for name, column in columns.items()})
+        once = {id(column): taken(column, indices) for column in columns.values()}
+        return dataclasses.replace(self, **{name: once[id(column)] for name, column in columns.items()})
 
 
 def read_parallel(source_path, target_path, skip_invalid=False):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
     valid = _ValidRows((source_path, target_path), _pairs(source_path, target_path, skip_invalid), skip_invalid)
-    return ParallelText(*valid.columns(2), skipped=valid.skipped)
+    try:
+        columns = valid.columns(2)
+    except InputError:
+        # A line that is missing is the likelier mistake than the line where it is noticed.
+        _require_as_many_lines(source_path, target_path)
+        raise
+    return ParallelText(*columns, skipped=valid.skipped)
 
 
 def _pairs(source_path, target_path, skip_invalid):
     """Yield the number of a line and the two sentences that it has."""
-    sides = [_physical_lines(path, skip_invalid) for path in (source_path, target_path)]
+    sides = (_physical_lines(path, skip_invalid) for path in (source_path, target_path))
     for number, pair in enumerate(itertools.zip_longest(*sides), start=1):
         if None in pair:
-            counts = [number - (line is None) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)]
-            longer = source_path if pair[1] is None else target_path
-            raise InputError(
-                f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}: line n of the one must be "
-                f"the source of line n of the other; line {number} of {longer} has none"
-            )
+            _require_as_many_lines(source_path, target_path)
         yield number, pair
+
+
+def _require_as_many_lines(source_path, target_path):
+    counts = []
+    for path in (source_path, target_path):
+        with _reading(path), _opened(path) as file:
+            counts.append(sum(1 for _ in file))
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}: line n of the one must be the "
+            f"source of line n of the other; line {min(counts) + 1} of "
+            f"{source_path if counts[0] > counts[1] else target_path} has none"
+        )
 
 
 def read_table(path, source_column, target_column, group_column=None, skip_invalid=False):
@@ -99,7 +114,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
         for line, row in rows:
             if len(row) != len(header) and not skip_invalid:
                 raise InputError(f"{path}:{line}: {len(row)} fields, but the header has {len(header)}; {SKIP_HINT}")
-            yield line, [row[position] for position in positions] if len(row) == len(header) else [""]
+            yield line, [row[position] for position in positions] if len(row) == len(header) else None
 
     valid = _ValidRows([path] * len(positions), fields(), skip_invalid)
     return ParallelText(*valid.columns(len(positions)), skipped=valid.skipped)
@@ -205,7 +220,8 @@ def hold_out(text, fraction, seed, maximum=None, read="sources"):
     rest, held = split_by_group(text, fraction, seed, maximum)
     # A group is an article or a conversation; two of them may share a sentence.
     seen = {folded(sentence) for sentence in getattr(held, read)}
-    rest = rest.rows([row for row, sentence in enumerate(getattr(rest, read)) if folded(sentence) not in seen])
+    is_new = np.fromiter((folded(sentence) not in seen for sentence in getattr(rest, read)), bool, len(rest))
+    rest = rest.rows(np.flatnonzero(is_new))
     if not len(rest):
         raise InputError(f"--valid-fraction: all {read} are held out too; nothing is left to train on.")
     return rest, held
@@ -287,7 +303,7 @@ class _ValidRows:
 
     Args:
         paths: The file of each field.
-        rows: Iterable of (number of the line, fields).
+        rows: Iterable of (number of the line, fields, or `None` for a row to be skipped).
         skip_invalid: Whether other rows are counted, in `skipped`, and not an `InputError`.
     """
 
@@ -297,8 +313,8 @@ class _ValidRows:
 
     def __iter__(self):
         for number, fields in self.rows:
-            fields = [field.strip() for field in fields]
-            if all(fields) and all(map(_is_utf8, fields)):
+            fields = None if fields is None else [field.strip() for field in fields]
+            if fields is not None and all(fields) and all(map(_is_utf8, fields)):
                 yield fields
             elif self.skip_invalid:
                 self.skipped += 1

@@ -1,6 +1,6 @@
 """Rows of different lengths on disk: the sentences of a data set of any size, and their ids.
 
-A file without a name holds the bytes, in the folder that TMPDIR names, and is gone with the process. In memory are 12
+A file without a name holds the bytes, in the folder that TMPDIR names, and is gone with its rows. In memory are 12
 bytes a row.
 """
 
@@ -8,6 +8,7 @@ import array
 import collections.abc
 import copy
 import itertools
+import operator
 import os
 import tempfile
 import weakref
@@ -20,51 +21,70 @@ from applications.common.progress import progress
 # Bytes that are written at once, and rows that are read at once.
 _BLOCK = 1 << 20
 _CHUNK = 4096
+# Words whose numbers are in memory at once.
+_MOST_WORDS = 500_000
 # Bytes of a text that are compared first.
 _PREFIX = 16
 
 
 class _File:
-    """Bytes to which rows are added. Once `starts` was asked for there are no more."""
+    """Bytes to which rows are added. Once `index` was asked for there are no more."""
 
     def __init__(self):
+        self._sizes, self._parts, self._waiting = array.array("i"), [], 0
         try:
-            self._file = tempfile.TemporaryFile(buffering=_BLOCK)  # noqa: SIM115, it lives as long as this object
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, it lives as long as this object
         except OSError as error:
             raise _no_room(error) from error
+        # Python warns of a file that nobody closes.
         weakref.finalize(self, self._file.close)
-        self._sizes = array.array("i")
 
     def add(self, content):
         self.extend(content, [len(content)])
 
     def extend(self, content, sizes):
         """Add several rows, joined, of these sizes in bytes."""
+        self._parts.append(content)
+        self._sizes.extend(sizes)
+        self._waiting += len(content)
+        if self._waiting >= _BLOCK:
+            self._write()
+
+    def _write(self):
+        block = memoryview(b"".join(self._parts))
+        self._parts, self._waiting = [], 0
         try:
-            self._file.write(content)
+            while block:
+                block = block[self._file.write(block) :]
         except OSError as error:
             raise _no_room(error) from error
-        self._sizes.extend(sizes)
 
     def index(self):
         """Return the starts of the rows, int64, and their sizes, int32, in bytes."""
-        try:
-            self._file.flush()
-        except OSError as error:
-            raise _no_room(error) from error
-        sizes = np.array(self._sizes, np.int32)
+        self._write()
+        sizes, self._sizes = np.array(self._sizes, np.int32), None
         return np.cumsum(sizes, dtype=np.int64) - sizes, sizes
 
     def read(self, start, size):
-        return os.pread(self._file.fileno(), size, start)
+        content = os.pread(self._file.fileno(), size, start)
+        while len(content) < size:
+            # Linux reads 2 GiB at once.
+            more = os.pread(self._file.fileno(), size - len(content), start + len(content))
+            if not more:
+                raise OSError("The temporary file of the data is shorter than it was.")
+            content += more
+        return content
 
 
 def _no_room(error):
-    return InputError(f"{tempfile.gettempdir()}: the data are copied to this folder, another is TMPDIR's ({error})")
+    folder = tempfile.tempdir or "the temporary folder"
+    return InputError(f"{folder}: no room for a copy of the data ({error}); TMPDIR names another folder")
 
 
 class Rows(collections.abc.Sequence):
     """A sequence of rows in a file; a slice of it is a list. Base class of `TextRows` and `IdRows`.
+
+    It belongs to its process: it can be neither pickled nor copied deeply.
 
     Args:
         rows: Iterable of rows.
@@ -110,7 +130,9 @@ class Rows(collections.abc.Sequence):
             yield from self[part]
 
     def __eq__(self, other):
-        return len(self) == len(other) and all(map(np.array_equal, self, other))
+        if not isinstance(other, collections.abc.Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(map(self._are_equal, self, other))
 
     __hash__ = None
 
@@ -119,6 +141,8 @@ class Rows(collections.abc.Sequence):
         taken = copy.copy(self)
         taken._starts, taken._sizes = self._starts[indices], self._sizes[indices]
         return taken
+
+    _are_equal = staticmethod(operator.eq)
 
     @staticmethod
     def _encoded(row):
@@ -156,22 +180,27 @@ class TextRows(Rows):
         return taken
 
     def words(self):
-        """Return the different words between spaces, `TextRows`, and the numbers of the words of each text, `IdRows`.
+        """Return the words between spaces, `TextRows`, and the numbers of the words of each text, `IdRows`.
 
-        They are looked for once. A word may hold a space that is none of ASCII's.
+        They are looked for once. Of many words, or texts without spaces, some are there several times, so that few are
+        in memory. A word may hold a space that is none of ASCII's.
         """
         if self._words is None:
             numbers = _Numbers()
 
             def of_texts():
                 for part in progress(self._parts(), "reading words"):
+                    if len(numbers) > _MOST_WORDS:
+                        numbers.clear()
                     texts = [text.split() for text in self._contents(part)]
                     lengths = np.fromiter(map(len, texts), np.int32, len(texts))
                     words = itertools.chain.from_iterable(texts)
                     yield np.fromiter(map(numbers.__getitem__, words), np.int32, lengths.sum()), lengths
 
             in_texts = IdRows.joined(of_texts())
-            self._words = TextRows(map(bytes.decode, numbers)), in_texts
+            words = TextRows.__new__(TextRows)
+            words._take_over(numbers.file)
+            self._words = words, in_texts
         return self._words
 
     @staticmethod
@@ -184,15 +213,22 @@ class TextRows(Rows):
 
 
 class _Numbers(dict):
-    """Gives a new key the next number."""
+    """Numbers of words, which a file keeps in their order; a word that is new has the next number."""
 
-    def __missing__(self, key):
-        self[key] = number = len(self)
+    def __init__(self):
+        self.file, self._next = _File(), 0
+
+    def __missing__(self, word):
+        self[word] = number = self._next
+        self._next += 1
+        self.file.add(word)
         return number
 
 
 class IdRows(Rows):
-    """A sequence of int32 arrays."""
+    """A sequence of int32 arrays, which cannot be written to."""
+
+    _are_equal = staticmethod(np.array_equal)
 
     @classmethod
     def of(cls, rows):
@@ -243,7 +279,7 @@ def ranks(values):
     """Return the place of each value among the different ones in ascending order, an int64 array.
 
     Args:
-        values: A list, or `TextRows`, which are never in memory all at once.
+        values: A list, or `TextRows`, of which those that begin alike are in memory at once.
     """
     if not isinstance(values, TextRows):
         place = {value: rank for rank, value in enumerate(sorted(set(values)))}
@@ -252,15 +288,15 @@ def ranks(values):
     prefixes = np.fromiter((text[:_PREFIX].encode()[:_PREFIX] for text in values), f"S{_PREFIX}", len(values))
     order = np.argsort(prefixes, kind="stable")
     starts = np.flatnonzero(np.r_[True, prefixes[order][1:] != prefixes[order][:-1]][: len(order)])
-    found, rank = np.empty(len(values), np.int64), -1
+    rank_of_row, rank = np.empty(len(values), np.int64), -1
     for first, end in itertools.pairwise((*starts.tolist(), len(order))):
         rows = order[first:end]
         if len(rows) == 1:
             rank += 1
-            found[rows] = rank
+            rank_of_row[rows] = rank
             continue
         last = None
         for text, row in sorted(zip(values.take(rows)[:], rows.tolist(), strict=True)):
             rank += text != last
-            found[row], last = rank, text
-    return found
+            rank_of_row[row], last = rank, text
+    return rank_of_row

@@ -75,13 +75,14 @@ class Tokenizer(tf.Module):
 
     def count(self, strings):
         """Return how often each token is in the str of a sequence, a `collections.Counter`. Eager only."""
-        # No token goes beyond a space, so the tokens of a sentence are the tokens of its words, of which there are few.
+        # No token goes beyond a space, so the tokens of a sentence are the tokens of its words.
         words, in_sentences = TextRows.of(strings).words()
         times = np.zeros(len(words), np.int64)
         for numbers, _ in in_sentences.parts():
             times += np.bincount(numbers, minlength=len(words))
         counts, times = collections.Counter(), iter(times.tolist())
         for chunk in chunks(words):
+            # The tokens come first, so that the last of a chunk takes no number of the next.
             for tokens, count in zip(self._tokens(chunk), times, strict=False):
                 for token in tokens:
                     counts[token] += count

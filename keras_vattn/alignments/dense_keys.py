@@ -4,6 +4,9 @@ from keras import ops
 from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import LOWEST, both
 
+# Keys of a row up to which `of_count` is a table.
+_LONGEST_TABLE = 4096
+
 
 class DenseKeys(Keys):
     """Rows of an array of logits (..., T, S): a query's row is the last axis, all keys.
@@ -47,7 +50,7 @@ class DenseKeys(Keys):
 
     def of_count(self, function, like):
         num_keys = like.shape[-1]
-        if num_keys is None:
+        if num_keys is None or num_keys > _LONGEST_TABLE:
             return super().of_count(function, like)
         # There are few numbers of keys: a constant, or a table, in place of an array of rows in every step.
         counts = [num_keys] if self.valid is None else range(num_keys + 1)

@@ -105,7 +105,7 @@ class Weibull(Alignment):
         if p.log_total is None or not isinstance(keys, DenseKeys):
             # Psi of a graph may sum to one over all nodes, and to anything over a row.
             return of_row(keys.count(logits), ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37)))
-        return keys.of_count(lambda count: of_row(count, p.log_total(count)), logits)
+        return keys.of_count(lambda count: of_row(count, p.log_total(ops.maximum(count, 1.0))), logits)
 
     def get_config(self):
         return {

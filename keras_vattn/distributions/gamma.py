@@ -9,7 +9,7 @@ from keras_vattn.distributions.weibull import EULER, Weibull
 from keras_vattn.support import tfp
 from keras_vattn.support.special import bounded_exp, log_gamma_remainder, scaled_exponential_gap
 
-_LARGEST_LOG_RATE = math.log(1e3)
+_LARGEST_LOG_RATE = math.log(1e2)
 
 
 class Gamma(RowDistribution):
@@ -27,7 +27,7 @@ class Gamma(RowDistribution):
         log_concentration: (..., S), or what broadcasts to it with an axis of keys.
         log_rate: A number.
         keys: A `keras_vattn.Keys`: which entries are a row.
-        log_total: Function of the number of valid keys of a row, a tensor of at least 0, that returns the logarithm of
+        log_total: Function of the number of valid keys of a row, a tensor of at least 1, that returns the logarithm of
             the sum of their means; `None` where that depends on more. Defaults to `None`.
 
     Example:

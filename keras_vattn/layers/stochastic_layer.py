@@ -249,10 +249,11 @@ class StochasticLayer(keras.layers.Layer):
         for loss in asked:
             loss._is_logged = True
         # The sum of the calls of one step, as the loss has it.
-        self.kl_tracker.add([x._divergence for x in asked], asked[-1]._batch_size)
+        last = asked[-1]._batch_size
+        self.kl_tracker.add([_rescaled(x._divergence, x._batch_size, last) for x in asked], last)
         if self._shows_floor:
-            above = [getattr(x, "_above_floor", x._divergence) for x in asked]
-            self.kl_above_floor_tracker.add(above, asked[-1]._batch_size)
+            above = [_rescaled(getattr(x, "_above_floor", x._divergence), x._batch_size, last) for x in asked]
+            self.kl_above_floor_tracker.add(above, last)
 
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer has added since the model's call began, a float32 scalar: unweighted, in nats
@@ -337,6 +338,13 @@ def _quotient(total, count):
     if isinstance(count, numbers.Number):
         return total * (1.0 / max(count, 1))
     return ops.divide_no_nan(total, ops.cast(count, "float32"))
+
+
+def _rescaled(total, count, other):
+    """Return total / count times another count."""
+    if count is other or (all(isinstance(x, numbers.Number) for x in (count, other)) and count == other):
+        return total
+    return _quotient(total, count) * ops.cast(other, "float32")
 
 
 def _masked_sum(divergence, valid):

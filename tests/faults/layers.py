@@ -197,10 +197,18 @@ FAULTS = [
     Fault(
         "log: the mean over the calls of a step",
         "layers/stochastic_layer.py",
-        "self.kl_tracker.add([x._divergence for x in asked], ",
-        "self.kl_tracker.add([x._divergence / len(asked) for x in asked], ",
+        "self.kl_tracker.add([_rescaled(x._divergence, ",
+        "self.kl_tracker.add([_rescaled(x._divergence / len(asked), ",
         (LOG,),
         "called_twice",
+    ),
+    Fault(
+        "log: a sum over one batch is taken for one over another",
+        "layers/stochastic_layer.py",
+        '    return _quotient(total, count) * ops.cast(other, "float32")\n',
+        "    return total\n",
+        (LOG,),
+        "different_sizes",
     ),
     Fault(
         "log: the floor of masked queries counts",

@@ -105,6 +105,14 @@ FAULTS = [
         "sequence_of_texts",
     ),
     Fault(
+        "text: the files of a dataset stay for ever",
+        "applications/text/batching.py",
+        "lambda rows: reader()(rows)",
+        "lambda rows: read(rows)",
+        (TEXT + "test_rows.py",),
+        "files_of_batches",
+    ),
+    Fault(
         "text: texts with one beginning are one group",
         "applications/text/rows.py",
         "            rank += text != last\n",

@@ -48,6 +48,16 @@ def test_a_layer_called_twice_logs_the_sum():
     assert logs[1]["z_kl"] == pytest.approx(logs[1]["loss"], rel=1e-6)
 
 
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_calls_on_batches_of_different_sizes_log_the_loss(eagerly):
+    inputs, latent = keras.Input((5,)), keras_vattn.GaussianLatent(3, seed=1, name="z")
+    whole = keras.layers.Lambda(lambda x: ops.concatenate([x, 2.0 * x, x]))(inputs)
+    model = keras.Model(inputs, latent(inputs) + ops.sum(latent(whole)))
+    model.compile(keras.optimizers.SGD(0.0), **NOTHING, run_eagerly=eagerly)
+    logs = model.evaluate(X, X[:, :3], batch_size=4, verbose=0, return_dict=True)
+    assert logs["z_kl"] == pytest.approx(logs["loss"], rel=1e-6)
+
+
 def test_layers_of_one_name_have_entries_of_their_own():
     """In models inside the model: the entries are those of `divergences`, in its order, and their sum is the loss."""
 

@@ -1,5 +1,6 @@
 """Rows on disk: as a list of them would be."""
 
+import errno
 import gc
 import os
 import tempfile
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from applications.common.runs import digest_of
 from applications.text import rows
+from applications.text.batching import bucketed_dataset
 from applications.text.rows import IdRows, TextRows, distinct, ranks
 
 TEXTS = ["one two", "", "thr\u2028ee", "a\0", "a", "𝔸\n", "one two"]
@@ -21,7 +23,8 @@ SOME_TEXT = st.lists(st.text("a\0ß𝔸", max_size=3).map(lambda end: "a" * 14 +
 def test_a_sequence_of_texts(monkeypatch):
     monkeypatch.setattr(rows, "_CHUNK", 2)
     texts = TextRows(iter(TEXTS))
-    assert list(texts) == TEXTS and texts == TEXTS and texts != TEXTS[1:] and texts != [*TEXTS[:-1], "x"]
+    assert list(texts) == TEXTS and texts == TEXTS and texts != None and TextRows(["a\0"]) != ["a"]  # noqa: E711
+    assert texts != TEXTS[1:] and texts != [*TEXTS[:-1], "x"]
     assert (texts[2], texts[-1], texts[np.int64(5)]) == ("thr\u2028ee", "one two", "𝔸\n")
     assert texts[1:4] == TEXTS[1:4] and texts[::-2] == TEXTS[::-2] and texts[9:] == []
     chosen = texts.take([5, 0, 0]).take(np.array([0, 2]))
@@ -49,6 +52,11 @@ def test_words(monkeypatch):
     assert words == ["a", "b", "c\u2028d"] and texts.words()[0] is words
     assert [row.tolist() for row in in_texts] == [[0, 1, 0], [], [2, 0], [1]]
     assert list(texts.take([3]).words()[0]) == ["b"]
+    # A word has another number once too many are known.
+    monkeypatch.setattr(rows, "_MOST_WORDS", 0)
+    words, in_texts = TextRows(texts).words()
+    assert words == ["a", "b", "c\u2028d", "a", "b"]
+    assert [[words[number] for number in row] for row in in_texts] == [["a", "b", "a"], [], ["c\u2028d", "a"], ["b"]]
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,6 +76,51 @@ def test_the_file_goes_with_its_rows():
     del taken
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_files_of_batches_go_with_them():
+    before = len(os.listdir("/proc/self/fd"))
+    ids = [[4, 5], [6], [7, 8, 9]]
+    batches = iter(bucketed_dataset(ids, ids, 2, num_epochs=None).map(lambda inputs, target: target).skip(1))
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) >= before + 2
+    assert [len(next(batches)) for _ in range(3)] == [1, 2, 1]
+    del batches
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Short:
+    """A file that takes, and gives, few bytes at a time, or none."""
+
+    def __init__(self, room):
+        self.file, self.room = tempfile.TemporaryFile(buffering=0), room  # noqa: SIM115
+
+    def write(self, block):
+        self.room -= 3
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(block[:3])
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def close(self):
+        self.file.close()
+
+
+def test_a_file_that_takes_and_gives_few_bytes_at_a_time(monkeypatch):
+    pread = os.pread
+    few = Short(99)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: few)
+    monkeypatch.setattr(os, "pread", lambda file, size, start: pread(file, min(size, 2), start))
+    assert list(TextRows(TEXTS)) == TEXTS
+
+
+def test_a_full_disk(monkeypatch):
+    full = Short(4)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
+    fails(lambda: TextRows(TEXTS), "No space left", "TMPDIR")
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
