@@ -4,7 +4,7 @@
 
 Pairs of 30 words a side, of 30,000 words whose frequency is that of their rank, are written to two files, and `nmt
 train` takes twenty steps on each number of them in a process of its own, with 1,000 pairs of validation. Writes
-runs/benchmarks/large_text.json.
+runs/benchmarks/large_text_words.json.
 """
 
 import argparse
