@@ -131,8 +131,11 @@ class AlignmentLayer(StochasticLayer):
         return given
 
 
-def _over_heads(x, shape, axis):
-    """Return the sum over the heads of x, which broadcasts to the shape; `None` for `None`."""
-    if x is None or not ops.shape(x):
-        return x if x is None else x * shape[axis]
-    return ops.sum(ops.broadcast_to(x, shape), axis=axis)
+def _over_heads(x, shape, axes):
+    """Return the sum over an axis of heads, or several, of x, which broadcasts to the shape; `None` for `None`."""
+    if x is None or ops.shape(x):
+        return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
+    # One number for all.
+    for axis in [axes] if isinstance(axes, int) else axes:
+        x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
+    return x
