@@ -33,7 +33,7 @@ def write_results(comparison, path):
     application, default = comparison.application, config_of(comparison.application.program.default)
     before = comparison.results_before
     first = comparison.read(comparison.planned[0], "metrics.json")
-    # By name and seed: the options of a run, and what is kept of its record, which may lack options added since.
+    # From the name and seed of a run to its options and the kept part of its record. Old records lack new options.
     kept, environments = {}, []
     if before is not None:
         if before["data"] != _plain(first["data"]):

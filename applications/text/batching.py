@@ -82,7 +82,7 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
     for shape in shapes:
         buckets -= (lengths <= shape).all(axis=1)
     per_epoch = num_batches(len(sources), batch_size)
-    # The data stays on the CPU, whatever device the model trains on.
+    # The order of the rows is made on the CPU, whatever device the model trains on.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets)
 
@@ -124,8 +124,8 @@ def bucketed_dataset(sources, targets, batch_size, *, shuffle=False, seed=0, fir
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):
-    """Return the int32 arrays source (B, S), target_input and target (B, T) of lists of ids, of a shape (S, T) or
-    larger."""
+    """Return the int32 arrays source (B, S), target_input and target (B, T) of lists of ids, padded to the longest of
+    them, or to a shape (S, T) if that is larger."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import dataclasses
 import gzip
-import itertools
 import json
 import math
 import pathlib
@@ -62,23 +61,15 @@ class ParallelText:
 
 def read_parallel(source_path, target_path, skip_invalid=False):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
-    valid = _ValidRows((source_path, target_path), _pairs(source_path, target_path, skip_invalid), skip_invalid)
+    sides = (_physical_lines(path, skip_invalid) for path in (source_path, target_path))
+    valid = _ValidRows((source_path, target_path), enumerate(zip(*sides, strict=True), start=1), skip_invalid)
     try:
         columns = valid.columns(2)
-    except InputError:
+    except (InputError, ValueError):
         # A line that is missing is the likelier mistake than the line where it is noticed.
         _require_as_many_lines(source_path, target_path)
         raise
     return ParallelText(*columns, skipped=valid.skipped)
-
-
-def _pairs(source_path, target_path, skip_invalid):
-    """Yield the number of a line and the two sentences that it has."""
-    sides = (_physical_lines(path, skip_invalid) for path in (source_path, target_path))
-    for number, pair in enumerate(itertools.zip_longest(*sides), start=1):
-        if None in pair:
-            _require_as_many_lines(source_path, target_path)
-        yield number, pair
 
 
 def _require_as_many_lines(source_path, target_path):

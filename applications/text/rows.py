@@ -28,7 +28,7 @@ _PREFIX = 16
 
 
 class _File:
-    """Bytes to which rows are added. Once `index` was asked for there are no more."""
+    """A temporary file to which rows are added, until `index` is called."""
 
     def __init__(self):
         self._sizes, self._parts, self._waiting = array.array("i"), [], 0
@@ -279,7 +279,7 @@ def ranks(values):
     """Return the place of each value among the different ones in ascending order, an int64 array.
 
     Args:
-        values: A list, or `TextRows`, of which those that begin alike are in memory at once.
+        values: A list or `TextRows`. Of `TextRows`, texts with the same beginning are in memory at the same time.
     """
     if not isinstance(values, TextRows):
         place = {value: rank for rank, value in enumerate(sorted(set(values)))}

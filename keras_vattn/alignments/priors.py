@@ -239,12 +239,11 @@ class GammaPrior(FamilyPrior):
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
         log_beta = math.log(self.beta)
         if log_psi is None:
-            log_alpha = keys.one_per_key(math.log(self.alpha), logits)
-            log_total = lambda count: ops.log(count) + (math.log(self.alpha) - log_beta)  # noqa: E731
-        else:
-            log_alpha, total = (log_psi + log_beta, 0.0) if self.scale == "rate" else (log_psi, -log_beta)
-            log_total = lambda count: total  # noqa: E731
-        return distributions.Gamma(log_alpha, log_beta, keys, log_total)
+            log_alpha = math.log(self.alpha)
+            of_keys = keys.one_per_key(log_alpha, logits)
+            return distributions.Gamma(of_keys, log_beta, keys, lambda count: ops.log(count) + (log_alpha - log_beta))
+        log_alpha, log_total = (log_psi + log_beta, 0.0) if self.scale == "rate" else (log_psi, -log_beta)
+        return distributions.Gamma(log_alpha, log_beta, keys, lambda count: log_total)
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha, "beta": self.beta, "scale": self.scale}

@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests:. python -m benchmarks.large_text [--pairs 50000 1000000 5000000] [--segmentation words]
 
-Pairs of 30 words a side, of 30,000 words whose frequency is that of their rank, are written to two files, and `nmt
-train` takes twenty steps on each number of them in a process of its own, with 1,000 pairs of validation. Writes
-runs/benchmarks/large_text_words.json.
+Writes two files of sentences of 30 words. There are 30,000 different words; the frequency of a word is one over its
+rank. `nmt train` takes twenty steps on each number of pairs in a process of its own, with 1,000 pairs of validation.
+Writes runs/benchmarks/large_text_words.json.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """How many operations a training step of every attention layer has: nodes of its graph, and those that run.
 
-Those that run are what is left of the graph after TensorFlow's rewriting on a CPU, without constants, reads of
+The nodes that run are the nodes of the graph after TensorFlow's rewriting on a CPU, without constants, reads of
 variables and what moves no data. Prints a Markdown table, Keras's layers first, and a JSON of the same:
 `PYTHONPATH=tests:. python -m benchmarks.launches`, with names of rows of the battery for these alone.
 """
@@ -27,7 +27,8 @@ CONTROL = {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
 
 
 def counts(call, variables):
-    """Return the nodes of a training step's graph, those that run, and those of a step of its loops, forward and back.
+    """Return four numbers of nodes: of the graph of a training step, of what it runs, of one step of its loops, and
+    of the gradient of that one step.
 
     Args:
         call: Function of nothing that returns outputs and losses, a structure of tensors.
