@@ -33,7 +33,8 @@ class _File:
     def __init__(self):
         self._sizes, self._parts, self._waiting = array.array("i"), [], 0
         try:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115, it lives as long as this object
+            # Python itself takes another folder where that of TMPDIR cannot be written to.
+            self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115, it lives as long as this
         except OSError as error:
             raise _no_room(error) from error
         # Python warns of a file that nobody closes.
@@ -76,9 +77,12 @@ class _File:
         return content
 
 
+def _folder():
+    return os.environ.get("TMPDIR") or tempfile.gettempdir()
+
+
 def _no_room(error):
-    folder = tempfile.tempdir or "the temporary folder"
-    return InputError(f"{folder}: no room for a copy of the data ({error}); TMPDIR names another folder")
+    return InputError(f"{_folder()}: no room for a copy of the data ({error}); TMPDIR names another folder")
 
 
 class Rows(collections.abc.Sequence):

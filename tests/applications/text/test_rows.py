@@ -112,17 +112,18 @@ class Short:
 def test_a_file_that_takes_and_gives_few_bytes_at_a_time(monkeypatch):
     pread = os.pread
     few = Short(99)
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: few)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: few)
     monkeypatch.setattr(os, "pread", lambda file, size, start: pread(file, min(size, 2), start))
     assert list(TextRows(TEXTS)) == TEXTS
 
 
 def test_a_full_disk(monkeypatch):
     full = Short(4)
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
     fails(lambda: TextRows(TEXTS), "No space left", "TMPDIR")
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    """Python would silently take another one."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     fails(lambda: TextRows(TEXTS), tmp_path / "none", "TMPDIR")
