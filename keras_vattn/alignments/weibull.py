@@ -3,12 +3,12 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vattn import distributions, random
+from keras_vattn import distributions
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys
 from keras_vattn.alignments.priors import GammaPrior
 from keras_vattn.distributions.gamma import at_the_mean
-from keras_vattn.distributions.weibull import log_exponential
+from keras_vattn.distributions.weibull import log_noise
 from keras_vattn.support.special import scaled_exponential_gap
 from keras_vattn.support.validation import one_of, positive_number, refuse_unread
 
@@ -79,10 +79,11 @@ class Weibull(Alignment):
             refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
-        return random.uniform(shape, seed)
+        # Once and before any loop, which would make it of uniforms in every step, forward and back.
+        return log_noise(self.k, shape, seed)
 
     def perturb(self, logits, noise, keys):
-        return logits if noise is None else logits + log_exponential(noise) / self.k
+        return logits if noise is None else logits + noise
 
     def posterior(self, logits, keys):
         if self.parameterization == "normalized":

@@ -62,12 +62,12 @@ class Weibull(RowDistribution):
         log_draw = self.k * (log_value - self.log_scale)
         return math.log(self.k) + log_draw - bounded_exp(log_draw)
 
-    def log_draw(self, uniform):
-        """Return log S of a uniform draw for each entry."""
-        return self.log_scale + log_exponential(uniform) / self.k
+    def log_draw(self, noise):
+        """Return log S for `log_noise` of each entry."""
+        return self.log_scale + noise
 
     def log_sample(self, shape, seed):
-        return self.log_draw(random.uniform(shape, seed))
+        return self.log_draw(log_noise(self.k, shape, seed))
 
 
 class NormalizedWeibull(RowDistribution):
@@ -105,17 +105,17 @@ class NormalizedWeibull(RowDistribution):
     def log_density(self, log_value):
         return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
 
-    def log_draw(self, uniform):
-        """Return log w of a uniform draw for each entry."""
-        return self.keys.log_softmax(self.log_scale + log_exponential(uniform) / self.k)
+    def log_draw(self, noise):
+        """Return log w for `log_noise` of each entry."""
+        return self.keys.log_softmax(self.log_scale + noise)
 
     def log_sample(self, shape, seed):
-        return self.log_draw(random.uniform(shape, seed))
+        return self.log_draw(log_noise(self.k, shape, seed))
 
 
-def log_exponential(uniform):
-    """Return log(-log(1 - u)), finite for the uniforms of `keras_vattn.random`, which are never 0 or 1."""
-    return ops.log(-ops.log1p(-uniform))
+def log_noise(k, shape, seed):
+    """Return log S of draws with lambda = 1, log(-log(1 - u)) / k: finite, because u is never 0 or 1."""
+    return ops.log(-ops.log1p(-random.uniform(shape, seed))) / k
 
 
 @tfp.RegisterKL(Weibull, Weibull)

@@ -1,7 +1,7 @@
 """How many operations a training step of every attention layer has: nodes of its graph, and those that run.
 
 The nodes that run are the nodes of the graph after TensorFlow's rewriting on a CPU, without constants, reads of
-variables and what moves no data. Prints a Markdown table, Keras's layers first, and a JSON of the same:
+variables and what moves no data, such as a reshape. Prints a Markdown table, Keras's layers first, and a JSON:
 `PYTHONPATH=tests:. python -m benchmarks.launches`, with names of rows of the battery for these alone.
 """
 
@@ -23,6 +23,7 @@ from tensorflow.python.eager import context
 STEPS = ("attention", "-attention", "weibull", "lognormal", "dirichlet", "gumbel", "multi-head", "graph", "categorical")
 LOOPS = "decoder-lstm-additive", "decoder-gru", "decoder-lstm-weibull", "stochastic-decoder"
 NOT_RUN = {"Const", "NoOp", "_Arg", "_Retval", "ReadVariableOp", "Identity", "IdentityN", "Placeholder"}
+NOT_RUN |= {"ExpandDims", "Reshape", "Squeeze"}
 CONTROL = {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
 
 
