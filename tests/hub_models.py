@@ -292,7 +292,6 @@ def row_of(name, folder, prior="fixed"):
     the "gradient" of its loss; whether generation with a cache is the "same", `None` where there is none. The converted
     model is written to the folder, with its inputs and outputs, for another process.
     """
-    keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     model = made(name)
     every = all_attentions(model)

@@ -114,10 +114,11 @@ def pytest_collection_modifyitems(items):
     # would be more than one process should hold.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     places = {path: place % processes for place, path in enumerate(dict.fromkeys(item.path for item in items))}
-    items.sort(key=lambda item: (places[item.path], item.path.suffix != ".ipynb"))
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (places[item.path], item.path.suffix != ".ipynb", item.path not in slow))
     in_browser = [item for item in items if item.get_closest_marker("browser")]
     if in_browser and (missing := importlib.import_module("browser").missing()):
         for item in in_browser:

@@ -17,7 +17,7 @@ import keras_vattn
 from keras_vattn import to_deterministic
 
 # Parts of the table; the files of each are loaded in one more process.
-GROUPS = 3
+GROUPS = 2
 # Fewer than are converted: a class around it calls the rest, or none does.
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Some models of KerasHub warn by themselves.
