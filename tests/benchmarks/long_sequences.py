@@ -59,19 +59,26 @@ def step_of(length, size, options, mask=None):
     return lambda: step().numpy()
 
 
-def peak(length, size, name):
-    """Return the peak of two steps in MB, over what is there before."""
-    step = step_of(length, size, ROWS[name])
+def resident():
     with open("/proc/self/statm") as file:
-        before = int(file.read().split()[1]) * resource.getpagesize()
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def peak(length, size, name, mask=None):
+    """Return the peak of two steps in MB over what is there before, and what their graph takes before that."""
+    step_of(8, 4, ROWS[name])
+    before = resident()
+    step = step_of(length, size, ROWS[name], mask)
+    traced = resident()
     step()
     step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - traced, traced - before
 
 
 def in_process(*arguments):
     command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", *map(str, arguments)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return dict(zip(("MB", "graph MB"), map(float, printed.split()[-2:]), strict=True))
 
 
 def ratio(numerator, denominator, num_pairs):
@@ -85,11 +92,11 @@ def main():
     parser.add_argument("--size", default=None, help="`query_chunk_size`; that of auto where it is left out")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--rows", nargs="+", default=list(ROWS))
-    parser.add_argument("--only", nargs=3)
+    parser.add_argument("--only", nargs="+")
     options = parser.parse_args()
     if options.only:
-        length, size, name = options.only
-        print(peak(int(length), None if size == "None" else int(size), name))
+        length, size, *others = options.only
+        print(*peak(int(length), None if size == "None" else int(size), *others))
         return
     from keras_vattn.layers.parts_of_queries import LARGEST_PART
 
@@ -98,12 +105,13 @@ def main():
     record = {"peak": [], "slope": {}, "time": []}
     for name in options.rows:
         for length in options.lengths:
-            for size in (None, size_at(length)) if length in whole else (size_at(length),):
-                found = in_process(length, size, name)
-                record["peak"].append({"row": name, "length": length, "size": size, "MB": found})
+            calls = [(size_at(length), None), (size_at(length), "causal")]
+            for size, mask in [(None, None), *calls] if length in whole else calls:
+                found = in_process(length, size, name, *([mask] if mask else []))
+                record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | found)
                 print(record["peak"][-1], flush=True)
         for parts in (False, True):
-            points = [x for x in record["peak"] if x["row"] == name and (x["size"] is not None) == parts]
+            points = [x for x in record["peak"] if x["row"] == name and not x["mask"] and bool(x["size"]) == parts]
             if len(points) > 1:
                 logs = np.log([[x["length"], x["MB"]] for x in points]).T
                 record["slope"][f"{name}, {'parts' if parts else 'whole'}"] = np.polyfit(*logs, 1)[0]
