@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import os
 import pathlib
 import shutil
 import signal
@@ -28,6 +29,8 @@ def strategy_of(kind):
     With several workers it returns when all of them have come."""
     if kind == "multi_worker":
         return _all_workers()
+    if "TF_CONFIG" in os.environ:
+        print(f"TF_CONFIG is not read: --strategy is {kind}, and this process trains alone", flush=True)
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
 
 

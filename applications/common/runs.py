@@ -151,7 +151,10 @@ class RunFolder:
         """Raise `InputError` if the data have changed since the run was trained on them."""
         path = self.path / _DATA
         if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
-            raise InputError(f"{self.path}: the data are not those of this run; its splits would be others.")
+            raise InputError(
+                f"{self.path}: the data are not those of this run; its splits would be others. Give back its files, or "
+                "train another run."
+            )
 
 
 def digest_of(value):

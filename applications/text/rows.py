@@ -36,7 +36,7 @@ class _File:
             # Python itself takes another folder where that of TMPDIR cannot be written to.
             self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115, it lives as long as this
         except OSError as error:
-            raise _no_room(error) from error
+            raise _unusable(error) from error
         # Python warns of a file that nobody closes.
         weakref.finalize(self, self._file.close)
 
@@ -58,7 +58,7 @@ class _File:
             while block:
                 block = block[self._file.write(block) :]
         except OSError as error:
-            raise _no_room(error) from error
+            raise _unusable(error) from error
 
     def index(self):
         """Return the starts of the rows, int64, and their sizes, int32, in bytes."""
@@ -81,8 +81,11 @@ def _folder():
     return os.environ.get("TMPDIR") or tempfile.gettempdir()
 
 
-def _no_room(error):
-    return InputError(f"{_folder()}: no room for a copy of the data ({error}); TMPDIR names another folder")
+def _unusable(error):
+    return InputError(
+        f"{_folder()}: cannot keep a copy of the data there ({error}). Set the variable TMPDIR to a folder on a disk "
+        "with room for three times the text."
+    )
 
 
 class Rows(collections.abc.Sequence):

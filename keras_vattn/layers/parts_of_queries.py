@@ -44,7 +44,8 @@ class PartsOfQueries(AlignmentLayer):
         if size is not None and return_attention_scores:
             raise ValueError(
                 "In parts of the queries there are never all weights: `return_attention_scores=True` needs "
-                f'query_chunk_size=None or "auto". Received: query_chunk_size={size}'
+                'query_chunk_size=None or "auto", which then has no parts. `alignment_statistics` and '
+                f"`posterior_distribution` compute them without parts. Received: query_chunk_size={size}"
             )
         if size is None or not isinstance(length, int):
             return size

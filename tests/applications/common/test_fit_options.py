@@ -13,7 +13,7 @@ from program_cases import few_cases
 from run_files import read_arrays, read_checkpoint, read_history, read_json, without_time
 from tiers import slow_after
 
-from applications.common import training
+from applications.common import replicas, training
 from applications.common.callbacks import DecayOnPlateau, StopEarly, epochs_without_better
 from applications.common.checkpoint import KeepWeights
 from applications.common.errors import InputError
@@ -207,6 +207,13 @@ def test_a_compiled_step(toy, trained_toy, tmp_path, weights_only, jit):
     toy.succeeds(*toy.train(tmp_path / "run", jit=jit, epochs=1), eager=False)
     (row,), (expected, _) = (without_time(read_history(path)) for path in (tmp_path / "run", trained_toy))
     assert row == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_forgotten_strategy(toy, tmp_path, monkeypatch):
+    """With a TF_CONFIG every machine would train a model of its own, without a word."""
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    replicas.strategy_of.cache_clear()
+    assert "TF_CONFIG is not read: --strategy is none" in toy.succeeds(*toy.train(tmp_path / "run", epochs=1))
 
 
 @pytest.mark.slow
