@@ -58,14 +58,6 @@ def test_attentions_of_no_paper_on_translation(model, eagerly):
     np.testing.assert_allclose(mean.sum(axis=-1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_under_xla():
-    """What each model has, its alignment and its objective, the tests of the library compile."""
-    training = made("variational_sample", num_layers=1).models.training
-    training.compile("sgd", keras_vattn.NegativeBound(ignore_class=0), jit_compile=True)
-    assert np.isfinite(training.train_on_batch(INPUTS, INPUTS["target"], return_dict=True)["loss"])
-
-
 def test_all_models_of_deng_have_the_same_generative_parameters():
     counts = {name: made(name).models.parameters for name in DENG}
     assert len({count["generative"] for count in counts.values()}) == 1
