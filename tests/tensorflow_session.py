@@ -110,8 +110,8 @@ def asked_cudnn(monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    # Each process begins with files from everywhere, the longest first: what XLA compiles for the tests of one folder
-    # would be more than one process should hold.
+    # Each process begins with files from everywhere, since what XLA compiles for the tests of one folder would be more
+    # than one process should hold: notebooks, then files that have slow tests, so that no long one is the last.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     places = {path: place % processes for place, path in enumerate(dict.fromkeys(item.path for item in items))}
     for item in items:

@@ -29,7 +29,7 @@ def strategy_of(kind):
     With several workers it returns when all of them have come."""
     if kind == "multi_worker":
         return _all_workers()
-    if "TF_CONFIG" in os.environ:
+    if os.environ.get("TF_CONFIG"):
         print(f"TF_CONFIG is not read: --strategy is {kind}, and this process trains alone", flush=True)
     return tf.distribute.MirroredStrategy() if kind == "mirrored" else tf.distribute.get_strategy()
 

@@ -34,7 +34,7 @@ class _File:
         self._sizes, self._parts, self._waiting = array.array("i"), [], 0
         try:
             # Python itself takes another folder where that of TMPDIR cannot be written to.
-            self._file = tempfile.TemporaryFile(buffering=0, dir=_folder())  # noqa: SIM115, it lives as long as this
+            self._file = tempfile.TemporaryFile(buffering=0, dir=os.environ.get("TMPDIR"))  # noqa: SIM115, it lives as long as this
         except OSError as error:
             raise _unusable(error) from error
         # Python warns of a file that nobody closes.
@@ -77,14 +77,11 @@ class _File:
         return content
 
 
-def _folder():
-    return os.environ.get("TMPDIR") or tempfile.gettempdir()
-
-
 def _unusable(error):
+    folder = os.environ.get("TMPDIR", "the temporary folder")
     return InputError(
-        f"{_folder()}: cannot keep a copy of the data there ({error}). Set the variable TMPDIR to a folder on a disk "
-        "with room for three times the text."
+        f"{folder}: cannot keep a copy of the data there ({error}). Set the variable TMPDIR to a folder on a disk with "
+        "room for three times the text."
     )
 
 

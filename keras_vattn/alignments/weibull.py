@@ -79,7 +79,7 @@ class Weibull(Alignment):
             refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
-        # Once and before any loop, which would make it of uniforms in every step, forward and back.
+        """Return log(-log(1 - u)) / k: a loop would make it of uniforms in every step, forward and back."""
         return log_noise(self.k, shape, seed)
 
     def perturb(self, logits, noise, keys):

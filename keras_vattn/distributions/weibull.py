@@ -63,7 +63,7 @@ class Weibull(RowDistribution):
         return math.log(self.k) + log_draw - bounded_exp(log_draw)
 
     def log_draw(self, noise):
-        """Return log S for `log_noise` of each entry."""
+        """Return log S for noise of `keras_vattn.Weibull` with the same k."""
         return self.log_scale + noise
 
     def log_sample(self, shape, seed):
@@ -106,7 +106,7 @@ class NormalizedWeibull(RowDistribution):
         return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
 
     def log_draw(self, noise):
-        """Return log w for `log_noise` of each entry."""
+        """Return log w for noise of `keras_vattn.Weibull` with the same k."""
         return self.keys.log_softmax(self.log_scale + noise)
 
     def log_sample(self, shape, seed):

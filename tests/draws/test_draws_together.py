@@ -24,11 +24,11 @@ class OwnNoise(layers.Layer):
         return x + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
 
 
-class OwnAlignment(keras_vattn.Weibull):
+class OwnAlignment(keras_vattn.LogNormal):
     """Draws from a seed of shape (2,), as the base class promises."""
 
     def noise(self, shape, seed):
-        return tf.random.stateless_uniform(shape, seed)
+        return tf.random.stateless_normal(shape, seed)
 
 
 MODELS = {

@@ -279,9 +279,9 @@ def test_bad_input():
         heads(alignment=OfItsOwn(), query_chunk_size=2)(QUERY, VALUE, training=True)
 
 
-class OfItsOwn(Weibull):
+class OfItsOwn(keras_vattn.LogNormal):
     def noise(self, shape, seed):
-        return tf.random.stateless_uniform(shape, seed)
+        return tf.random.stateless_normal(shape, seed)
 
 
 @pytest.mark.parametrize(("alignment", "dropout"), [("weibull", False), ("softmax", True)])

@@ -124,6 +124,9 @@ def test_a_full_disk(monkeypatch):
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
-    """Python would silently take another one."""
+    """Python would silently take another one than that of TMPDIR."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     fails(lambda: TextRows(TEXTS), tmp_path / "none", "TMPDIR")
+    monkeypatch.delenv("TMPDIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    fails(lambda: TextRows(TEXTS), "the temporary folder", "TMPDIR")
