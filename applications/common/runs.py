@@ -152,8 +152,8 @@ class RunFolder:
         path = self.path / _DATA
         if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
             raise InputError(
-                f"{self.path}: the data are not those of this run; its splits would be others. Give back its files, or "
-                "train another run."
+                f"{self.path}: the data are not those of this run; its splits would be others. Restore the files "
+                "of the data, or train another run."
             )
 
 

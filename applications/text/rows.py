@@ -33,8 +33,9 @@ class _File:
     def __init__(self):
         self._sizes, self._parts, self._waiting = array.array("i"), [], 0
         try:
-            # Python itself takes another folder where that of TMPDIR cannot be written to.
-            self._file = tempfile.TemporaryFile(buffering=0, dir=os.environ.get("TMPDIR"))  # noqa: SIM115, it lives as long as this
+            # Without `dir` Python takes another folder where it cannot write to the folder of TMPDIR.
+            folder = os.environ.get("TMPDIR") or None
+            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115, it lives as long as this object
         except OSError as error:
             raise _unusable(error) from error
         # Python warns of a file that nobody closes.
@@ -78,7 +79,7 @@ class _File:
 
 
 def _unusable(error):
-    folder = os.environ.get("TMPDIR", "the temporary folder")
+    folder = os.environ.get("TMPDIR") or "the temporary folder"
     return InputError(
         f"{folder}: cannot keep a copy of the data there ({error}). Set the variable TMPDIR to a folder on a disk with "
         "room for three times the text."

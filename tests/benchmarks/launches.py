@@ -22,8 +22,9 @@ from tensorflow.python.eager import context
 # The others of the battery are configurations of these.
 STEPS = ("attention", "-attention", "weibull", "lognormal", "dirichlet", "gumbel", "multi-head", "graph", "categorical")
 LOOPS = "decoder-lstm-additive", "decoder-gru", "decoder-lstm-weibull", "stochastic-decoder"
-NOT_RUN = {"Const", "NoOp", "_Arg", "_Retval", "ReadVariableOp", "Identity", "IdentityN", "Placeholder"}
-NOT_RUN |= {"ExpandDims", "Reshape", "Squeeze"}
+NOT_RUN = {"Const", "NoOp", "_Arg", "_Retval", "ReadVariableOp", "Identity", "IdentityN", "Placeholder"} | {
+    *("ExpandDims", "Reshape", "Squeeze")
+}
 CONTROL = {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
 
 

@@ -66,7 +66,7 @@ def resident():
 
 def peak(length, size, name, mask=None):
     """Return the peak of two steps in MB over what is there before, and what their graph takes before that."""
-    step_of(8, 4, ROWS[name])
+    step_of(8, 4, ROWS[name])  # imports, and what TensorFlow makes once
     before = resident()
     step = step_of(length, size, ROWS[name], mask)
     traced = resident()

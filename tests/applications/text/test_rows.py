@@ -124,9 +124,10 @@ def test_a_full_disk(monkeypatch):
 
 
 def test_a_folder_that_takes_no_file(monkeypatch, tmp_path):
-    """Python would silently take another one than that of TMPDIR."""
+    """Python by itself would take another folder than the folder of TMPDIR; an empty TMPDIR is none."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     fails(lambda: TextRows(TEXTS), tmp_path / "none", "TMPDIR")
-    monkeypatch.delenv("TMPDIR")
+    monkeypatch.setenv("TMPDIR", "")
+    assert list(TextRows(TEXTS)) == TEXTS
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     fails(lambda: TextRows(TEXTS), "the temporary folder", "TMPDIR")
