@@ -7,7 +7,10 @@ import json
 import pathlib
 import re
 import shutil
+import sys
 import textwrap
+
+from astroid.manager import AstroidManager
 
 ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = ROOT / "keras_vattn"
@@ -32,6 +35,16 @@ nb_execution_mode = "off"  # the tests run the notebooks; their outputs are comm
 myst_heading_anchors = 4
 default_role = "literal"  # docstrings mark code as Markdown does
 
+
+class Elsewhere:
+    """The names of modules of other packages, which astroid does not read: no page shows what they hold."""
+
+    def __contains__(self, name):
+        package = name.partition(".")[0]
+        return package != LIBRARY.name and package not in sys.stdlib_module_names
+
+
+AstroidManager.brain["module_denylist"] = Elsewhere()
 autoapi_dirs = [str(LIBRARY)]
 autoapi_root = "api"
 autoapi_options = ["members", "imported-members"]
