@@ -55,17 +55,20 @@ def own_folder(path, keep=False):
     return str(folder)
 
 
-def agree(strategy, what, value):
-    """Wait for the other workers, and raise `InputError` unless all have the same value, or result of a function."""
+def agree(strategy, values):
+    """Wait for the other workers, and raise `InputError` unless all have the same values, or results of functions, under
+    each name."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    value = value() if callable(value) else value
-    digest = tf.constant([int(hashlib.sha256(repr(value).encode()).hexdigest()[:15], 16)], tf.int64)
-    if len(set(strategy.gather(digest, axis=0).numpy().tolist())) > 1:
+    texts = [repr(value() if callable(value) else value) for value in values.values()]
+    digests = tf.constant([[int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) for text in texts]], tf.int64)
+    of_all = strategy.gather(digests, axis=0).numpy()
+    different = [name for name, found in zip(values, of_all.T, strict=True) if len(set(found.tolist())) > 1]
+    if different:
         # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):
-            strategy.gather(digest, axis=0)
-        raise InputError(f"--strategy multi_worker: the workers have not the same {what}.")
+            strategy.gather(digests, axis=0)
+        raise InputError(f"--strategy multi_worker: the workers have not the same {', '.join(different)}.")
 
 
 class LogOfFirst(keras.callbacks.Callback):

@@ -37,7 +37,7 @@ def assert_near(one, other):
 
 # Without noise, which every replica has its own of.
 QUIET = {
-    "nmt": {"model": "soft", "dropout": 0.0},
+    "vqa": {"model": "soft", "dropout": 0.0},
     "ved": {"model": "ded_dattn", "word_dropout": 0.0},
 }
 
@@ -54,18 +54,18 @@ def test_two_workers_are_one_process(name, tmp_path):
     assert (tmp_path / "two/saved_model").exists() == (name == "ved")
 
 
-@pytest.mark.parametrize("what", ["data", "options"])
+@pytest.mark.parametrize("what", ["data", "--model, --seed"])
 def test_workers_that_have_not_the_same(what, tmp_path):
     """They stop before there is a folder."""
     case = CASES[TOY]
     words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
-    if what == "options":
-        words[1] += ["--seed", "1"]
+    if what != "data":
+        words[1] += ["--seed", "1", "--model", case.other_start]
     else:
         (path,) = (tmp_path / "beta").glob("data*")
         path.write_text(fewer(path.read_text()))
     for status, output in run_workers(run_program, [(case.program.name, x) for x in words], tmp_path):
-        assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {what}" in output
+        assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {what}." in output
     assert not (tmp_path / "alpha/run").exists()
 
 
