@@ -7,13 +7,13 @@ loops of a known form. Machine code, which takes several times as long, is made 
 import dataclasses
 import typing
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from finetuning_cases import pairs_with_scores, squad, write_albert
 from program_case import execution
 from program_cases import CASES
+from tensorflow_session import traces_forgotten
 
 from applications.common.option_values import fields_of
 from applications.finetuning import train as finetuning
@@ -70,8 +70,9 @@ def without_pretraining(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def freed():
-    yield
-    keras.backend.clear_session()
+    """The graphs of some 60 steps would be more than one process should hold."""
+    with traces_forgotten():
+        yield
 
 
 def in_preset(case, preset):
@@ -119,8 +120,10 @@ def test_models(row, tmp_path):
     case, options = CASES[name], {"model": model, "jit": "on"} | SIZES.get(name, {})
     if row in IN_PRESETS:
         case = in_preset(case, IN_PRESETS[row])
-    if row in TRAINED:
-        options |= {"optimizer": "sgd", "learning_rate": 0.1} | TRAINED[row]
+    else:
+        # The program's own has as many operations as a model; a preset has it.
+        options |= {"optimizer": "sgd", "learning_rate": 0.1}
+    options |= TRAINED.get(row, {})
     network, batches, _ = case.until_fit(tmp_path / "run", **options)
     batch = next(iter(batches))
     with execution(eager=False):

@@ -175,7 +175,7 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
         features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
     # What is no program's own is seen in one.
-    members = 2 if name == "finetuning" else 0
+    members = 2 if name == "vqa" else 0
     _, words = comparison(case, "--models", baseline, drawn, "--seeds", 1, "--ensemble", members, "--other", other)
     found = case.succeeds(*words)
     assert len([command for command in here if command[0] == "train"]) == 2 + members // 2
