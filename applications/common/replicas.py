@@ -56,8 +56,8 @@ def own_folder(path, keep=False):
 
 
 def agree(strategy, values):
-    """Wait for the other workers, and raise `InputError` unless all have the same values, or results of functions, under
-    each name."""
+    """Wait for the other workers, and raise `InputError` unless all have the same values, or results of functions, by
+    name."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
     texts = [repr(value() if callable(value) else value) for value in values.values()]
