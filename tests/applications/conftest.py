@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from program_cases import TOY
 
-from applications.common import callbacks, checkpoint, page, progress
+from applications.common import callbacks, checkpoint, page, progress, training
 from applications.common.runs import write_json
 from applications.finetuning import pretraining
 from applications.text import python_topics
@@ -126,6 +126,12 @@ def exported_by(of_session, run_of, tmp_path_factory):
         return pathlib.Path(of_session(f"{case.name}-exported", make))
 
     return exported_by
+
+
+@pytest.fixture
+def weights_only(monkeypatch):
+    """Leaves the report out of a run."""
+    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
 
 
 @pytest.fixture

@@ -60,12 +60,6 @@ def copied_toy(trained_toy, tmp_path):
 
 
 @pytest.fixture
-def weights_only(monkeypatch):
-    """Leaves the report out of a run."""
-    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
-
-
-@pytest.fixture
 def without_pictures(monkeypatch):
     """Draws nothing into the pictures: they are a third of the time of a run of this size."""
 

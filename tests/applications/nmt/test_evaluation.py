@@ -9,7 +9,6 @@ from nmt_cases import APPLICATION, small_options
 from program_cases import NMT_CASE, PAIRS
 from run_files import read_history, read_json
 
-from applications.common import training
 from applications.common.bounds import bound_report
 from applications.common.checkpoint import read_weights
 from applications.common.training import load_run
@@ -143,9 +142,8 @@ def test_validation_after_an_epoch(run, eagerly, monkeypatch):
 
 
 @pytest.mark.slow
-def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch):
+def test_validation_before_the_end_of_a_warm_start_counts_for_nothing(tmp_path, monkeypatch, weights_only):
     """Neither for the learning rate nor for the weights that are kept: q has not been trained."""
-    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
     losses = iter([5.0, 6.0, 9.0, 8.0])
     perplexity_of = lambda nats: next(losses)  # noqa: E731
     monkeypatch.setattr("applications.nmt.train.perplexity", perplexity_of)

@@ -10,7 +10,6 @@ from program_cases import VED_CASE
 from ved_cases import SMALL
 
 import keras_vattn
-from applications.common import training
 from applications.common.errors import InputError
 from applications.common.option_values import check
 from applications.text.text import PAD, START, UNKNOWN
@@ -246,7 +245,7 @@ def test_pretrained_vectors_may_be_frozen_and_others_are_trained(batch, embeddin
         assert np.array_equal(trained, matrix) == (embeddings is not None)
 
 
-def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monkeypatch):
+def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monkeypatch, weights_only):
     """After three steps of the VED lambda and the learning rate are what they are before the first step with attention,
     whose own lambda is the same."""
     found = []
@@ -264,7 +263,6 @@ def test_the_second_stage_goes_on_with_the_schedules_of_the_first(tmp_path, monk
         on_train_begin = on_train_end = look
 
     monkeypatch.setattr(train, "DecodeValidation", Schedules)
-    monkeypatch.setattr(training.TrainingRun, "finish", lambda run: None)
     start, options = tmp_path / "start", {"annealing_end": 1.0}
     VED_CASE.succeeds(*VED_CASE.train(start, model="ved", stop_after=1, **options))
     (start / "metrics.json").write_text(json.dumps({"options": {"epochs": 2}}))

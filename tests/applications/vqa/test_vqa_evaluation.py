@@ -162,7 +162,7 @@ def test_the_noisy_columns(run):
 
 
 @pytest.mark.slow
-def test_a_warm_start_and_then_q_alone(tmp_path):
+def test_a_warm_start_and_then_q_alone(tmp_path, weights_only):
     """Four steps of each, one epoch of each; of relaxed q is not trained in the first, and p not in the second."""
     values = {"model": "relaxed", "warm_start": 4, "posterior_steps": 4, "epochs": 3, "keep": "last", "export": False}
     weights = {}
