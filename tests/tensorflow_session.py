@@ -1,6 +1,7 @@
 """What every process that runs tests begins with: TensorFlow on two logical CPU devices, fixed seeds, a frugal garbage
 collector. A plugin of pytest, which conftest.py registers."""
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -71,10 +72,10 @@ def restored_dtype_policy():
     keras.config.set_dtype_policy(policy)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@contextlib.contextmanager
 def traces_forgotten():
     """TensorFlow registers each traced call of `tf.custom_gradient` for good, and the graph around it; here until the
-    end of a file. Then its kernels go too. What else a file leaves behind no later collection looks at."""
+    end of the context. Then its kernels go too."""
     registered = gradient_registry._registry
     before = set(registered)
     yield
@@ -82,6 +83,13 @@ def traces_forgotten():
         del registered[name]
     tf.random.set_seed(20180)
     gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def file_forgotten():
+    """The traces of a file go with it, and no later collection looks at what else it leaves behind."""
+    with traces_forgotten():
+        yield
     gc.freeze()
 
 

@@ -14,7 +14,7 @@ import socket
 import sys
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["keras_vattn", "applications.common.training", "applications.nmt.train"])
+FORKS.set_forkserver_preload(["keras_vattn", "applications.common.training", "applications.vqa.train"])
 
 
 def run_workers(work, arguments, folder):

@@ -2,6 +2,7 @@
 not depend on how fast they run, no waiting for the disk, and eager execution."""
 
 import dataclasses
+import fcntl
 import importlib
 import itertools
 import json
@@ -81,7 +82,7 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def of_session(tmp_path_factory):
-    """Returns what a function makes, JSON, once for the processes of this test session: two at once make it twice."""
+    """Returns what a function makes, JSON, once for the processes of this test session: the others wait for it."""
     known = {}
 
     def of_session(name, make):
@@ -89,8 +90,10 @@ def of_session(tmp_path_factory):
             base = tmp_path_factory.getbasetemp()
             # Of the processes of one session only the folders above their own are the same.
             shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{name}.json"
-            if not shared.exists():
-                write_json(shared, make())
+            with shared.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not shared.exists():
+                    write_json(shared, make())
             known[name] = json.loads(shared.read_text(encoding="utf-8"))
         return known[name]
 

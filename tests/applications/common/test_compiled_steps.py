@@ -121,7 +121,7 @@ def test_models(row, tmp_path):
     if row in IN_PRESETS:
         case = in_preset(case, IN_PRESETS[row])
     else:
-        # The program's own has as many operations as a model; a preset has it.
+        # The program's optimizer has as many operations as a model; the rows in presets compile it.
         options |= {"optimizer": "sgd", "learning_rate": 0.1}
     options |= TRAINED.get(row, {})
     network, batches, _ = case.until_fit(tmp_path / "run", **options)
