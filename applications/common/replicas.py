@@ -56,14 +56,18 @@ def own_folder(path, keep=False):
 
 
 def agree(strategy, values):
-    """Wait for the other workers, and raise `InputError` unless all have the same values, or results of functions, by
-    name."""
+    """Wait for the other workers, and raise `InputError` unless all have the same values.
+
+    Args:
+        strategy: Where it is not of several workers, nothing is compared.
+        values: Dictionary from names, the same in all workers, to values or functions that return them.
+    """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
     texts = [repr(value() if callable(value) else value) for value in values.values()]
     digests = tf.constant([[int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) for text in texts]], tf.int64)
-    of_all = strategy.gather(digests, axis=0).numpy()
-    different = [name for name, found in zip(values, of_all.T, strict=True) if len(set(found.tolist())) > 1]
+    of_names = strategy.gather(digests, axis=0).numpy().T
+    different = [name for name, of_name in zip(values, of_names, strict=True) if len(set(of_name.tolist())) > 1]
     if different:
         # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):

@@ -83,14 +83,12 @@ class TrainingRun(Run):
             options = with_values(options, {"out": own_folder(options.run.out, keep=options.run.resume)})
         # The first worker changes the folder from here on.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
-        self.agree({f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places})
+        values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
+        agree(self.strategy, {"program, or its version": (program.name, *values)})
+        agree(self.strategy, values)
         super().__init__(RunFolder.load(options.run.out) if options.run.resume else None, options, {}, None, None)
         self.application = program.application()
         set_up(options)
-
-    def agree(self, values):
-        """Raise `InputError` unless all workers of the run have the same values, or results of functions, by name."""
-        agree(self.strategy, values)
 
     def read(self, fit_codec=None):
         """Read and encode the data, and return the training part and the validation part.
@@ -109,7 +107,7 @@ class TrainingRun(Run):
         if not {"train", "valid"} <= data.keys() <= {"train", "valid", "test"}:
             raise TypeError(f"read must return the parts train, valid and, perhaps, test. Received: {', '.join(data)}")
         self._digest = digest_of(data)
-        self.agree({"data": self._digest})
+        agree(self.strategy, {"data": self._digest})
         start = None if options.run.start_from is None else RunFolder.load(options.run.start_from)
         if self.folder is not None:
             self.folder.require_data(self._digest)
@@ -221,7 +219,7 @@ class TrainingRun(Run):
         if not checkpoint.path.exists() and self.options.run.continue_training:
             checkpoint.take_over(model, pathlib.Path(self.options.run.start_from, CHECKPOINT))
         done = checkpoint.epoch * self.num_batches + checkpoint.step
-        self.agree({"weights and state of training": lambda: (done, digest_of(training_values(model)))})
+        agree(self.strategy, {"weights and state of training": lambda: (done, digest_of(training_values(model)))})
         if done:
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
