@@ -36,7 +36,7 @@ myst_heading_anchors = 4
 default_role = "literal"  # docstrings mark code as Markdown does
 
 
-class Elsewhere:
+class Elsewhere(set):
     """The names of modules of other packages, which astroid does not read: no page shows what they hold."""
 
     def __contains__(self, name):
@@ -79,14 +79,13 @@ def names_of(module):
 
 PUBLIC = names_of("")
 MODULES = {name for name in PUBLIC if (LIBRARY / name).is_dir() or (LIBRARY / f"{name}.py").exists()}
-KERAS_EXPLAINS = {"get_config", "metrics", "variables"}
 
 
 def only_public(app, what, name, obj, skip, options):
     """Document a name once: at the top level, or in the public module that alone has it."""
     _, *path = name.split(".")
     if what in ("method", "property"):
-        return path[-1] in KERAS_EXPLAINS or None
+        return None
     if what in ("package", "module"):
         return bool(path) and (len(path) > 1 or path[0] not in PUBLIC or names_of(path[0]) <= PUBLIC)
     if len(path) == 1:
