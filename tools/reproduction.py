@@ -88,8 +88,9 @@ def page(claims):
         heads = ("where", "claim", "paper", "ours", "verdict", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
     total = [verdict for of in counts.values() for verdict in of]
-    rows = [(claims["papers"][paper], *map(of.count, VERDICTS)) for paper, of in counts.items()]
-    summary = table(("paper", *VERDICTS), [*rows, ("all", *map(total.count, VERDICTS))])
+    verdicts = [verdict for verdict in VERDICTS if verdict in total]
+    rows = [(claims["papers"][paper], *map(of.count, verdicts)) for paper, of in counts.items()]
+    summary = table(("paper", *verdicts), [*rows, ("all", *map(total.count, verdicts))])
     tables = _tables(claims, known)
     names = [("`{}`".format(of.replace(", ", "`, `")), name) for of, name in claims["names"].items()]
     names = table(("here", "in the papers"), names)

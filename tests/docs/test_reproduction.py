@@ -117,8 +117,8 @@ def test_a_page_of_made_results(tmp_path, monkeypatch):
     rows = [line.strip("| ").split("|") for line in reproduction.page(claims).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in row] for row in rows]
     for row in (
-        ["Paper One", "1", "1", "0", "0", "0"],
-        ["all", "1", "1", "0", "1", "0"],
+        ["Paper One", "1", "1", "0"],
+        ["all", "1", "1", "1"],
         ["`a`, `b`", "A, B"],
         ["Table 1", "b is larger", "2 against 1", "`b - a`: 2.0 [2.0, 2.0] nats", "**holds**", "it is."],
         ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "it is."],
