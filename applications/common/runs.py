@@ -152,7 +152,7 @@ class RunFolder:
         path = self.path / _DATA
         if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
             raise InputError(
-                f"{self.path}: the data are not those of this run; its splits would be others. Restore the files "
+                f"{self.path}: the data are not those of this run, and would be split otherwise. Restore the files "
                 "of the data, or train another run."
             )
 
