@@ -33,7 +33,7 @@ def copy_keras_weights(layer, source):
 
 def pair(query=QUERY, value=VALUE, key=None, **options):
     """The layer of Keras and ours with the same weights, biases that are not zero."""
-    ours = {name: options.pop(name) for name in ("alignment", "prior") if name in options}
+    ours = {name: options.pop(name) for name in ("alignment", "prior", "query_chunk_size") if name in options}
     layers = KerasAttention(HEADS, WIDTH, **options), MultiHeadAttention(HEADS, WIDTH, **options, **ours)
     for layer in layers:
         layer.build(*(x.shape for x in (query, value, key) if x is not None))

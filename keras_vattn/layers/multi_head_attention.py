@@ -179,8 +179,10 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         masks = None if size is None else self._masks_of_parts(query, value_mask, key_mask, attention_mask)
         for x in (query, value, key):
             keras_private.set_mask(x, None)
-        gate = self._gate_dense(query) if self._use_gate else None
-        heads = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        num_leading = len(query.shape) - 1
+        gate = _together(self._gate_dense, query, num_leading) if self._use_gate else None
+        pairs = (self.query_dense, query), (self.key_dense, key), (self.value_dense, value)
+        heads = [_together(dense, x, num_leading) for dense, x in pairs]
         if size is not None:
             window = keras_private.read(self, "_sliding_window")
             options = query_mask, posterior_logits, use_causal_mask, window
@@ -189,7 +191,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
             options = {"query_mask": query_mask, "posterior_logits": posterior_logits}
             output, weights = self._compute_attention(*heads, mask, training, return_attention_scores, **options)
-        output = self.output_dense(output if gate is None else ops.multiply(output, gate))
+        output = _together(self.output_dense, output if gate is None else ops.multiply(output, gate), num_leading)
         if query_mask is not None:
             keras_private.set_mask(output, query_mask)
         return (output, weights) if return_attention_scores else output
@@ -246,3 +248,16 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             self.num_heads, query.shape, value.shape
         )
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
+def _together(dense, x, num_leading):
+    """Return dense(x), of a projection of Keras that reads the axes behind the leading ones, all examples as one.
+
+    The gradient of its kernel is one product then. Of many examples TensorFlow makes a product each, and adds them up.
+    """
+    if dense.activity_regularizer is not None:
+        # Keras divides its loss by the number of examples.
+        return dense(x)
+    shape = ops.shape(x)
+    output = dense(ops.reshape(x, (*[1] * (num_leading - 1), -1, *shape[num_leading:])))
+    return ops.reshape(output, (*shape[:num_leading], *output.shape[num_leading:]))

@@ -299,6 +299,18 @@ def test_regularizers(layer_class):
     assert all(loss > 0 for loss in layer.losses)
 
 
+@pytest.mark.parametrize("options", [{}, {"query_chunk_size": 2}, {"alignment": "weibull"}], ids=str)
+def test_the_losses_of_activities_are_those_of_keras(options):
+    """At inference, where drawn weights are at their mean."""
+    layers = pair(QUERY, VALUE, activity_regularizer="l2", **options)
+    losses = []
+    for layer in layers:
+        layer(QUERY, VALUE)
+        losses.append([float(x) for x in layer.losses])
+    assert len(losses[0]) == 4
+    assert_close(*losses, rtol=1e-5)
+
+
 @pytest.mark.parametrize("alignment", [None, "softmax", "weibull"])
 def test_lora(alignment, tmp_path):
     make = KerasAttention if alignment is None else lambda *a, **o: MultiHeadAttention(*a, alignment=alignment, **o)
