@@ -1,5 +1,6 @@
 from keras import ops
 
+from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.masks import LOWEST
 
 
@@ -78,17 +79,27 @@ class Keys:
     def softmax(self, logits):
         """Softmax over the valid entries of each row in float32; exactly 0 elsewhere, and on rows without a valid
         entry."""
-        logits = self.mask_out(logits)
-        exponentials = self.zero_masked(ops.exp(logits - self.spread(ops.stop_gradient(self.max(logits)))))
-        return ops.divide_no_nan(exponentials, self.spread(self.sum(exponentials)))
+
+        @custom_gradient
+        def weights(logits):
+            exponentials = ops.exp(logits - self.spread(self.max(logits)))
+            # At least 1, that of the largest, except on a row without a valid entry.
+            weights = exponentials / self.spread(ops.maximum(self.sum(exponentials), 1.0))
+            return weights, lambda upstream: weights * (upstream - self.spread(self.sum(weights * upstream)))
+
+        return self.zero_masked(weights(self.mask_out(logits)))
 
     def log_softmax(self, logits):
         """Logarithm of `softmax` on the valid entries, 0 on the others, which keeps products with a zero weight
         finite."""
-        logits = self.mask_out(logits)
-        shifted = logits - self.spread(ops.stop_gradient(self.max(logits)))
-        total = self.sum(ops.exp(self.zero_masked(shifted)))
-        return self.zero_masked(shifted - self.spread(ops.log(ops.where(total > 0.0, total, 1.0))))
+
+        @custom_gradient
+        def log_weights(logits):
+            shifted = logits - self.spread(self.max(logits))
+            log_weights = shifted - self.spread(ops.log(ops.maximum(self.sum(ops.exp(shifted)), 1.0)))
+            return log_weights, lambda upstream: upstream - ops.exp(log_weights) * self.spread(self.sum(upstream))
+
+        return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
         """Number of valid entries of each row, float32; it broadcasts to the rows of the entries `like`."""

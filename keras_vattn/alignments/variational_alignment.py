@@ -34,12 +34,14 @@ class AlignmentInputs(NamedTuple):
         log_psi: log Psi of a contextual prior, or `None`.
         posterior_logits: Logits of an inference network, of the shape of `logits`, as `as_finite_float32` returns them,
             or `None`.
+        psi_of_rows: Whether Psi sums to one over each row.
     """
 
     logits: object
     keys: Keys
     log_psi: object = None
     posterior_logits: object = None
+    psi_of_rows: bool = True
 
 
 class VariationalAlignment:
@@ -227,6 +229,8 @@ class VariationalAlignment:
             )
         at_step = self.alignment.at_step(step)
         p = self.prior.distribution(self.alignment, scored.log_psi, scored.logits, scored.keys, **at_step)
+        if not scored.psi_of_rows and getattr(p, "log_total", None) is not None:
+            p = p.copy(log_total=None)
         if self.alignment.kl_of == "weights":
             return self._taken_to_the_simplex(p)
         if getattr(p, "on_simplex", False):

@@ -5,7 +5,6 @@ from keras import ops
 
 from keras_vattn import distributions
 from keras_vattn.alignments.alignment import Alignment
-from keras_vattn.alignments.dense_keys import DenseKeys
 from keras_vattn.alignments.priors import GammaPrior
 from keras_vattn.distributions.gamma import at_the_mean
 from keras_vattn.distributions.weibull import log_noise
@@ -103,8 +102,7 @@ class Weibull(Alignment):
                 floor = floor + scaled_exponential_gap(log_total + p.log_rate, -log_total)
             return ops.where(keys_of_row > 0.0, floor, 0.0)
 
-        if p.log_total is None or not isinstance(keys, DenseKeys):
-            # Psi of a graph may sum to one over all nodes, and to anything over a row.
+        if p.log_total is None:
             return of_row(keys.count(logits), ops.log(ops.maximum(keys.sum(ops.exp(p.log_mean())), 1e-37)))
         return keys.of_count(lambda count: of_row(count, p.log_total(ops.maximum(count, 1.0))), logits)
 

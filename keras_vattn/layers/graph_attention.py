@@ -5,7 +5,7 @@ from keras_vattn import alignments, random
 from keras_vattn.alignments import AlignmentInputs, DenseKeys, LogNormalPrior, Prior, SegmentKeys, VariationalAlignment
 from keras_vattn.layers.alignment_layer import AlignmentLayer
 from keras_vattn.support.masks import both, check_shape, first_mask
-from keras_vattn.support.segments import weighted_segment_sum
+from keras_vattn.support.segments import gather, weighted_segment_sum
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import boolean, fraction, nonnegative_number, one_of, positive_integer
 
@@ -252,14 +252,15 @@ class GraphAttention(AlignmentLayer):
         of_nodes = []
         for kernel in (self.target_kernel, self.source_kernel):
             product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))
-            of_nodes.append(ops.transpose(ops.cast(ops.sum(product, axis=-1), "float32")))  # (H, N)
-        logits = ops.leaky_relu(keys.spread(of_nodes[0]) + keys.per_entry(of_nodes[1]), self.negative_slope)
+            of_nodes.append(ops.cast(ops.sum(product, axis=-1), "float32"))  # (N, H)
+        logits = gather(of_nodes[0], keys.row_ids) + gather(of_nodes[1], keys.key_ids)
+        logits = ops.transpose(ops.leaky_relu(logits, self.negative_slope))
         key = ops.transpose(value, (1, 0, 2))
         if self.prior_over == "nodes":
             over = DenseKeys(None if nodes_mask is None else ops.cast(nodes_mask, "bool")[None])
         else:
             over = None
-        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys, over))
+        return AlignmentInputs(logits, keys, self.variational.log_psi(key, keys, over), psi_of_rows=over is None)
 
     def _check(self, nodes, edges, nodes_mask, edges_mask):
         _check_shapes(nodes.shape, edges.shape)

@@ -8,6 +8,7 @@ from keras import tree
 from log_laplace import LogLaplace
 
 from keras_vattn import DenseKeys, Hard, SegmentKeys, Softmax
+from keras_vattn.support.masks import LOWEST
 
 HEADS, ROWS, KEYS_COUNT = 2, 4, 5
 GENERATOR = np.random.default_rng(3)
@@ -123,6 +124,46 @@ def test_padding_has_no_weight_no_divergence_and_no_gradient():
     )
     np.testing.assert_allclose(keys.softmax(poisoned).numpy()[mask], short.softmax(logits[mask]), rtol=1e-6)
     assert (keys.softmax(poisoned).numpy()[~mask.numpy()] == 0).all()
+
+
+def test_a_masked_entry_has_no_gradient_where_the_others_are_as_low_as_it():
+    keys = SegmentKeys([0, 0, 0, 1], 2, mask=tf.constant([True, True, False, False]))
+    logits = tf.constant([LOWEST, LOWEST, 7.0, np.nan])
+    for function in (keys.softmax, keys.log_softmax):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            total = tf.reduce_sum(function(logits) * tf.constant([1.0, 2.0, 3.0, 4.0]))
+        gradient = tape.gradient(total, logits).numpy()
+        assert np.isfinite(gradient).all() and (gradient[2:] == 0.0).all()
+
+
+def test_a_mask_of_each_head_over_one_list():
+    """The gradient has the shape of the logits, which the mask has not."""
+    keys = SegmentKeys(ROW_IDS, ROWS, mask=tf.constant(GENERATOR.random((HEADS, len(ROW_IDS))) < 0.7))
+    logits = tf.constant(entries(inputs(False)[0]))
+    for name in ("softmax", "log_softmax"):
+        found = []
+        for x in (logits, tf.broadcast_to(logits, keys.valid.shape)):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                total = tf.reduce_sum(tf.sin(3.0 * getattr(keys, name)(x)))
+            found.append(tape.gradient(total, x))
+        np.testing.assert_allclose(found[0], tf.reduce_sum(found[1], axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_second_derivatives_are_those_of_dense_keys(name):
+    x = tf.constant(GENERATOR.normal(size=6), tf.float32)
+    found = []
+    for keys, shape in ((SegmentKeys([0, 0, 0, 1, 1, 1], 2), (6,)), (DenseKeys(), (2, 3))):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                total = tf.reduce_sum(tf.reshape(tf.sin(3.0 * getattr(keys, name)(tf.reshape(x, shape))), (-1,)) * x)
+            gradient = inner.gradient(total, x)
+        found.append(outer.jacobian(gradient, x))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

@@ -11,6 +11,14 @@ OF_ALL = ADD_DIVERGENCE + "\n    def _divergence("
 
 FAULTS = [
     Fault(
+        "multi head: the loss of an activity is that of one example",
+        "layers/multi_head_attention.py",
+        "    if dense.activity_regularizer is not None:",
+        "    if dense is None:",
+        ("tests/layers/test_multi_head_of_keras.py",),
+        "activities",
+    ),
+    Fault(
         "graph: a prior that no row of nodes would change is let pass",
         "layers/graph_attention.py",
         'if prior_over == "nodes" and not _is_over_nodes(self.alignment, self.prior):',

@@ -8,7 +8,7 @@ from alignment_cases import prior_of
 from keras import ops
 
 import keras_vattn
-from keras_vattn import DenseKeys, GraphAttention
+from keras_vattn import DenseKeys, GraphAttention, distributions
 from keras_vattn.alignments import Dirichlet, GumbelSoftmax, LogNormal, Weibull
 
 HEADS, UNITS, NODES, WIDTH = 2, 3, 6, 4
@@ -119,6 +119,19 @@ def test_the_divergence_is_that_of_a_masked_dense_attention(alignment, prior_ove
     entropy = -(among * np.log(np.where(among > 0, among, 1.0))).sum(axis=-1)
     found = layer.alignment_statistics(X, EDGES, num_samples=2)["prior_entropy"]
     assert_close(np.sort(np.ravel(found)), np.sort(np.ravel(entropy)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("prior_over", ["neighbourhood", "nodes"])
+def test_the_floor_is_the_divergence_where_all_keys_of_a_row_are_alike(prior_over):
+    layer = built(alignment="weibull", prior="contextual", prior_over=prior_over, self_loops=False)
+    scored = layer._scored((X, EDGES), {})
+    keys, seen = scored.keys, scored.keys.any_valid().numpy()
+    of_key = keys.sum(tf.exp(scored.log_psi)) / tf.maximum(keys.count(scored.logits), 1.0)
+    assert np.allclose(of_key * keys.count(scored.logits), 1.0 * seen, atol=1e-5) == (prior_over == "neighbourhood")
+    p = distributions.Gamma(tf.math.log(keys.spread(of_key)), 0.0, keys)
+    expected = layer.alignment.posterior(tf.zeros_like(scored.logits), keys).kl_divergence(p).numpy()
+    floor = np.broadcast_to(layer.variational.divergence_floor(scored), expected.shape)
+    assert_close(floor[:, seen], expected[:, seen], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("sum", NODES), ("query_mean", 5), ("mean", HEADS * len(EDGES))])
