@@ -180,7 +180,8 @@ def uniform(shape, seed):
     """
     seed = tf.cast(seed, tf.int32)
     high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
-    return (tf.cast(high_bits, tf.float32) + 0.5) * 2.0**-23
+    # Behind the exponent of 1 they are a number from 1 to 2.
+    return tf.bitcast(high_bits | tf.constant(0x3F800000, tf.uint32), tf.float32) - (1.0 - 2.0**-24)
 
 
 def _bits(shape, seed):

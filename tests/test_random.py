@@ -21,6 +21,11 @@ def test_uniforms_lie_inside_the_open_interval():
     assert np.isfinite(np.log(-np.log1p(-values))).all()
 
 
+def test_uniforms_are_the_middles_of_the_intervals_of_their_bits():
+    high_bits = random._bits((100_000,), SEED).numpy() >> 9
+    np.testing.assert_array_equal(random.uniform((100_000,), SEED), (high_bits + 0.5) * 2.0**-23)
+
+
 def test_the_ends_of_the_interval(monkeypatch):
     """All bits 0 and all bits 1 give 2**-24 and 1 - 2**-24, whose logarithms are finite."""
     for bits, expected in ((0, 2.0**-24), (-1, 1 - 2.0**-24)):

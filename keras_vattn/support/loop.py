@@ -184,7 +184,7 @@ class _Loop:
         @custom_gradient(owner=owner)
         def looped(*_):
             outputs, last = self.forward(
-                ForwardProducts, [*self.output_specs, *kept], lambda time: _at(time, self.inputs_by_time)
+                ForwardProducts, [*self.output_specs, *kept], lambda time: [*map(_reader(time), self.inputs_by_time)]
             )
             outputs, kept_by_time = outputs[:num_outputs], outputs[num_outputs:]
 
@@ -229,8 +229,8 @@ class _Backward:
 
         def body(count, arrays, of_state, sums):
             time = loop.length - 1 - count
-            now, before, results, upstream = (
-                _at(time, x) for x in (loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs)
+            now, before, results, upstream = tree.map_structure(
+                _reader(time), [loop.inputs_by_time, self.states_by_time, self.results_by_time, of_outputs]
             )
             answer = BackwardProducts(loop.products, results)
             sources = [chosen(now, inputs.flags), chosen(before, state.flags), shared.chosen, results]
@@ -309,10 +309,10 @@ def chosen(values, flags):
     return [x for x, flag in zip(values, flags, strict=True) if flag]
 
 
-def _at(time, tensors):
-    """Return (B, ...) of each (T, B, ...): no copy, and no gradient worth asking for."""
-    begin, end = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,))
-    return [tf.strided_slice(x, begin, end, shrink_axis_mask=1) for x in tensors]
+def _reader(time):
+    """Return a function that returns (B, ...) of (T, B, ...): no copy, and no gradient worth asking for."""
+    begin, end, strides = tf.reshape(time, (1,)), tf.reshape(time + 1, (1,)), tf.constant([1])
+    return lambda x: tf.strided_slice(x, begin, end, strides, shrink_axis_mask=1)
 
 
 def final(gradient):
