@@ -60,19 +60,22 @@ def agree(strategy, values):
 
     Args:
         strategy: Where it is not of several workers, nothing is compared.
-        values: Dictionary from names, the same in all workers, to values or functions that return them.
+        values: Dictionary from names, the same in all workers, to values or functions that return them. The error shows
+            the value of an option, whose name begins with `--`.
     """
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
     texts = [repr(value() if callable(value) else value) for value in values.values()]
     digests = tf.constant([[int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) for text in texts]], tf.int64)
     of_names = strategy.gather(digests, axis=0).numpy().T
-    different = [name for name, of_name in zip(values, of_names, strict=True) if len(set(of_name.tolist())) > 1]
+    different = [index for index, of_name in enumerate(of_names) if len(set(of_name.tolist())) > 1]
     if different:
         # None leaves before all know.
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digests, axis=0)
-        raise InputError(f"--strategy multi_worker: the workers have not the same {', '.join(different)}.")
+        names = [*values]
+        shown = (f"{names[i]} (here {texts[i]})" if names[i].startswith("--") else names[i] for i in different)
+        raise InputError(f"--strategy multi_worker: the workers have not the same {'; '.join(shown)}.")
 
 
 class LogOfFirst(keras.callbacks.Callback):

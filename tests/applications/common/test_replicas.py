@@ -54,9 +54,9 @@ def test_two_workers_are_one_process(name, tmp_path):
     assert (tmp_path / "two/saved_model").exists() == (name == "ved")
 
 
-@pytest.mark.parametrize("what", ["data", "--model, --seed"])
+@pytest.mark.parametrize("what", ["data", "options"])
 def test_workers_that_have_not_the_same(what, tmp_path):
-    """They stop before there is a folder."""
+    """They stop before there is a folder, and show their own values of options."""
     case = CASES[TOY]
     words = [[*map(str, case.train(tmp_path / x / "run", strategy="multi_worker"))] for x in ("alpha", "beta")]
     if what != "data":
@@ -64,8 +64,11 @@ def test_workers_that_have_not_the_same(what, tmp_path):
     else:
         (path,) = (tmp_path / "beta").glob("data*")
         path.write_text(fewer(path.read_text()))
-    for status, output in run_workers(run_program, [(case.program.name, x) for x in words], tmp_path):
-        assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {what}." in output
+    outcomes = run_workers(run_program, [(case.program.name, x) for x in words], tmp_path)
+    for seed, (status, output) in enumerate(outcomes):
+        named = "data." if what == "data" else "--model (here '"
+        assert status == 2 and f"error: --strategy multi_worker: the workers have not the same {named}" in output
+        assert what == "data" or f"--seed (here {seed})." in output
     assert not (tmp_path / "alpha/run").exists()
 
 
