@@ -23,7 +23,7 @@ from tensorflow.python.eager import context
 STEPS = ("attention", "-attention", "weibull", "lognormal", "dirichlet", "gumbel", "multi-head", "graph", "categorical")
 LOOPS = "decoder-lstm-additive", "decoder-gru", "decoder-lstm-weibull", "stochastic-decoder"
 NOT_RUN = {"Const", "NoOp", "_Arg", "_Retval", "ReadVariableOp", "Identity", "IdentityN", "Placeholder"} | {
-    *("ExpandDims", "Reshape", "Squeeze")
+    *("Bitcast", "ExpandDims", "Reshape", "Squeeze")
 }
 CONTROL = {"Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"}
 
