@@ -18,6 +18,10 @@ class AttentionAxes:
         self.axes = tuple(range(1, rank - 1)) if axes is None else tuple(axis % rank for axis in axes)
         self.others = tuple(axis for axis in range(rank - 1) if axis not in self.axes)
         self.count = len(self.axes)
+        inside = axes is None or all(-rank <= axis < rank for axis in axes)
+        self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
+        # Whether an input is (B, T, D), of which Keras makes masks.
+        self.is_plain = rank == 3 and self.axes == (1,)
         # From the axes of a projected tensor to others, heads, attention axes, width.
         self.order = (*self.others, rank - 1, *self.axes, rank)
 
@@ -54,6 +58,17 @@ class AttentionAxes:
         for _ in range(len(self.others) + 1 + 2 * self.count - len(mask.shape)):
             mask = ops.expand_dims(mask, -2 * self.count - 1)
         return mask
+
+    def mask_of_keys(self, mask):
+        """Return a mask of the keys, (B, ..., S1, S2), with the axes of the logits, (..., 1, 1, 1, S1, S2)."""
+        mask = ops.transpose(ops.cast(mask, "bool"), (*self.others, *self.axes))
+        shape = ops.shape(mask)
+        return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
+
+    def causal_mask(self, query_shape, value_shape):
+        """Return which query sees which key along the one attention axis, (T, S)."""
+        queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))
+        return queries[:, None] >= keys
 
     def fold_mask(self, mask, shape):
         """Return a mask of the rank of the logits as one that broadcasts to (..., H, T, S), `None` for `None`."""

@@ -20,9 +20,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     queries gives the outputs of the Keras layer with the same weights. With `use_bias` each W adds a bias.
 
     The weights file of the Keras layer loads into this one whatever the alignment; a contextual prior has weights of
-    its own, which the file lacks (`load_weights(path, skip_mismatch=True)`). Padding must be finite, as in Keras. The
-    log shows the KL, and where the alignment cannot meet its prior (a Weibull never does) the KL above its floor, the
-    part that training can change.
+    its own, which the file lacks (`load_weights(path, skip_mismatch=True)`) and which come first in `weights`. Padding
+    must be finite, as in Keras. The log shows the KL, and where the alignment cannot meet its prior (a Weibull never
+    does) the KL above its floor, the part that training can change.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
@@ -56,15 +56,16 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.
         value: (B, S, Dv).
         key: (B, S, Dk), `value` where it is `None`.
-        query_mask: Boolean (B, T). A masked query adds no KL.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, in every head.
+        query_mask: Boolean (B, T), in general of the axes of the query but the last. A masked query adds no KL.
+        value_mask: Boolean (B, S), in general of the axes of the value but the last. A masked position has weight,
+            gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), or (B, H, T, S) for a mask of each head, or (T, S) for all examples, or what
             broadcasts to it, combined with the other masks.
         return_attention_scores: Whether to return the weights too, before dropout. Defaults to `False`.
         training: Whether to draw and to drop out. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
-        use_causal_mask: Whether query t sees only the positions up to t. Defaults to `False`.
+        use_causal_mask: Whether query t sees only the positions up to t, of one attention axis. Defaults to `False`.
         posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, from an inference network that may
             see the target, or `None`. With them q = alignment(posterior_logits), p = alignment(phi).
 
@@ -159,8 +160,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         posterior_logits=None,
     ):
         self.check_posterior_logits(posterior_logits, query, value)
+        self._check_order(query, use_causal_mask)
         size = self.part_size_of(ops.shape(query), ops.shape(value), return_attention_scores)
-        if self.is_softmax and size is None:
+        if self.is_softmax and size is None and AttentionAxes(self.attention_axes, len(query.shape)).is_plain:
             return super().call(
                 query,
                 value,
@@ -173,7 +175,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
-        # What follows is Keras's `call`, which hands on neither the mask of the queries nor posterior logits.
+        # What follows is Keras's `call`, which hands on neither the mask of the queries nor posterior logits, and makes
+        # masks of (B, T, D) alone.
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
         masks = None if size is None else self._masks_of_parts(query, value_mask, key_mask, attention_mask)
@@ -207,9 +210,24 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         axes = AttentionAxes((1,), 3)
         return [axes.expand_mask(x) for x in masks]
 
+    def _check_order(self, query, use_causal_mask):
+        """Raise ValueError for a mask of the order of keys that have none."""
+        axes, window = AttentionAxes(self.attention_axes, len(query.shape)), keras_private.read(self, "_sliding_window")
+        if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
+            raise ValueError(
+                "`use_causal_mask` needs one attention axis, and `sliding_window` that of (B, T, D): pass an "
+                f"`attention_mask`. Received: query.shape={tuple(query.shape)}, attention_axes={self.attention_axes}, "
+                f"use_causal_mask={use_causal_mask}, sliding_window={window}"
+            )
+
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
         """Raise ValueError for shapes that do not fit; with softmax Keras raises its own errors."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
+        if not axes.are_valid:
+            raise ValueError(
+                "`attention_axes` must name axes of the inputs before the last, each once. "
+                f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
+            )
         others = lambda x: tuple(x.shape[axis] for axis in axes.others)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):
             if rank < 3 or len(x.shape) != rank or not fits(others(x), others(query)):
@@ -236,6 +254,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         given = bind_call(partial(MultiHeadAttention.call, self), arguments, options)
         query, value, key = (given[name] for name in ("query", "value", "key"))
         self.check_posterior_logits(given["posterior_logits"], query, value)
+        self._check_order(query, given["use_causal_mask"])
         if not self.is_softmax:
             masks = (given[name] for name in ("query_mask", "value_mask", "key_mask", "attention_mask"))
             self._check(query, value, key, *masks)

@@ -221,9 +221,13 @@ class MultiHeadMixin(PartsOfQueries):
         """Return which query sees which key, of the rank of the logits, or `None`; the mask of the queries is no part
         of it, since a masked query still attends."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
-        masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": bool(use_causal_mask)}
-        mask = axes.expand_mask(self._compute_attention_mask(query, value, **masks))
-        return both(mask, axes.expand_mask(attention_mask))
+        mask = axes.expand_mask(attention_mask)
+        if axes.is_plain:
+            masks = {"value_mask": value_mask, "key_mask": key_mask, "use_causal_mask": bool(use_causal_mask)}
+            return both(axes.expand_mask(self._compute_attention_mask(query, value, **masks)), mask)
+        for of_keys in (value_mask, key_mask):
+            mask = mask if of_keys is None else both(mask, axes.mask_of_keys(of_keys))
+        return both(mask, axes.causal_mask(ops.shape(query), ops.shape(value))) if use_causal_mask else mask
 
     def _scored(self, arguments, options):
         # A `call` of a subclass may have other arguments: what it has of these counts.

@@ -11,6 +11,14 @@ OF_ALL = ADD_DIVERGENCE + "\n    def _divergence("
 
 FAULTS = [
     Fault(
+        "multi head: the mask of a grid's keys is that of its queries",
+        "layers/attention_axes.py",
+        "*[1] * (1 + self.count), *shape[-self.count :])",
+        "1, *shape[-self.count :], *[1] * self.count)",
+        ("tests/layers/test_multi_head_attention.py",),
+        "square",
+    ),
+    Fault(
         "multi head: the loss of an activity is that of one example",
         "layers/multi_head_attention.py",
         "    if dense.activity_regularizer is not None:",

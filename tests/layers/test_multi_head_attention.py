@@ -34,11 +34,14 @@ def test_two_attention_axes_are_one_long_axis(training, posterior):
     arguments = {
         "attention_mask": GENERATOR.random((2, 3, 4, 2, 5)) < 0.8,
         "query_mask": GENERATOR.random((2, 3, 4)) < 0.8,
+        "value_mask": GENERATOR.random((2, 2, 5)) < 0.8,
     }
     if posterior:
         arguments["posterior_logits"] = GENERATOR.normal(size=(2, 3, 4, 2, 5)).astype("float32")
-    flat_arguments = {name: x.reshape(2, 12, -1) for name, x in arguments.items()}
-    flat_arguments["query_mask"] = arguments["query_mask"].reshape(2, 12)
+    flat_arguments = {
+        name: x.reshape(2, -1) if name in ("query_mask", "value_mask") else x.reshape(2, 12, -1)
+        for name, x in arguments.items()
+    }
     options = {"alignment": "weibull", "prior": None if posterior else "contextual", "seed": 2}
     high, flat = MultiHeadAttention(HEADS, WIDTH, **options), MultiHeadAttention(HEADS, WIDTH, **options)
     high.build(query.shape, value.shape)
@@ -54,6 +57,34 @@ def test_two_attention_axes_are_one_long_axis(training, posterior):
     assert_close(high.losses, flat.losses)
 
 
+@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+def test_a_masked_place_of_a_square_has_no_weight(alignment):
+    """Also where the batch is as large as a side."""
+    x = GENERATOR.normal(size=(4, 4, 4, 6)).astype("float32")
+    mask = GENERATOR.random((4, 4, 4)) < 0.7
+    mask[:, 0, 0] = True
+    _, weights = MultiHeadAttention(HEADS, WIDTH, attention_axes=(1, 2), alignment=alignment)(
+        x, x, value_mask=mask, return_attention_scores=True
+    )
+    assert (np.where(mask[:, None, None, None], 0.0, weights) == 0.0).all()
+
+
+@pytest.mark.parametrize("alignment", ["softmax", "weibull"])
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        ({}, {"use_causal_mask": True}, "`use_causal_mask` needs one attention axis"),
+        ({"sliding_window": 2}, {}, "`sliding_window` that of"),
+        ({"attention_axes": (1, 1)}, {}, "`attention_axes` must name axes"),
+        ({"attention_axes": ()}, {}, "`attention_axes` must name axes"),
+    ],
+)
+def test_axes_and_masks_of_the_order_of_keys_that_have_none(options, arguments, message, alignment):
+    layer, x = MultiHeadAttention(HEADS, WIDTH, alignment=alignment, **options), np.ones((2, 3, 4, 6), "float32")
+    with pytest.raises(ValueError, match=message):
+        layer(x, x, **arguments)
+
+
 def test_an_axis_beside_the_attention_is_one_of_the_batch():
     x = GENERATOR.normal(size=(2, 3, 4, 6)).astype("float32")
     query_mask = GENERATOR.random((2, 3, 4)) < 0.8
@@ -66,8 +97,10 @@ def test_an_axis_beside_the_attention_is_one_of_the_batch():
     flat.build((6, 4, 6), (6, 4, 6))
     copy_keras_weights(flat, high)
     flat.prior.set_weights(high.prior.get_weights())
-    output = high(x, x, query_mask=query_mask)
-    expected = flat(x.reshape(6, 4, 6), x.reshape(6, 4, 6), query_mask=query_mask.reshape(6, 4))
+    masks = {"query_mask": query_mask, "value_mask": GENERATOR.random((2, 3, 4)) < 0.8}
+    output = high(x, x, **masks, use_causal_mask=True)
+    flat_masks = {name: mask.reshape(6, 4) for name, mask in masks.items()}
+    expected = flat(x.reshape(6, 4, 6), x.reshape(6, 4, 6), **flat_masks, use_causal_mask=True)
     assert_close(tf.reshape(output, (6, 4, 6)), expected)
     assert float(high.losses[0]) == pytest.approx(3 * float(flat.losses[0]), rel=1e-5)
     with pytest.raises(ValueError, match=r"`query_mask`.*Received: query_mask\.shape=\(2, 3\)"):
