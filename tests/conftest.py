@@ -6,6 +6,7 @@ KERAS_VATTN_TEST_GPU=1 leaves the GPUs visible, for the tests marked `gpu`.
 import importlib
 import importlib.metadata
 import os
+import sys
 
 import pytest
 
@@ -21,11 +22,12 @@ if os.environ["KERAS_BACKEND"] != "tensorflow":
     )
 
 # XLA's own passes stay; what follows them, code for one core without LLVM's passes or MLIR's, is half of the time of a
-# small function. A flag that a version of XLA does not know ends the process.
+# small function. A flag that a version of XLA does not know ends the process. A benchmark measures what users have.
 XLA_FLAGS = ["--xla_backend_optimization_level=0"]
 if importlib.metadata.version("tensorflow").startswith("2.21."):
     XLA_FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
-os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
+if not any("benchmarks" in word for word in sys.argv):
+    os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -83,10 +83,10 @@ def models_of(model, setting=PAPER, **values):
     return options, build(options, codec_of_size(setting.words, setting.words))
 
 
-def training_step(model, setting="A", **values):
+def training_step(model, setting="A", jit=False, **values):
     """One step of `fit`: forward, backward, clipping and Adam."""
-    setting = setting_of(setting)
-    models = compiled(*models_of(model, setting, **values), loss=keras_vattn.NegativeBound(ignore_class=PAD)).models
+    setting, jit = setting_of(setting), "on" if jit else "off"
+    models = compiled(*models_of(model, setting, jit=jit, **values), loss=keras_vattn.NegativeBound(ignore_class=PAD)).models
     inputs = arrays(setting)
     return lambda: models.training.train_on_batch(inputs, inputs["target"])
 
