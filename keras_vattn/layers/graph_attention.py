@@ -40,8 +40,9 @@ class GraphAttention(AlignmentLayer):
             Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head, not one for all. Defaults to `False`.
         prior_over: What Psi of a contextual prior sums to one over: the `"neighbourhood"` of each node, as the weights
-            do, or all `"nodes"` of the call, as in the published code. A prior of the posterior's own family is
-            normalised over the neighbourhood and does not take `"nodes"`. Defaults to `"neighbourhood"`.
+            do, or all `"nodes"` of the call, as in the published code; no lognormal weights meet that prior, and their
+            KL stays above the floor that the log shows. A prior of the posterior's own family is normalised over the
+            neighbourhood and does not take `"nodes"`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node attends to itself too. A self-loop among the edges is not doubled. Defaults to
             `True`.
         negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
