@@ -86,7 +86,9 @@ def models_of(model, setting=PAPER, **values):
 def training_step(model, setting="A", jit=False, **values):
     """One step of `fit`: forward, backward, clipping and Adam."""
     setting, jit = setting_of(setting), "on" if jit else "off"
-    models = compiled(*models_of(model, setting, jit=jit, **values), loss=keras_vattn.NegativeBound(ignore_class=PAD)).models
+    models = compiled(
+        *models_of(model, setting, jit=jit, **values), loss=keras_vattn.NegativeBound(ignore_class=PAD)
+    ).models
     inputs = arrays(setting)
     return lambda: models.training.train_on_batch(inputs, inputs["target"])
 
