@@ -223,11 +223,6 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
         """Raise ValueError for shapes that do not fit; with softmax Keras raises its own errors."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
-        if not axes.are_valid:
-            raise ValueError(
-                "`attention_axes` must name axes of the inputs before the last, each once. "
-                f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
-            )
         others = lambda x: tuple(x.shape[axis] for axis in axes.others)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):
             if rank < 3 or len(x.shape) != rank or not fits(others(x), others(query)):
@@ -235,6 +230,11 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                     f"`query` and `{name}` must have as many axes, at least 3, and be equal in those that are not "
                     f"attended over. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
                 )
+        if not axes.are_valid:
+            raise ValueError(
+                "`attention_axes` must name axes of the inputs before the last, each once. "
+                f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
+            )
         if key is not None and not fits(key.shape[:-1], value.shape[:-1]):
             raise ValueError(
                 "`key` and `value` must have equal batch sizes and lengths. "
