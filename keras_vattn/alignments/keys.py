@@ -83,7 +83,7 @@ class Keys:
         @custom_gradient
         def weights(logits):
             exponentials = ops.exp(logits - self.spread(self.max(logits)))
-            # At least 1, that of the largest, except on a row without a valid entry.
+            # The exponential of the largest logit is 1, so only a row without a valid entry has a sum below 1.
             weights = exponentials / self.spread(ops.maximum(self.sum(exponentials), 1.0))
             return weights, lambda upstream: weights * (upstream - self.spread(self.sum(weights * upstream)))
 
