@@ -3,8 +3,6 @@
 import json
 import pathlib
 
-import tensorflow as tf
-
 from applications.common.errors import InputError
 from applications.common.option_values import values_of
 from applications.common.page import Page, write_page
@@ -90,6 +88,6 @@ def export(application, options):
     endpoints = application.endpoints(run, options)
     if endpoints is None:
         raise InputError(f"--run: {options.run} has nothing that {application.program.name} exports.")
-    save_module(*endpoints, path)
-    loaded = tf.saved_model.load(str(path))
-    print(f"written: {path}, endpoints {', '.join(sorted(loaded.signatures))}")
+    module, names = endpoints
+    save_module(module, names, path)
+    print(f"written: {path}, endpoints {', '.join(sorted(['serving_default', *names]))}")
