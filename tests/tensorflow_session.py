@@ -6,7 +6,6 @@ import functools
 import gc
 import importlib
 import os
-import pathlib
 import random
 import unittest.mock
 
@@ -22,8 +21,6 @@ tf.config.set_logical_device_configuration(
 )
 # A core each, and the same sums in whatever way the tests are started.
 tf.config.threading.set_intra_op_parallelism_threads(1)
-
-os.environ["PYTHONSTARTUP"] = str(pathlib.Path(__file__).with_name("notebook_start.py"))
 
 # Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
 gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
@@ -119,14 +116,11 @@ def asked_cudnn(monkeypatch):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     # Each process begins with files from everywhere, since what XLA compiles for the tests of one folder would be more
-    # than one process should hold: notebooks, then files that have slow tests, so that no long one is the last.
+    # than one process should hold: files that have slow tests first, so that no long one is the last.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     places = {path: place % processes for place, path in enumerate(dict.fromkeys(item.path for item in items))}
-    for item in items:
-        if item.path.suffix == ".ipynb":
-            item.add_marker(pytest.mark.slow)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (places[item.path], item.path.suffix != ".ipynb", item.path not in slow))
+    items.sort(key=lambda item: (places[item.path], item.path not in slow))
     in_browser = [item for item in items if item.get_closest_marker("browser")]
     if in_browser and (missing := importlib.import_module("browser").missing()):
         for item in in_browser:

@@ -1,12 +1,38 @@
-"""What a run of the notebooks does not show; pytest runs all of their cells, see notebook_start.py."""
+"""The cells of the notebooks run as they stand, top to bottom; and what their run does not show."""
 
 import json
 import pathlib
+import re
 
 import keras
+import matplotlib.pyplot as plt
+import pytest
 from keras import ops
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
+
+
+def with_options(method, **options):
+    return lambda *arguments, **given: method(*arguments, **given | options)
+
+
+# What a notebook shows is drawn here for nobody; Keras sees that `compile` is not its own.
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive:UserWarning")
+@pytest.mark.filterwarnings("ignore:.compile... was not called as part of model loading:UserWarning")
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_cells(path, tmp_path, monkeypatch):
+    """Two steps of training, not compiled; the figures that a notebook holds are those of a whole run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(keras.Model, "compile", with_options(keras.Model.compile, run_eagerly=True, jit_compile=False))
+    monkeypatch.setattr(keras.Model, "fit", with_options(keras.Model.fit, epochs=1, steps_per_epoch=2))
+    names = {"__name__": "notebook"}
+    with keras.saving.CustomObjectScope({}), plt.rc_context():
+        for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+            if cell["cell_type"] == "code":
+                code = re.sub(r"(?m)^%.*$", "", "".join(cell["source"]))
+                exec(compile(code, f"{path.name}, cell {number}", "exec"), names)
+    plt.close("all")
 
 
 def test_z_stands_beside_as_many_words_as_it_is_wide():
