@@ -18,9 +18,9 @@ with warnings.catch_warnings():
     from keras_hub.src.models.vae.vae_backbone import VAEBackbone
 
 # fmt: off
-# Arguments that most classes share, by name.
+# Arguments that most classes share, by name. One layer where all of a class are alike; Llama alone has two of these.
 SHARED = {
-    "vocabulary_size": 30, "vocab_size": 30, "num_layers": 2, "num_layers_enc": 1, "num_layers_dec": 1,
+    "vocabulary_size": 30, "vocab_size": 30, "num_layers": 1, "num_layers_enc": 1, "num_layers_dec": 1,
     "num_heads": 2, "num_attention_heads": 2, "num_query_heads": 4, "num_key_value_heads": 2, "hidden_dim": 16,
     "embedding_dim": 16, "intermediate_dim": 16, "head_dim": 4, "head_size": 8, "dropout": 0.0, "dropout_rate": 0.0,
     "num_experts": 3, "top_k": 2, "moe_intermediate_dim": 8, "shared_expert_intermediate_dim": 8,
@@ -28,8 +28,8 @@ SHARED = {
     "mlp_dim": 16, "projection_dim": 8, "data_format": "channels_last",
 }
 _LINEAR = {
-    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 4, "linear_value_head_dim": 4,
-    "partial_rotary_factor": 0.5, "layer_types": ["linear_attention", "full_attention"],
+    "num_layers": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4, "partial_rotary_factor": 0.5, "layer_types": ["linear_attention", "full_attention"],
 }
 _T5GEMMA = {
     f"{part}_{name}": value
@@ -80,7 +80,7 @@ OWN = {
     "DINOV2Backbone": lambda: {"position_embedding_shape": (16, 16, 3)},
     "DebertaV3Backbone": lambda: {"bucket_size": 4},
     "DepthAnythingBackbone": lambda: {
-        "image_encoder": made("DINOV2Backbone", image_shape=(32, 32, 3)),
+        "image_encoder": made("DINOV2Backbone", image_shape=(32, 32, 3), num_layers=2),
         "reassemble_factors": [2, 1], "neck_hidden_dims": [8, 8], "fusion_hidden_dim": 8, "head_hidden_dim": 8,
         "head_in_index": -1, "feature_keys": ["stage1", "stage2"],
     },
@@ -100,8 +100,10 @@ OWN = {
     },
     "GemmaBackbone": lambda: {
         "attention_logit_soft_cap": 20.0, "use_sliding_window_attention": True, "sliding_window_size": 3,
+        "num_layers": 2,
     },
-    "GptOssBackbone": lambda: {"sliding_window": 3},
+    "GptOssBackbone": lambda: {"sliding_window": 3, "num_layers": 2},
+    "LlamaBackbone": lambda: {"num_layers": 2},
     "MiTBackbone": lambda: {
         "layerwise_depths": [1, 1], "num_layers": 2, "layerwise_num_heads": [1, 2], "layerwise_sr_ratios": [2, 1],
         "max_drop_path_rate": 0.0, "layerwise_patch_sizes": [7, 3], "layerwise_strides": [4, 2],
@@ -148,6 +150,7 @@ OWN = {
     ),
     "SegFormerBackbone": lambda: {"image_encoder": made("MiTBackbone"), "projection_filters": 8},
     "SmolLM3Backbone": lambda: {
+        "num_layers": 2,
         "num_attention_heads": 4, "attention_bias": False, "attention_dropout": 0.0,
         "rope_layer_enabled_list": [True, False], "layer_types": ["attention", "attention"], "mlp_bias": False,
         "layer_norm_epsilon": 1e-6, "max_position_embeddings": 6, "rope_theta": 10_000.0,
@@ -164,12 +167,12 @@ OWN = {
         "image_shape": (32, 32, 3),
     },
     "SwinTransformerBackbone": lambda: {
-        "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2, "patch_size": 2, "drop_path": 0.0,
+        "embed_dim": 8, "depths": [2, 1], "num_heads": [2, 2], "window_size": 2, "patch_size": 2, "drop_path": 0.0,
     },
     "T5GemmaBackbone": lambda: _T5GEMMA, "T5Gemma2Backbone": lambda: _T5GEMMA,
     "ViTDetBackbone": lambda: {
-        "hidden_size": 16, "global_attention_layer_indices": [1], "window_size": 2, "num_output_channels": 8,
-        "image_shape": (32, 32, 3),
+        "num_layers": 2, "hidden_size": 16, "global_attention_layer_indices": [1], "window_size": 2,
+        "num_output_channels": 8, "image_shape": (32, 32, 3),
     },
     "VideoPrismBackbone": lambda: {
         "num_frames": 2, "num_spatial_layers": 1, "num_temporal_layers": 1, "num_auxiliary_layers": 0,
