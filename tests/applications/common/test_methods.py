@@ -163,10 +163,9 @@ def test_rows_of_methods(comparison, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "baseline", "drawn"),
-    [("graphs", "gat", "wc"), ("finetuning", "deterministic", "wc"), ("vqa", "soft", "marginal")],
+    ("name", "models"), [("graphs", ("wc",)), ("finetuning", ("wc",)), ("vqa", ("soft", "marginal"))]
 )
-def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
+def test_the_tables(comparison, here, tmp_path, without_pictures, name, models):
     case = CASES[name]
     (tmp_path / "other").mkdir()
     other = written(case.evaluated, tmp_path / "other").get({"finetuning": "data", "vqa": "questions"}.get(name))
@@ -176,13 +175,15 @@ def test_the_tables(comparison, here, tmp_path, name, baseline, drawn):
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
     # What is no program's own is seen in one.
     members = 2 if name == "vqa" else 0
-    _, words = comparison(case, "--models", baseline, drawn, "--seeds", 1, "--ensemble", members, "--other", other)
+    baseline, drawn = models[0], models[-1]
+    words = ("--models", *models, "--baseline", baseline, "--seeds", 1, "--ensemble", members, "--other", other)
+    _, words = comparison(case, *words)
     found = case.succeeds(*words)
-    assert len([command for command in here if command[0] == "train"]) == 2 + members // 2
+    assert len([command for command in here if command[0] == "train"]) == len(models) + members // 2
     rows = [line.split("|")[1].strip() for line in found[found.index("Uncertainty: ") :].splitlines() if "|" in line]
     kinds = ("", ", temperature", ", dropout drawn")
     assert rows[2:] == [
-        *(baseline + kind for kind in kinds),
+        *(name + kind for name in models[:-1] for kind in kinds),
         *(drawn + kind for kind in (*kinds, ", attention drawn", ", both drawn")),
         *[f"{baseline}, ensemble of 2"][:members],
     ]
