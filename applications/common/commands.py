@@ -88,6 +88,4 @@ def export(application, options):
     endpoints = application.endpoints(run, options)
     if endpoints is None:
         raise InputError(f"--run: {options.run} has nothing that {application.program.name} exports.")
-    module, names = endpoints
-    save_module(module, names, path)
-    print(f"written: {path}, endpoints {', '.join(sorted(['serving_default', *names]))}")
+    print(f"written: {path}, endpoints {', '.join(save_module(*endpoints, path))}")

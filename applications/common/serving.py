@@ -63,10 +63,13 @@ def noise_of(model, drops):
 
 
 def save_module(module, names, path):
-    """Write a SavedModel whose endpoints are the functions of these names, the first one the default."""
+    """Write a SavedModel whose endpoints are the functions of these names, the first one the default; return all
+    names."""
     # TensorFlow traces every function anew while it saves; a concrete one, from before, would be traced for nothing.
-    signatures = {name: getattr(module, name) for name in names}
+    functions = {name: getattr(module, name) for name in names}
+    signatures = {"serving_default": functions[names[0]], **functions}
     try:
-        tf.saved_model.save(module, str(path), signatures={"serving_default": signatures[names[0]], **signatures})
+        tf.saved_model.save(module, str(path), signatures=signatures)
     except tf.errors.OpError as error:
         raise OSError(f"{path} cannot be written: {error.message}") from error
+    return sorted(signatures)

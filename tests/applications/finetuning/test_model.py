@@ -123,6 +123,9 @@ def test_a_report_of_classes(tmp_path):
     found = predictor(run, part).predictions(0)
     np.testing.assert_allclose(found["mean"][0], tf.nn.softmax(np.concatenate(logits_of(run, part))), atol=1e-5)
     np.testing.assert_array_equal(found["labels"], part.targets)
+    assert predictor(run, part).kinds == ["dropout", "attention", "both"]
+    run.models.training = keras_vattn.to_deterministic(run.models.training)
+    assert predictor(run, part).kinds == ["dropout"]
 
 
 def test_other_words(tmp_path):
