@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import re
 
 import keras
 import matplotlib.pyplot as plt
@@ -16,8 +15,7 @@ def with_options(method, **options):
     return lambda *arguments, **given: method(*arguments, **given | options)
 
 
-# What a notebook shows is drawn here for nobody; Keras sees that `compile` is not its own.
-@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive:UserWarning")
+# Keras sees that `compile` is not its own.
 @pytest.mark.filterwarnings("ignore:.compile... was not called as part of model loading:UserWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
@@ -26,13 +24,16 @@ def test_cells(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(keras.Model, "compile", with_options(keras.Model.compile, run_eagerly=True, jit_compile=False))
     monkeypatch.setattr(keras.Model, "fit", with_options(keras.Model.fit, epochs=1, steps_per_epoch=2))
+    monkeypatch.setattr(plt, "show", lambda: None)
+    plt.switch_backend("agg")
     names = {"__name__": "notebook"}
-    with keras.saving.CustomObjectScope({}), plt.rc_context():
-        for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
-            if cell["cell_type"] == "code":
-                code = re.sub(r"(?m)^%.*$", "", "".join(cell["source"]))
-                exec(compile(code, f"{path.name}, cell {number}", "exec"), names)
-    plt.close("all")
+    for index, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            code = "".join(cell["source"]).removeprefix("%matplotlib inline\n")
+            exec(compile(code, f"{path.name}, cell {index}", "exec"), names)
+            for number in plt.get_fignums():
+                plt.figure(number).canvas.draw()
+            plt.close("all")
 
 
 def test_z_stands_beside_as_many_words_as_it_is_wide():
