@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from keras_hub.src.models.vae.vae_backbone import VAEBackbone
 
 # fmt: off
-# Arguments that most classes share, by name. One layer where all of a class are alike; Llama alone has two of these.
+# Arguments that most classes share, by name: one layer, where all of a class are alike (Llama has two of these).
 SHARED = {
     "vocabulary_size": 30, "vocab_size": 30, "num_layers": 1, "num_layers_enc": 1, "num_layers_dec": 1,
     "num_heads": 2, "num_attention_heads": 2, "num_query_heads": 4, "num_key_value_heads": 2, "hidden_dim": 16,
@@ -51,6 +51,7 @@ OTHERS = {
 ASK_FOR_IMAGES = {"Gemma3Backbone", "PARSeqBackbone", "PaliGemmaBackbone"}
 # What a class wants beside them, or otherwise.
 OWN = {
+    "AlbertBackbone": lambda: {"num_layers": 2},
     "BLIP2Backbone": lambda: {
         "vision_encoder": keras_hub.models.BLIP2VisionEncoder(
             16, 8, 1, 2, 16, 16, True, True, True, True, 0.0, 1e-6, 0.02, name="vision_encoder"
@@ -90,7 +91,10 @@ OWN = {
         "text_shape": (5, 16), "image_ids_shape": (6, 3), "text_ids_shape": (5, 3), "y_shape": (16,),
     },
     "Gemma3Backbone": lambda: {"image_size": 16, "use_sliding_window_attention": True, "sliding_window_size": 3},
-    "Gemma4Backbone": lambda: {"image_size": 16, "sliding_window_size": 3, "num_layers": 6},
+    "Gemma4Backbone": lambda: {
+        "image_size": 16, "sliding_window_size": 3, "num_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
     "Gemma3nBackbone": lambda: {
         "text_vocab_size": 30, "text_hidden_size": 16, "num_hidden_layers": 2, "pad_token_id": 0,
         "num_attention_heads": 4, "intermediate_size": [16, 16], "hidden_activation": "gelu_approximate",
@@ -169,7 +173,7 @@ OWN = {
     "SwinTransformerBackbone": lambda: {
         "embed_dim": 8, "depths": [2, 1], "num_heads": [2, 2], "window_size": 2, "patch_size": 2, "drop_path": 0.0,
     },
-    "T5GemmaBackbone": lambda: _T5GEMMA, "T5Gemma2Backbone": lambda: _T5GEMMA,
+    "T5Backbone": lambda: {"num_layers": 2}, "T5GemmaBackbone": lambda: _T5GEMMA, "T5Gemma2Backbone": lambda: _T5GEMMA,
     "ViTDetBackbone": lambda: {
         "num_layers": 2, "hidden_size": 16, "global_attention_layer_indices": [1], "window_size": 2,
         "num_output_channels": 8, "image_shape": (32, 32, 3),

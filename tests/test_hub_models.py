@@ -170,9 +170,10 @@ def test_a_file_of_a_quantised_model(mode, monkeypatch, tmp_path):
     bayesian = bayesian_of(randomized(made("GemmaBackbone")), prior="contextual", seed=1)
     model = keras.Model(bayesian.input, keras.layers.Dense(3)(bayesian(bayesian.input)))
     config = keras.quantizers.Int4QuantizationConfig(block_size=4) if mode == "int4" else None
-    # Keras collects all garbage behind each weight.
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    model.quantize(mode, config=config)
+    with monkeypatch.context() as context:
+        # Keras collects all garbage behind each weight.
+        context.setattr(gc, "collect", lambda: 0)
+        model.quantize(mode, config=config)
     inputs = inputs_of(bayesian)
     loaded = model
     for _ in range(2):
