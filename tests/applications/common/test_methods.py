@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -161,42 +162,51 @@ def test_rows_of_methods(comparison, monkeypatch):
         assert row["ms"] == 6.0 and "other_mi" in row
 
 
+def table_of(printed):
+    """Return the methods of a table, and its columns."""
+    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if "|" in line)
+    return [row[0] for row in rows], set(head)
+
+
+def methods_of(model, *drawn):
+    return [model + kind for kind in ("", ", temperature", *(f", {x} drawn" for x in drawn))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "models"), [("graphs", ("wc",)), ("finetuning", ("wc",)), ("vqa", ("soft", "marginal"))]
-)
-def test_the_tables(comparison, here, tmp_path, without_pictures, name, models):
+@pytest.mark.parametrize("name", ["finetuning", "graphs"])
+def test_the_table_of_a_run(run_of, tmp_path, name):
+    """What is a program's own: other data, and a corruption."""
     case = CASES[name]
-    (tmp_path / "other").mkdir()
-    other = written(case.evaluated, tmp_path / "other").get({"finetuning": "data", "vqa": "questions"}.get(name))
+    run = shutil.copytree(run_of(case).path, tmp_path / "run")
+    other = written(case.evaluated, tmp_path).get("data")
     if name == "graphs":
         # Labels of another graph mean nothing.
         features, other = np.random.default_rng(0).normal(size=(9, 3)), tmp_path / "other.npz"
         np.savez(other, features=features, labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
-    # What is no program's own is seen in one.
-    members = 2 if name == "vqa" else 0
-    baseline, drawn = models[0], models[-1]
-    words = ("--models", *models, "--baseline", baseline, "--seeds", 1, "--ensemble", members, "--other", other)
+    rows, columns = table_of(case.succeeds("uncertainty", "--run", run, "--other", other))
+    assert rows == methods_of("wc", "dropout", "attention", "both")
+    assert {"AUROC, other data", "AUROC, corrupted"} <= columns
+
+
+@pytest.mark.slow
+def test_the_table_of_a_comparison(comparison, here, tmp_path, without_pictures):
+    case = CASES["vqa"]
+    (tmp_path / "other").mkdir()
+    other = written(case.evaluated, tmp_path / "other")["questions"]
+    words = ("--models", "soft", "marginal", "--baseline", "soft", "--seeds", 1, "--ensemble", 2, "--other", other)
     _, words = comparison(case, *words)
     found = case.succeeds(*words)
-    assert len([command for command in here if command[0] == "train"]) == len(models) + members // 2
-    rows = [line.split("|")[1].strip() for line in found[found.index("Uncertainty: ") :].splitlines() if "|" in line]
-    kinds = ("", ", temperature", ", dropout drawn")
-    assert rows[2:] == [
-        *(name + kind for name in models[:-1] for kind in kinds),
-        *(drawn + kind for kind in (*kinds, ", attention drawn", ", both drawn")),
-        *[f"{baseline}, ensemble of 2"][:members],
-    ]
-    columns = [cell.strip() for cell in found[found.index("| method") :].splitlines()[0].split("|")]
-    assert {"AUROC, other data", "AUROC, corrupted"} <= set(columns)
-    if not members:
-        return
+    assert len([command for command in here if command[0] == "train"]) == 3
+    rows, columns = table_of(found[found.index("Uncertainty: ") :])
+    of_models = methods_of("soft", "dropout") + methods_of("marginal", "dropout", "attention", "both")
+    assert rows == [*of_models, "soft, ensemble of 2"]
+    assert {"AUROC, other data", "AUROC, corrupted"} <= columns
     # What was predicted is read again.
     count = len(here)
     assert case.succeeds(*words) == found and len(here) == count
     # A report of the user's own is another one.
-    run = next(x[2] for x in here if x[0] == "uncertainty" and pathlib.Path(x[2]).name.startswith(drawn))
-    assert f"{drawn}, both drawn" in case.succeeds("uncertainty", "--run", run, "--corruption", 0.5)
+    run = next(x[2] for x in here if x[0] == "uncertainty" and pathlib.Path(x[2]).name.startswith("marginal"))
+    assert "marginal, both drawn" in case.succeeds("uncertainty", "--run", run, "--corruption", 0.5)
     assert case.succeeds(*words) == found and len(here) == count
     # Those of another file of the same name are predicted anew.
     path = pathlib.Path(other)
