@@ -20,7 +20,7 @@ def with_options(method, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_cells(path, tmp_path, monkeypatch):
-    """Two steps of training, not compiled; the figures that a notebook holds are those of a whole run."""
+    """Training takes two steps, which are not compiled; no figure of a notebook is checked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(keras.Model, "compile", with_options(keras.Model.compile, run_eagerly=True, jit_compile=False))
     monkeypatch.setattr(keras.Model, "fit", with_options(keras.Model.fit, epochs=1, steps_per_epoch=2))

@@ -88,4 +88,5 @@ def export(application, options):
     endpoints = application.endpoints(run, options)
     if endpoints is None:
         raise InputError(f"--run: {options.run} has nothing that {application.program.name} exports.")
-    print(f"written: {path}, endpoints {', '.join(save_module(*endpoints, path))}")
+    names = save_module(*endpoints, path)
+    print(f"written: {path}, endpoints {', '.join(names)}")

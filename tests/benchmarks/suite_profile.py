@@ -7,6 +7,7 @@ The samples cost some twentieth of the time.
 """
 
 import collections
+import contextlib
 import gc
 import json
 import os
@@ -44,7 +45,9 @@ def sample():
     main = threading.main_thread().ident
     while True:
         time.sleep(INTERVAL)
-        samples[kind_of(sys._current_frames().get(main))] += 1
+        # A frame may end while it is read, and what stood there is no frame.
+        with contextlib.suppress(AttributeError):
+            samples[kind_of(sys._current_frames().get(main))] += 1
 
 
 def watch_collector(phase, _):

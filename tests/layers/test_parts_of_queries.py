@@ -115,6 +115,7 @@ def test_as_without_parts(options, call, size, kind):
     [
         ({"alignment": "weibull", "prior": "contextual"}, PADDED | {"use_causal_mask": True}),
         pytest.param({}, {"use_causal_mask": True}, marks=slow),
+        pytest.param({"alignment": "dirichlet", "prior": "contextual"}, {"attention_mask": HEAD_MASK}, marks=slow),
     ],
 )
 def test_compiled_by_xla(options, call):
