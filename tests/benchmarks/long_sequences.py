@@ -1,14 +1,14 @@
 """Memory and time of a training step of MultiHeadAttention, 8 heads of 64, with queries in parts and without.
 
-    PYTHONPATH=tests python -m benchmarks.long_sequences [--lengths 1024 2048 4096 8192 16384] [--pairs 7]
+    PYTHONPATH=tests python -m benchmarks.long_sequences [--lengths 1024 2048 4096 8192 16384] [--processes 7]
 
 Each peak is that of a process of its own, over the memory that it has before its first step; without parts lengths
-above 4096 are left out. Times are interleaved pairs in one process, of the longest length that both have. Writes
+above 4096 are left out. Times are of the longest length that both have: ratios of interleaved pairs in a process, and
+their median over several, because a process has a ratio of its own, whatever the number of pairs. Writes
 runs/benchmarks/long_sequences.json, with the slope of log memory over log length.
 """
 
 import argparse
-import functools
 import json
 import resource
 import subprocess
@@ -75,25 +75,43 @@ def peak(length, size, name, mask=None):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - traced, traced - before
 
 
-def in_process(*arguments):
-    command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", *map(str, arguments)]
+def ratios(length, size, name, num_pairs):
+    """Return the three ratios of times, each a median of pairs."""
+    parts, whole, causal, given = (
+        step_of(length, *options)
+        for options in (
+            (size, ROWS[name]),
+            (None, ROWS[name]),
+            (size, ROWS[name], "causal"),
+            (size, ROWS[name], "given"),
+        )
+    )
+    pairs = (parts, whole), (causal, parts), (causal, given)
+    seconds = (interleave(dict(zip(("one", "other"), x, strict=True)), num_pairs, num_warm_up=1) for x in pairs)
+    return [np.median(x["one"] / x["other"]) for x in seconds]
+
+
+def in_process(names, flag, *arguments):
+    """Return numbers of a process of its own, a dictionary."""
+    command = [sys.executable, "-m", "benchmarks.long_sequences", flag, *map(str, arguments)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return dict(zip(("MB", "graph MB"), map(float, printed.split()[-2:]), strict=True))
-
-
-def ratio(numerator, denominator, num_pairs):
-    seconds = interleave({"one": numerator, "other": denominator}, num_pairs, num_warm_up=1)
-    return median_interval(seconds["one"] / seconds["other"])
+    return dict(zip(names, map(float, printed.split()[-len(names) :]), strict=True))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--size", default=None, help="`query_chunk_size`; that of auto where it is left out")
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--processes", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--rows", nargs="+", default=list(ROWS))
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--ratios", nargs=4)
     options = parser.parse_args()
+    if options.ratios:
+        length, size, name, num_pairs = options.ratios
+        print(*ratios(int(length), int(size), name, int(num_pairs)))
+        return
     if options.only:
         length, size, *others = options.only
         print(*peak(int(length), None if size == "None" else int(size), *others))
@@ -107,7 +125,7 @@ def main():
         for length in options.lengths:
             calls = [(size_at(length), None), (size_at(length), "causal")]
             for size, mask in [(None, None), *calls] if length in whole else calls:
-                found = in_process(length, size, name, *([mask] if mask else []))
+                found = in_process(("MB", "graph MB"), "--only", length, size, name, *([mask] if mask else []))
                 record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | found)
                 print(record["peak"][-1], flush=True)
         for parts in (False, True):
@@ -116,19 +134,15 @@ def main():
                 logs = np.log([[x["length"], x["MB"]] for x in points]).T
                 record["slope"][f"{name}, {'parts' if parts else 'whole'}"] = np.polyfit(*logs, 1)[0]
     length = max(whole)
-    make = functools.partial(step_of, length)
+    whats = "parts / whole", "causal / not, in parts", "causal / the same mask given, in parts"
     for name in options.rows:
-        size, of_row = size_at(length), ROWS[name]
-        pairs = {
-            "parts / whole": (make(size, of_row), make(None, of_row)),
-            "causal / not, in parts": (make(size, of_row, "causal"), make(size, of_row)),
-            "causal / the same mask given, in parts": (make(size, of_row, "causal"), make(size, of_row, "given")),
-        }
-        for what, pair in pairs.items():
-            median, low, high = ratio(*pair, options.pairs)
-            record["time"].append(
-                {"row": name, "length": length, "ratio": what, "median": median, "interval": [low, high]}
-            )
+        call = "--ratios", length, size_at(length), name, options.pairs
+        found = [in_process(whats, *call) for _ in range(options.processes)]
+        for what in whats:
+            of_processes = [x[what] for x in found]
+            median, low, high = median_interval(of_processes)
+            row = {"row": name, "length": length, "ratio": what, "median": median, "interval": [low, high]}
+            record["time"].append(row | {"of each process": of_processes})
             print(record["time"][-1], flush=True)
     print(record["slope"])
     FOLDER.mkdir(parents=True, exist_ok=True)
