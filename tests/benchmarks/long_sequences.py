@@ -23,6 +23,7 @@ ROWS = {
     "weibull contextual": {"alignment": "weibull", "prior": "contextual"},
 }
 LONGEST_WHOLE = 4096
+RATIOS = "parts / whole", "causal / not, in parts", "causal / the same mask given, in parts"
 
 
 def step_of(length, size, options, mask=None):
@@ -76,26 +77,19 @@ def peak(length, size, name, mask=None):
 
 
 def ratios(length, size, name, num_pairs):
-    """Return the three ratios of times, each a median of pairs."""
-    parts, whole, causal, given = (
-        step_of(length, *options)
-        for options in (
-            (size, ROWS[name]),
-            (None, ROWS[name]),
-            (size, ROWS[name], "causal"),
-            (size, ROWS[name], "given"),
-        )
-    )
+    """Return the three ratios of times, `RATIOS`, each a median of pairs."""
+    parts, whole = step_of(length, size, ROWS[name]), step_of(length, None, ROWS[name])
+    causal, given = (step_of(length, size, ROWS[name], mask) for mask in ("causal", "given"))
     pairs = (parts, whole), (causal, parts), (causal, given)
-    seconds = (interleave(dict(zip(("one", "other"), x, strict=True)), num_pairs, num_warm_up=1) for x in pairs)
+    seconds = (interleave({"one": one, "other": other}, num_pairs, num_warm_up=1) for one, other in pairs)
     return [np.median(x["one"] / x["other"]) for x in seconds]
 
 
-def in_process(names, flag, *arguments):
-    """Return numbers of a process of its own, a dictionary."""
-    command = [sys.executable, "-m", "benchmarks.long_sequences", flag, *map(str, arguments)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return dict(zip(names, map(float, printed.split()[-len(names) :]), strict=True))
+def in_process(measure, *arguments):
+    """Return what `peak` or `ratios` returns in a process of its own."""
+    given = json.dumps([measure.__name__, *arguments])
+    command = [sys.executable, "-m", "benchmarks.long_sequences", "--only", given]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
 def main():
@@ -104,17 +98,12 @@ def main():
     parser.add_argument("--size", default=None, help="`query_chunk_size`; that of auto where it is left out")
     parser.add_argument("--processes", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS))
-    parser.add_argument("--only", nargs="+")
-    parser.add_argument("--ratios", nargs=4)
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--only", type=json.loads, help="one measure, in this process: its name and arguments in JSON")
     options = parser.parse_args()
-    if options.ratios:
-        length, size, name, num_pairs = options.ratios
-        print(*ratios(int(length), int(size), name, int(num_pairs)))
-        return
     if options.only:
-        length, size, *others = options.only
-        print(*peak(int(length), None if size == "None" else int(size), *others))
+        measure, *arguments = options.only
+        print(json.dumps({"peak": peak, "ratios": ratios}[measure](*arguments)))
         return
     from keras_vattn.layers.parts_of_queries import LARGEST_PART
 
@@ -125,7 +114,7 @@ def main():
         for length in options.lengths:
             calls = [(size_at(length), None), (size_at(length), "causal")]
             for size, mask in [(None, None), *calls] if length in whole else calls:
-                found = in_process(("MB", "graph MB"), "--only", length, size, name, *([mask] if mask else []))
+                found = dict(zip(("MB", "graph MB"), in_process(peak, length, size, name, mask), strict=True))
                 record["peak"].append({"row": name, "length": length, "size": size, "mask": mask} | found)
                 print(record["peak"][-1], flush=True)
         for parts in (False, True):
@@ -134,14 +123,11 @@ def main():
                 logs = np.log([[x["length"], x["MB"]] for x in points]).T
                 record["slope"][f"{name}, {'parts' if parts else 'whole'}"] = np.polyfit(*logs, 1)[0]
     length = max(whole)
-    whats = "parts / whole", "causal / not, in parts", "causal / the same mask given, in parts"
     for name in options.rows:
-        call = "--ratios", length, size_at(length), name, options.pairs
-        found = [in_process(whats, *call) for _ in range(options.processes)]
-        for what in whats:
-            of_processes = [x[what] for x in found]
+        found = [in_process(ratios, length, size_at(length), name, options.pairs) for _ in range(options.processes)]
+        for ratio, of_processes in zip(RATIOS, zip(*found, strict=True), strict=True):
             median, low, high = median_interval(of_processes)
-            row = {"row": name, "length": length, "ratio": what, "median": median, "interval": [low, high]}
+            row = {"row": name, "length": length, "ratio": ratio, "median": median, "interval": [low, high]}
             record["time"].append(row | {"of each process": of_processes})
             print(record["time"][-1], flush=True)
     print(record["slope"])
