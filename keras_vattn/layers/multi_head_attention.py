@@ -47,10 +47,11 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         kl_reduction: `"sum"`: KL summed over heads, valid queries and valid keys, averaged over the batch, in nats;
             `"query_mean"`: divided by the number of valid queries; `"mean"`: divided by the number of valid
             query-key-head entries. Defaults to `"sum"`.
-        query_chunk_size: Number of queries that are attended from at a time, or `"auto"`, or `None` for all. In parts
-            nothing of size T times S is kept, and the gradient computes each part again: the same numbers, in memory
-            that grows with S alone. It takes one attention axis. Under `"auto"` calls with fewer than 2^24 scores an
-            example, of unknown lengths, or with `return_attention_scores=True` have no parts. Defaults to `None`.
+        query_chunk_size: Number of queries in a part, or `"auto"`, or `None` for no parts. Two parts are computed at
+            once, nothing of size T times S is kept, and the gradient computes each part again: the same numbers, in
+            memory that grows with S alone. It takes one attention axis. Under `"auto"` calls with fewer than 2^24
+            scores an example, of unknown lengths, or with `return_attention_scores=True` have no parts. Defaults to
+            `None`.
 
     Call arguments:
         query: (B, T, Dq), or with more axes (B, ..., Dq); `attention_axes` are the axes that are attended over.

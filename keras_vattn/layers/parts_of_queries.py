@@ -13,9 +13,9 @@ from keras_vattn.support.rows import rows_of
 from keras_vattn.support.validation import integer
 
 # An example's number of scores from which "auto" takes parts, and that of a part.
-SMALLEST, LARGEST_PART = 2**24, 2**21
-# Parts of a causal attention that have keys up to their own end alone; more would take longer to compile.
-CAUSAL_SHARES = 6
+SMALLEST, LARGEST_PART = 2**24, 2**20
+# At most so many shares of a causal attention, each with the keys up to its own end; more would take longer to trace.
+CAUSAL_SHARES = 8
 
 _CALL = threading.local()
 
@@ -40,7 +40,7 @@ class PartsOfQueries(AlignmentLayer):
             known = all(isinstance(x, int) for x in (num_heads, length, num_keys))
             if return_attention_scores or not known or num_heads * length * num_keys < SMALLEST:
                 return None
-            size = max(8, LARGEST_PART // (num_keys * heads_of_part))
+            size = max(4, LARGEST_PART // (num_keys * heads_of_part))
         if size is not None and return_attention_scores:
             raise ValueError(
                 "In parts of the queries there are never all weights: `return_attention_scores=True` needs "
@@ -75,7 +75,7 @@ class PartsOfQueries(AlignmentLayer):
         whole=(),
         num_heads=1,
     ):
-        """Return the context (G, ..., T, D) of all queries, and what `add_divergence` takes, a part after the other.
+        """Return the context (G, ..., T, D) of all queries, and what `add_divergence` takes.
 
         A part is of one group: an example, or a head of it.
 
@@ -249,6 +249,6 @@ def _shares(length, num_keys, size):
     """Return the first query, the end and the number of keys of each share of a causal attention."""
     if not (isinstance(length, int) and isinstance(num_keys, int)):
         return [(0, length, num_keys)]
-    of_share = size * max(1, round(length / size / CAUSAL_SHARES))
+    of_share = size * -(-length // (size * CAUSAL_SHARES))
     ends = [*range(of_share, length, of_share), length]
     return [(start, stop, min(stop, num_keys)) for start, stop in zip([0, *ends], ends, strict=False)]

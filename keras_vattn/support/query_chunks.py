@@ -2,7 +2,8 @@
 
 Two loops, over groups (examples) and over the parts of their queries, keep nothing but the results. The gradient is a
 loop of the same kind, which takes every part again and differentiates it there and then, so the memory of a step is
-that of one part. TensorFlow's own gradient of such a loop would keep every intermediate of every part.
+at most that of two parts, which run beside each other. TensorFlow's own gradient of such a loop would keep every
+intermediate of every part.
 
 Before a change: as in `loop.py`, whose helpers these are. A step is traced once for what it captures, and again in the
 gradient, when the call is over: it sees what Keras knew of the call, and the values that variables had before it. A
@@ -21,9 +22,12 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.loop import Floats, Reads, chosen, final, traced
 
+# Two fill two cores in the operations that are too short for both. Each has its memory, so groups are taken in turn.
+_PARTS_AT_ONCE = 2
+
 
 def in_chunks(step, rows, memory, num_groups, length, size, owner):
-    """Return the results of a step for all queries, from the results for `size` queries of one group at a time.
+    """Return the results of a step for all queries, from those for parts of `size` queries of one group.
 
     Args:
         step: Function of rows (1, ..., size, width) and of memory (1, ...), structured as these arguments, of the group
@@ -145,7 +149,7 @@ class _Chunks:
                 place = group * self.num_chunks + chunk
                 return [array.write(place, x) for array, x in zip(arrays, results, strict=True)]
 
-            return _repeat(self.num_chunks, of_chunk, arrays)
+            return _repeat(self.num_chunks, of_chunk, arrays, _PARTS_AT_ONCE)
 
         arrays = _repeat(self.loops, of_group, [self._array(x) for x in self.specs])
         return [self.joined(array.stack()) for array in arrays]
@@ -179,7 +183,7 @@ class _Chunks:
 
             arrays, of_all_memory, sums = state
             zeros = [tf.zeros_like(x) for x in chosen(of_memory, memory.flags)]
-            arrays, found, sums = _repeat(self.num_chunks, of_chunk, [arrays, zeros, sums])
+            arrays, found, sums = _repeat(self.num_chunks, of_chunk, [arrays, zeros, sums], _PARTS_AT_ONCE)
             written = [array.write(group, x) for array, x in zip(of_all_memory, found, strict=True)]
             return [arrays, written, sums]
 
@@ -224,10 +228,9 @@ def _of_group(tensors, group):
     return [x[group][None] for x in tensors]
 
 
-def _repeat(count, body, state):
-    """Return what a structure is after `count` calls of `body(number, structure)`, one after the other."""
+def _repeat(count, body, state, at_once=1):
+    """Return what a structure is after `count` calls of `body(number, structure)`, at most `at_once` at a time."""
     start = (tf.constant(0), state)
     body_of = lambda number, state: (number + 1, body(number, state))  # noqa: E731
-    # Parts that run beside each other would have their memory beside each other too.
-    options = {"maximum_iterations": count, "parallel_iterations": 1}
+    options = {"maximum_iterations": count, "parallel_iterations": at_once}
     return tf.while_loop(lambda number, _: number < count, body_of, start, **options)[1]

@@ -73,6 +73,22 @@ FAULTS = [
         "as_without_parts or causal",
     ),
     Fault(
+        "parts: a causal attention has nine shares",
+        PARTS,
+        "size * -(-length // (size * CAUSAL_SHARES))",
+        "size * max(1, round(length / (size * CAUSAL_SHARES)))",
+        TESTS,
+        "beyond_the_queries",
+    ),
+    Fault(
+        "parts: two groups at once",
+        CHUNKS,
+        "at_once=1",
+        "at_once=_PARTS_AT_ONCE",
+        TESTS,
+        "what_a_step_keeps",
+    ),
+    Fault(
         "parts: the gradient of the keys is that of the last part",
         CHUNKS,
         "[old if new is None else old + new for old, new in zip(*pair, strict=True)]",
