@@ -231,11 +231,6 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                     f"`query` and `{name}` must have as many axes, at least 3, and be equal in those that are not "
                     f"attended over. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
                 )
-        if not axes.are_valid:
-            raise ValueError(
-                "`attention_axes` must name axes of the inputs before the last, each once. "
-                f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query.shape)}"
-            )
         if key is not None and not fits(key.shape[:-1], value.shape[:-1]):
             raise ValueError(
                 "`key` and `value` must have equal batch sizes and lengths. "

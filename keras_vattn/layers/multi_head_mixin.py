@@ -89,6 +89,11 @@ class MultiHeadMixin(PartsOfQueries):
 
     def build(self, query_shape, value_shape, key_shape=None):
         claim(self, "prior", self.alignment_prior)
+        if self.attention_axes is not None and not AttentionAxes(self.attention_axes, len(query_shape)).are_valid:
+            raise ValueError(
+                "`attention_axes` must name axes of the inputs before the last, each once. "
+                f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query_shape)}"
+            )
         super().build(query_shape, value_shape, key_shape)
         self.build_prior()
 

@@ -27,6 +27,14 @@ FAULTS = [
         "activities",
     ),
     Fault(
+        "multi head: an attention axis that the inputs have not is left to Keras",
+        "layers/multi_head_mixin.py",
+        "if self.attention_axes is not None and not",
+        "if False and not",
+        ("tests/layers/test_multi_head_attention.py",),
+        "order_of_keys",
+    ),
+    Fault(
         "graph: a prior that no row of nodes would change is let pass",
         "layers/graph_attention.py",
         'if prior_over == "nodes" and not _is_over_nodes(self.alignment, self.prior):',

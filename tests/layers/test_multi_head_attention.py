@@ -77,6 +77,9 @@ def test_a_masked_place_of_a_square_has_no_weight(alignment):
         ({"sliding_window": 2}, {}, "`sliding_window` that of"),
         ({"attention_axes": (1, 1)}, {}, "`attention_axes` must name axes"),
         ({"attention_axes": ()}, {}, "`attention_axes` must name axes"),
+        ({"attention_axes": 3}, {}, "`attention_axes` must name axes"),
+        ({"attention_axes": (1, 4)}, {}, "`attention_axes` must name axes"),
+        ({"attention_axes": -5}, {}, "`attention_axes` must name axes"),
     ],
 )
 def test_axes_and_masks_of_the_order_of_keys_that_have_none(options, arguments, message, alignment):
