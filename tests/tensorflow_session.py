@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager.context import Context
 from tensorflow.python.framework.ops import gradient_registry
+from tensorflow.python.util import tf_stack
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
@@ -24,6 +25,10 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 
 # Graphs are millions of objects: the garbage collector looks at what is new once it is fifty times as much as usual.
 gc.set_threshold(50 * gc.get_threshold()[0], *gc.get_threshold()[1:])
+
+# Each operation of a graph keeps where it was made, for messages alone: a tenth of the time of tracing.
+_stack = tf_stack.extract_stack()
+tf_stack.extract_stack = lambda stacklevel=1: _stack
 
 # The same examples in every run, however long one takes.
 hypothesis.settings.register_profile(
