@@ -31,12 +31,10 @@ if not any("benchmarks" in word for word in sys.argv):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Processes of `pytest` alone: three, five for both tiers. These are more than the cores, since what XLA compiles
-    stays in a process. What is asked for in particular runs in the one that is asked."""
+    """Processes of `pytest` alone: two, since its times are for two cores. More processes than cores cost each test a
+    fifth more of them; on eight, say `pytest -n 8`. What is asked for in particular runs in the one that is asked."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    if not whole or config.option.capture == "no" or USES_GPU:
-        return 0
-    return 3 if config.option.markexpr else 5
+    return 2 if whole and config.option.capture != "no" and not USES_GPU else 0
 
 
 def pytest_configure(config):
