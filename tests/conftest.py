@@ -32,7 +32,7 @@ if not any("benchmarks" in word for word in sys.argv):
 
 def pytest_xdist_auto_num_workers(config):
     """Processes of `pytest` alone: two, since its times are for two cores. More processes than cores cost each test a
-    fifth more of them; on eight, say `pytest -n 8`. What is asked for in particular runs in the one that is asked."""
+    fifth more CPU; on eight cores say `pytest -n 8`. What is asked for in particular runs in the one that is asked."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
     return 2 if whole and config.option.capture != "no" and not USES_GPU else 0
 
