@@ -8,6 +8,7 @@ from battery_attention import AttentionCase
 from battery_cases import BATCH, KL_OPTIONS, SHARED, SOURCE, STEPS
 from keras import ops
 from log_laplace import LogLaplace
+from multi_head_cases import GATE
 from twins import twin_divergence
 
 from keras_vattn import GammaPrior, GumbelSoftmax, MultiHeadAttention, Weibull
@@ -105,7 +106,7 @@ MULTI_HEAD_CASES = [
         prior="contextual",
         per_head_prior=True,
         value_dim=5,
-        use_gate=True,
+        **GATE,
         dropout=0.25,
     ),
     _multi_head_case(

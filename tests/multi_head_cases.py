@@ -1,5 +1,7 @@
 """For the tests of MultiHeadAttention: inputs, masks, layers with the same weights, logits and prior by hand."""
 
+import inspect
+
 import keras
 import numpy as np
 from scipy.special import log_softmax
@@ -7,6 +9,11 @@ from scipy.special import log_softmax
 from keras_vattn import Dirichlet, GumbelSoftmax, LogNormal, MultiHeadAttention, Weibull
 
 KerasAttention = keras.layers.MultiHeadAttention
+# Arguments that Keras has from 3.14 and from 3.15 on.
+GATE, WINDOW = (
+    {name: value} if name in inspect.signature(KerasAttention).parameters else {}
+    for name, value in (("use_gate", True), ("sliding_window", 3))
+)
 HEADS, WIDTH = 2, 3
 GENERATOR = np.random.default_rng(1)
 QUERY = GENERATOR.normal(size=(3, 4, 6)).astype("float32")
@@ -29,6 +36,10 @@ def copy_keras_weights(layer, source):
     for name in ("query_dense", "key_dense", "value_dense", "output_dense", "_gate_dense"):
         if hasattr(source, name):
             getattr(layer, name).set_weights(getattr(source, name).get_weights())
+
+
+def gates_of(layer):
+    return [layer._gate_dense] if GATE else []
 
 
 def pair(query=QUERY, value=VALUE, key=None, **options):

@@ -34,7 +34,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         key_dim: Width of a head's query and key.
         value_dim: Width of a head's value, or `None` for `key_dim`. Defaults to `None`.
         dropout: Rate of dropout on the weights in training, after the draw. Defaults to 0.0.
-        use_bias: As in Keras, like all arguments up to `seed` that are not listed here.
+        use_bias: As in Keras, like all arguments up to `seed` that are not listed here. `use_gate` needs Keras 3.14,
+            `sliding_window` Keras 3.15.
         flash_attention: As in Keras; it computes no weights, so only `"softmax"` takes `True`.
         seed: Integer or `None`, for the draws and the dropout. Defaults to `None`.
         alignment: `"softmax"`, `"weibull"`, `"lognormal"`, `"dirichlet"`, `"gumbel_softmax"` or an `Alignment`.
@@ -145,6 +146,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             query_chunk_size=query_chunk_size,
             **kwargs,
         )
+        self.sliding_window = sliding_window
+        self.use_gate = use_gate
 
     def call(
         self,
@@ -184,12 +187,11 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         for x in (query, value, key):
             keras_private.set_mask(x, None)
         num_leading = len(query.shape) - 1
-        gate = _together(self._gate_dense, query, num_leading) if self._use_gate else None
+        gate = _together(self._gate_dense, query, num_leading) if self.use_gate else None
         pairs = (self.query_dense, query), (self.key_dense, key), (self.value_dense, value)
         heads = [_together(dense, x, num_leading) for dense, x in pairs]
         if size is not None:
-            window = keras_private.read(self, "_sliding_window")
-            options = query_mask, posterior_logits, use_causal_mask, window
+            options = query_mask, posterior_logits, use_causal_mask, self.sliding_window
             output, weights = self._in_parts(heads, masks, size, training, *options), None
         else:
             mask = self.joined_mask(query, value, value_mask, key_mask, attention_mask, use_causal_mask)
@@ -213,7 +215,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
 
     def _check_order(self, query, use_causal_mask):
         """Raise ValueError for a mask of the order of keys that have none."""
-        axes, window = AttentionAxes(self.attention_axes, len(query.shape)), keras_private.read(self, "_sliding_window")
+        axes, window = AttentionAxes(self.attention_axes, len(query.shape)), self.sliding_window
         if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
             raise ValueError(
                 "`use_causal_mask` needs one attention axis, and `sliding_window` that of (B, T, D): pass an "

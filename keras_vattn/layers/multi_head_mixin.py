@@ -1,3 +1,5 @@
+import inspect
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -11,6 +13,9 @@ from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both, fits
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
+
+# The version of Keras whose layer has an argument first, and the default that means what earlier versions do.
+NEWER_ARGUMENTS = {"use_gate": ("3.14", False), "sliding_window": ("3.15", None)}
 
 
 class MultiHeadMixin(PartsOfQueries):
@@ -64,6 +69,7 @@ class MultiHeadMixin(PartsOfQueries):
             kwargs["value_dim"] = positive_integer("value_dim", kwargs["value_dim"], optional=True)
         alignment = alignments.get(alignment)
         is_softmax = type(alignment) is alignments.Softmax
+        kwargs = _supported_arguments(kwargs)
         super().__init__(num_heads=num_heads, key_dim=key_dim, draws_noise=not is_softmax, **kwargs)
         if kwargs.get("flash_attention") and not is_softmax:
             raise ValueError(
@@ -120,8 +126,10 @@ class MultiHeadMixin(PartsOfQueries):
             heads = query, key, value
             return self._in_parts(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
+            # The method has no such argument before Keras 3.15, which passes it only where it is true.
+            causal = {"use_causal_mask": True} if use_causal_mask else {}
             return super()._compute_attention(
-                query, key, value, attention_mask, training, return_attention_scores, use_causal_mask
+                query, key, value, attention_mask, training, return_attention_scores, **causal
             )
         if use_causal_mask:
             axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
@@ -300,6 +308,18 @@ class MultiHeadMixin(PartsOfQueries):
             "per_head_prior": self.per_head_prior,
             "query_chunk_size": self.query_chunk_size,
         }
+
+
+def _supported_arguments(arguments):
+    """Return the arguments that the installed Keras has; ValueError if another is not at its default."""
+    supported = inspect.signature(keras.layers.MultiHeadAttention).parameters
+    for name, (version, default) in NEWER_ARGUMENTS.items():
+        if name not in supported and arguments.get(name, default) != default:
+            raise ValueError(
+                f"`{name}` needs Keras {version} or newer. Received: {name}={arguments[name]!r}, "
+                f"keras {keras.__version__}"
+            )
+    return {name: x for name, x in arguments.items() if name in supported or name not in NEWER_ARGUMENTS}
 
 
 def _one_by_one(x, num_heads):

@@ -2,8 +2,8 @@
 
 What a subclass overrides or calls on itself stays in that class: `_get_own_losses`, `_trainable_variables` and
 `_non_trainable_variables` of a layer, and what `FunctionByMarks` overrides in it, its `_setattr_hook`; of
-`keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim`, `_use_gate`
-and `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in
+`keras.layers.MultiHeadAttention` `_compute_attention`, `_compute_attention_mask`, `_inverse_sqrt_key_dim` and, from
+Keras 3.14 on, `_gate_dense`; `inner_loop` of `keras.layers.LSTM`; `_clip_gradients`, `_get_variable_index` and, in
 `distribute.prepare`, `_all_reduce_sum_gradients` of an optimizer; there too `_maybe_symbolic_build` of a model; and
 `_run_through_graph` of a functional model, which `SharedPrefix` overrides.
 Their names stand in `OVERRIDDEN`, for the test that tells of a rename.
@@ -28,7 +28,6 @@ OVERRIDDEN = {
         "_compute_attention",
         "_compute_attention_mask",
         "_inverse_sqrt_key_dim",
-        "_use_gate",
         "_gate_dense",
     ),
     keras.layers.LSTM: ("inner_loop",),
@@ -153,7 +152,7 @@ def read(layer, name):
         return getattr(layer, name)
     except AttributeError as error:
         raise AttributeError(
-            f"keras_vattn reads `Layer.{name}`, which this version of Keras has no more: install keras 3.15. "
+            f"keras_vattn reads `Layer.{name}`, which this version of Keras lacks: install keras>=3.12,<3.16. "
             f"Received: keras {keras.__version__}, layer={type(layer).__name__}"
         ) from error
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from multi_head_cases import (
+    GATE,
     GENERATOR,
     HEADS,
     POSTERIOR,
@@ -16,6 +17,7 @@ from multi_head_cases import (
     VALUE,
     VALUE_MASK,
     WIDTH,
+    WINDOW,
     KerasAttention,
     assert_close,
     copy_keras_weights,
@@ -24,6 +26,7 @@ from multi_head_cases import (
 )
 
 from keras_vattn import Alignment, GammaPrior, LogNormal, MultiHeadAttention, Weibull
+from keras_vattn.layers import multi_head_mixin
 
 
 @pytest.mark.parametrize("posterior", [False, True])
@@ -74,7 +77,7 @@ def test_a_masked_place_of_a_square_has_no_weight(alignment):
     ("options", "arguments", "message"),
     [
         ({}, {"use_causal_mask": True}, "`use_causal_mask` needs one attention axis"),
-        ({"sliding_window": 2}, {}, "`sliding_window` that of"),
+        *([(WINDOW, {}, "`sliding_window` that of")] if WINDOW else ()),
         ({"attention_axes": (1, 1)}, {}, "`attention_axes` must name axes"),
         ({"attention_axes": ()}, {}, "`attention_axes` must name axes"),
         ({"attention_axes": 3}, {}, "`attention_axes` must name axes"),
@@ -171,7 +174,7 @@ def test_identifiers():
 
 
 def test_config_is_that_of_keras_and_more():
-    options = {"num_heads": 2, "key_dim": 3, "value_dim": 5, "use_gate": True, "sliding_window": 4, "seed": 3}
+    options = {"num_heads": 2, "key_dim": 3, "value_dim": 5, **GATE, **WINDOW, "seed": 3}
     keras_config = KerasAttention(**options, name="attention").get_config()
     layer = MultiHeadAttention(
         **options, name="attention", alignment=Weibull(4.0), prior="contextual", per_head_prior=True, kl_weight=0.3
@@ -181,6 +184,13 @@ def test_config_is_that_of_keras_and_more():
     copy = MultiHeadAttention.from_config(config)
     assert json.loads(json.dumps(copy.get_config())) == config
     assert (copy.alignment.k, copy.prior.num_heads, copy.per_head_prior, copy.kl_weight) == (4.0, 2, True, 0.3)
+
+
+def test_an_argument_that_keras_lacks_is_refused_with_the_version_that_has_it(monkeypatch):
+    monkeypatch.setitem(multi_head_mixin.NEWER_ARGUMENTS, "talking_heads", ("3.99", False))
+    assert MultiHeadAttention(2, 3, talking_heads=False).num_heads == 2
+    with pytest.raises(ValueError, match=r"`talking_heads` needs Keras 3\.99 or newer\. Received: talking_heads=True"):
+        MultiHeadAttention(2, 3, talking_heads=True)
 
 
 def test_numbers_of_numpy():

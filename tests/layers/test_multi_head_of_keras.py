@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from multi_head_cases import (
     ATTENTION_MASK,
+    GATE,
     GENERATOR,
     HEAD_MASK,
     HEADS,
@@ -17,8 +18,10 @@ from multi_head_cases import (
     VALUE,
     VALUE_MASK,
     WIDTH,
+    WINDOW,
     KerasAttention,
     assert_close,
+    gates_of,
     model_of,
     pair,
 )
@@ -49,8 +52,8 @@ OPTIONS = {
     "no-bias": {"use_bias": False},
     "value-dim": {"value_dim": 5},
     "output-shape": {"output_shape": (2, 3)},
-    "gate": {"use_gate": True},
-    "window": {"sliding_window": 2},
+    "gate": GATE,
+    "window": WINDOW,
     "dropout": {"dropout": 0.3, "seed": 4},
 }
 
@@ -75,7 +78,7 @@ def test_softmax_gives_the_outputs_scores_and_gradients_of_keras(options, call):
 
 
 def test_softmax_has_the_variables_of_keras():
-    for options in ({}, {"dropout": 0.2}, {"use_gate": True, "use_bias": False}):
+    for options in ({}, {"dropout": 0.2}, {**GATE, "use_bias": False}):
         layers = pair(**options)
         for layer in layers:
             layer(QUERY, VALUE, training=True)
@@ -90,7 +93,7 @@ def test_softmax_has_the_variables_of_keras():
 
 
 @pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.1, "use_gate": True}], ids=["default", "gate"])
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.1, **GATE}], ids=["default", "gate"])
 def test_saved_weights_load_in_either_direction(options, ending, tmp_path):
     models = [model_of(KerasAttention(HEADS, WIDTH, **options)), model_of(MultiHeadAttention(HEADS, WIDTH, **options))]
     for number, (source, target) in enumerate((models, models[::-1])):
@@ -139,8 +142,8 @@ def test_inference_of_a_dirichlet_is_near_that_of_keras():
     [
         ({}, 8, 0),
         ({"value_dim": 4, "use_bias": False, "dropout": 0.5}, 4, 1),
-        ({"use_gate": True}, 10, 0),
-        ({"value_dim": 4, "use_bias": False, "dropout": 0.5, "use_gate": True}, 5, 1),
+        (GATE, 8 + 2 * len(GATE), 0),
+        ({"value_dim": 4, "use_bias": False, "dropout": 0.5, **GATE}, 4 + len(GATE), 1),
     ],
 )
 def test_counts(layer_class, options, trainable, generators):
@@ -170,7 +173,7 @@ HIGH_RANK = [
 def test_several_axes(queries, sources, mask, axes, alignment):
     query = GENERATOR.normal(size=(3, *queries, 8)).astype("float32")
     value = GENERATOR.normal(size=(3, *sources, 8)).astype("float32")
-    layers = pair(query, value, attention_axes=axes, use_gate=True, alignment=alignment)
+    layers = pair(query, value, attention_axes=axes, **GATE, alignment=alignment)
     arguments = {}
     if mask is not None:
         mask = GENERATOR.random((3, *mask)) < 0.7
@@ -239,10 +242,10 @@ def test_options_that_keras_refuses(layer_class, options):
 
 
 def test_initial_kernels_differ(layer_class):
-    layer = layer_class(12, 64, use_gate=True, kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02))
+    layer = layer_class(12, 64, **GATE, kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02))
     layer.build((2, 4, 8), (2, 4, 8))
-    kernels = [layer.query_dense, layer.key_dense, layer.value_dense, layer._gate_dense]
-    for one in range(4):
+    kernels = [layer.query_dense, layer.key_dense, layer.value_dense, *gates_of(layer)]
+    for one in range(len(kernels)):
         for two in range(one):
             assert np.any(kernels[one].kernel.numpy() != kernels[two].kernel.numpy())
 
@@ -266,9 +269,10 @@ def test_masks_of_keras_arrive_and_go_on(alignment, use_causal_mask):
 
 
 def test_sliding_window(layer_class):
-    layer, x = layer_class(2, 4, sliding_window=3), QUERY[:, :, :4]
+    window = WINDOW.get("sliding_window", 4)
+    layer, x = layer_class(2, 4, **WINDOW), QUERY[:, :, :4]
     distance = np.arange(4)[:, None] - np.arange(4)
-    for causal, inside in ((True, (distance >= 0) & (distance < 3)), (False, abs(distance) < 3)):
+    for causal, inside in ((True, (distance >= 0) & (distance < window)), (False, abs(distance) < window)):
         _, scores = layer(x, x, use_causal_mask=causal, return_attention_scores=True)
         np.testing.assert_array_equal(scores.numpy() > 0, np.broadcast_to(inside, scores.shape))
 
@@ -285,9 +289,9 @@ def test_the_causal_mask_is_a_mask(layer_class, dropout):
 
 
 def test_constraints(layer_class):
-    layer = layer_class(2, 2, use_gate=True, kernel_constraint="non_neg", bias_constraint="non_neg")
+    layer = layer_class(2, 2, **GATE, kernel_constraint="non_neg", bias_constraint="non_neg")
     layer.build((1, 2, 2), (1, 2, 2))
-    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer._gate_dense, layer.output_dense):
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, *gates_of(layer), layer.output_dense):
         assert isinstance(dense.kernel.constraint, keras.constraints.NonNeg)
         assert isinstance(dense.bias.constraint, keras.constraints.NonNeg)
 

@@ -16,6 +16,7 @@ from multi_head_cases import (
     VALUE,
     VALUE_MASK,
     WIDTH,
+    WINDOW,
     model_of,
     pair,
 )
@@ -84,7 +85,7 @@ MULTI_HEAD = (
     ({"alignment": GumbelSoftmax(TAU), "prior": "contextual"}, {"attention_mask": ATTENTION_MASK}, 2),
     pytest.param({"alignment": "dirichlet"}, {"posterior_logits": POSTERIOR}, 3, marks=slow),
     pytest.param({"alignment": "lognormal", "prior": "fixed"}, {"posterior_logits": None}, 9, marks=slow),
-    pytest.param({"alignment": "weibull", "sliding_window": 2}, {"use_causal_mask": True}, 2, marks=slow),
+    pytest.param({"alignment": "weibull", **WINDOW}, {"use_causal_mask": True}, 2, marks=slow),
     pytest.param({"alignment": Weibull(kl_of="weights"), "prior": "contextual"}, {}, 3, marks=slow),
     pytest.param({"alignment": Weibull(kl_estimator="sampled"), "prior": "contextual"}, PADDED, 3, marks=slow),
 )
