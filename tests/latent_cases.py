@@ -84,6 +84,8 @@ def model(objective, **options):
         "posterior_logits": keras.Input((None, None), name="posterior_logits"),
         "targets": keras.Input((None,), dtype="int64", name="targets"),
     }
+    # Keras 3.12 refuses an input that no operation reads, as objectives without a posterior have.
+    ops.stop_gradient(inputs["posterior_logits"])
     return keras.Model(inputs, run(layers(objective, **options), inputs)[0])
 
 

@@ -114,7 +114,7 @@ def test_a_llama_whose_embeddings_are_tied(tmp_path):
 
 def test_a_query_that_sees_no_key_averages_as_before():
     """In an encoder with a sliding window, among padding."""
-    model = randomized(made("T5Gemma2Backbone"))
+    model = randomized(made("T5GemmaBackbone"))
     inputs = inputs_of(model)
     found, expected = (
         hub_models.outputs_of(x, inputs, training=False) for x in (bayesian_of(model, prior=None), model)

@@ -146,8 +146,14 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             query_chunk_size=query_chunk_size,
             **kwargs,
         )
-        self.sliding_window = sliding_window
-        self.use_gate = use_gate
+
+    @property
+    def sliding_window(self):
+        return getattr(self, "_sliding_window", None)
+
+    @property
+    def use_gate(self):
+        return getattr(self, "_use_gate", False)
 
     def call(
         self,
@@ -265,6 +271,10 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             self.num_heads, query.shape, value.shape
         )
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        # An older Keras lacks both.
+        return {"sliding_window": self.sliding_window, "use_gate": self.use_gate, **super().get_config()}
 
 
 def _together(dense, x, num_leading):

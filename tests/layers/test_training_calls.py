@@ -22,9 +22,8 @@ def counted(model):
 
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_the_count_is_saved_and_is_no_weight(name, tmp_path):
-    inputs = [keras.Input((None, 6)), keras.Input((None, 6))]
-    outputs = LAYERS[name](*inputs[: 1 if name == "latent" else 2])
-    model = keras.Model(inputs, outputs)
+    inputs = [keras.Input((None, 6)) for _ in range(1 if name == "latent" else 2)]
+    model = keras.Model(inputs, LAYERS[name](*inputs))
     layer = counted(model)
     assert "training_calls" not in [weight.name for weight in model.weights]
     assert "training_calls" in [variable.name for variable in model.variables]
