@@ -23,6 +23,7 @@ import tyro
 from applications.common.errors import InputError, input_error_in
 from applications.common.option_values import check, fields_of, is_file, read_values, texts_of, values_of, with_values
 from applications.common.runs import RunFolder
+from applications.common.writers import unlock
 
 _COMMANDS = {
     "train": (None, "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
@@ -83,6 +84,8 @@ def main(program, arguments=None):
         if expected is None:
             raise
         return _fail(expected, 2)
+    finally:
+        unlock()
     return 0
 
 

@@ -9,6 +9,7 @@ from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.runs import CHECKPOINT, RunFolder
+from applications.common.writers import aside_of, require_unlocked
 
 # Options that a resumed run may change: none concerns the model or its data.
 MAY_CHANGE = (
@@ -98,6 +99,11 @@ class Program:
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
+        if options.fit.strategy != "multi_worker":
+            # Workers begin together, and the first of them locks the folder.
+            require_unlocked(run.out)
+        if run.start_from is not None and not run.resume and _is_in(run.start_from, aside_of(run.out)):
+            raise InputError(f"--start-from: {run.start_from} would be deleted when the run has finished; rename it.")
         if run.overwrite:
             self._check_overwrite(run)
         else:
@@ -121,7 +127,7 @@ class Program:
         if "model" not in RunFolder.load(out).config:
             raise InputError(f"--overwrite: {out} holds no run of this program.")
         self.options_of(RunFolder.load(out))
-        if run.start_from is not None and pathlib.Path(run.start_from).resolve().is_relative_to(out.resolve()):
+        if run.start_from is not None and _is_in(run.start_from, out):
             raise InputError(f"--start-from: {run.start_from} would be deleted with {out}.")
 
     def _check_start(self, options):
@@ -146,6 +152,10 @@ class Program:
                         f"--{name.replace('_', '-')}: {start.path}, whose epochs count, has {start.num_epochs()} "
                         f"already. Received: {value}"
                     )
+
+
+def _is_in(path, folder):
+    return pathlib.Path(path).resolve().is_relative_to(pathlib.Path(folder).resolve())
 
 
 def config_of(options):

@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from applications.common.errors import InputError
+from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
@@ -49,7 +50,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), defaults=None):
-        """Start a run in a new or empty folder, or resume the run in it; what does not fit is an `InputError`.
+        """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
+
+        What does not fit, and a folder that another process writes to, is an `InputError`.
 
         Args:
             path: Folder.
@@ -59,9 +62,12 @@ class RunFolder:
             defaults: Dictionary of the values of options that a config.yaml lacks.
         """
         path, config = pathlib.Path(path), _plain("config", config)
-        stored = cls.check(path, config, resume, may_differ, defaults)
+        cls.check(path, config, resume, may_differ, defaults)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            lock(path)
+            # Another process may have written to it since.
+            stored = cls.check(path, config, resume, may_differ, defaults)
             for leftover in path.rglob(f"{_TEMPORARY}*"):
                 leftover.unlink()
             if stored != config:

@@ -3,7 +3,6 @@
 import functools
 import math
 import pathlib
-import shutil
 import sys
 import time
 import typing
@@ -46,6 +45,7 @@ from applications.common.runs import (
 from applications.common.serving import save_module
 from applications.common.shown import SHOWN
 from applications.common.training_curves import training_curves
+from applications.common.writers import delete_aside, set_aside, unlock
 from keras_vattn import distribute
 from keras_vattn.plots.chart import require_altair
 
@@ -329,7 +329,8 @@ class TrainingRun(Run):
         write_page(folder.file("report.html"), page_of_run(application, record, rows, shown))
         # Last, so that a folder with this file holds everything.
         write_json(folder.file("metrics.json"), record)
-        shutil.rmtree(_aside(folder.path), ignore_errors=True)
+        delete_aside(folder.path)
+        unlock()
         print((folder.path / "report.txt").read_text(encoding="utf-8"), flush=True)
 
 
@@ -372,19 +373,6 @@ def start_from(run, path):
     for weight in shared:
         weight.assign(saved[weight.path])
     return len(shared)
-
-
-def set_aside(path):
-    """Rename the folder of a run that is overwritten. It is deleted when the new run has finished."""
-    path, aside = pathlib.Path(path), _aside(path)
-    if path.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-
-
-def _aside(path):
-    path = pathlib.Path(path).absolute()
-    return path.with_name(f"{path.name}.overwritten")
 
 
 def steps_of_run(options, num_batches):

@@ -1,0 +1,104 @@
+"""One process at a time writes into a run folder, and `--overwrite` sets the run in it aside.
+
+The lock is a `flock` of the folder itself: it adds no file, stays with a folder that is renamed, and the operating
+system releases it when the process ends, however it ends. A file system without such locks refuses nobody. Nothing here
+imports TensorFlow.
+"""
+
+import os
+import pathlib
+import shutil
+
+from applications.common.errors import InputError
+
+# Descriptors of the folders that this process writes to, by device and inode.
+_locked = {}
+
+
+def lock(path):
+    """Lock a run folder for this process, until `unlock`; `InputError` if another process writes to it."""
+    descriptor, key = _lock(path)
+    if descriptor is not None:
+        _locked[key] = descriptor
+
+
+def require_unlocked(path):
+    """Raise `InputError` if another process writes to a run folder."""
+    descriptor, _ = _lock(path)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def unlock():
+    """Release all locks of this process."""
+    while _locked:
+        os.close(_locked.popitem()[1])
+
+
+def _lock(path):
+    """Return a descriptor that locks a folder, and its device and inode; `None` where there is nothing to lock, or this
+    process has the lock."""
+    if os.name != "posix":
+        return None, None
+    import fcntl
+
+    try:
+        # Python's descriptors are closed in programs that this process starts.
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None, None
+    status = os.fstat(descriptor)
+    key = status.st_dev, status.st_ino
+    try:
+        if key in _locked:
+            os.close(descriptor)
+            return None, key
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise InputError(
+            f"{path} is being written by another process. Wait until it has ended, or choose another folder."
+        ) from error
+    except OSError:
+        # Some network disks have no locks of folders.
+        os.close(descriptor)
+        return None, key
+    return descriptor, key
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process would hold the locks for as long as it lives.
+    os.register_at_fork(after_in_child=unlock)
+
+
+def aside_of(path):
+    """Return where the run in a folder is while a new one is trained there."""
+    path = pathlib.Path(path).absolute()
+    return path.with_name(f"{path.name}.overwritten")
+
+
+def set_aside(path):
+    """Rename the folder of a run that is overwritten. It is deleted when a run in its place has finished.
+
+    An unfinished run does not take the place of a finished one that was set aside before: it is deleted.
+    """
+    path, aside = pathlib.Path(path), aside_of(path)
+    if not (path / "config.yaml").exists():
+        return
+    lock(path)
+    if _is_finished(aside) and not _is_finished(path):
+        # config.yaml goes last: what a killed process leaves still counts as a run.
+        for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "config.yaml"):
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    else:
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+
+
+def delete_aside(path):
+    """Delete the run that was set aside for the finished one in a folder."""
+    shutil.rmtree(aside_of(path), ignore_errors=True)
+
+
+def _is_finished(path):
+    return (path / "metrics.json").exists()

@@ -1,0 +1,107 @@
+"""One process at a time writes into a run folder; a finished run stays until another has finished."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from run_files import files_of
+
+from applications.common.errors import InputError
+from applications.common.runs import RunFolder
+from applications.common.writers import lock, require_unlocked, unlock
+
+# Locks a folder, with a forked child and a started one that live on.
+WRITER = """
+import os, subprocess, sys, time
+from applications.common.writers import lock
+
+lock(sys.argv[1])
+if not os.fork():
+    time.sleep(60)
+    os._exit(0)
+started = subprocess.Popen(["sleep", "60"], close_fds=False)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def unlocked():
+    yield
+    unlock()
+
+
+@pytest.fixture
+def other_writer():
+    """Returns a function that locks a folder as another process does."""
+    descriptors = []
+
+    def other_writer(path):
+        descriptors.append(os.open(path, os.O_RDONLY))
+        fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    yield other_writer
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_the_lock_ends_with_its_process(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    try:
+        process.stdout.readline()
+        for function in (lock, require_unlocked):
+            with pytest.raises(InputError, match="is being written by another process"):
+                function(tmp_path)
+        process.kill()
+        process.wait()
+        lock(tmp_path)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_a_process_may_open_its_folder_twice(tmp_path, other_writer):
+    for resume in (False, True):
+        RunFolder.open(tmp_path / "run", {"units": 3}, resume=resume)
+    unlock()
+    other_writer(tmp_path / "run")
+    with pytest.raises(InputError, match="is being written by another process"):
+        RunFolder.open(tmp_path / "run", {"units": 3}, resume=True)
+
+
+def test_a_disk_without_locks(tmp_path, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    RunFolder.open(tmp_path / "run", {"units": 3})
+
+
+def test_a_folder_that_is_written_is_left_alone(toy, copied_toy, other_writer):
+    """A run that has ended is not locked, and one that is written can be read."""
+    other_writer(copied_toy)
+    before = files_of(copied_toy)
+    toy.fails("is being written by another process", "train", "--resume", "--out", copied_toy)
+    toy.fails("is being written by another process", *toy.train(copied_toy, overwrite=True))
+    content = "".join(f"{line}\n" for line in toy.lines).encode()
+    toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
+    assert files_of(copied_toy) == before
+
+
+@pytest.mark.slow
+def test_a_finished_run_stays_until_another_has_finished(toy, copied_toy, interrupted, other_writer, without_pictures):
+    before, aside = files_of(copied_toy), copied_toy.with_name("copied.overwritten")
+    for _ in range(2):
+        with interrupted(0, 0):
+            toy.fails("interrupted", *toy.train(copied_toy, overwrite=True), status=130)
+        assert {path.relative_to(aside) for path in files_of(aside)} == {x.relative_to(copied_toy) for x in before}
+    start = ("--start-from", aside)
+    toy.fails("would be deleted when the run has finished", *toy.train(copied_toy, overwrite=True), *start)
+    toy.succeeds("train", "--resume", "--out", copied_toy, "--no-export")
+    assert not aside.exists()
+    other_writer(copied_toy)
