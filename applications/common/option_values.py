@@ -82,11 +82,15 @@ def with_values(options, values):
     return dataclasses.replace(options, **changed)
 
 
-def check(options):
-    """Raise `InputError`, which names the option as the command line has it, for a value that an option cannot have."""
-    annotations = fields_of(type(options))
-    for name, value in values_of(options).items():
-        _check_bounds(_flag(name), value, annotations[name])
+def check(options, files=True):
+    """Raise `InputError`, which names the option as the command line has it, for a value that an option cannot have.
+
+    Without `files` the files and folders that options name may be missing.
+    """
+    values = values_of(options)
+    for name, annotation in fields_of(type(options)).items():
+        if files or not is_file(annotation):
+            _check_bounds(_flag(name), values[name], annotation)
     _check_together(options)
 
 

@@ -7,7 +7,6 @@ TensorFlow: wrong options are refused before it is loaded.
 
 import dataclasses
 import json
-import os
 import pathlib
 import typing
 from typing import Annotated, Literal
@@ -158,10 +157,8 @@ class FitOptions:
             raise InputError(
                 "--jit: TensorFlow does not compile a step of several replicas; leave out --jit or --strategy."
             )
-        if self.strategy == "multi_worker":
-            _check_workers(os.environ.get("TF_CONFIG"))
-            if self.checkpoint_seconds:
-                raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
+        if self.strategy == "multi_worker" and self.checkpoint_seconds:
+            raise InputError("--checkpoint-seconds: the clocks of several workers differ; give --checkpoint-steps.")
 
     @property
     def use_cudnn(self):
@@ -174,7 +171,7 @@ class FitOptions:
         return {"auto": "auto" if self.strategy == "none" else False, "on": True, "off": False}[self.jit]
 
 
-def _check_workers(text):
+def check_workers(text):
     """Raise `InputError` unless a TF_CONFIG names the workers and this one."""
     try:
         config = json.loads(text or "")

@@ -3,11 +3,13 @@
 import dataclasses
 import importlib
 import importlib.util
+import os
 import pathlib
 
 from applications.common.application import Application
 from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
+from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_unlocked
 
@@ -91,7 +93,17 @@ class Program:
         return {} if presets[name] is None else read_values("--preset", presets[name], self.options)
 
     def options_of(self, folder):
-        """Return the options of a run; `InputError` if its config.yaml does not hold them."""
+        """Return the options of a run; `InputError` if its config.yaml does not hold them, or has an impossible value.
+
+        The files that they name may be gone."""
+        options = self._typed_options(folder)
+        try:
+            check(options, files=False)
+        except InputError as error:
+            raise InputError(f"{folder.path / 'config.yaml'}: {error}") from error
+        return options
+
+    def _typed_options(self, folder):
         place = f"{folder.path / 'config.yaml'}, of a run of another program than {self.name}?"
         return with_values(self.default, typed(place, folder.config, self.options))
 
@@ -99,7 +111,9 @@ class Program:
         """Raise `InputError` for options of `train` that are wrong, or do not fit the run in the folder."""
         check(options)
         run, stored = options.run, None
-        if options.fit.strategy != "multi_worker":
+        if options.fit.strategy == "multi_worker":
+            check_workers(os.environ.get("TF_CONFIG"))
+        else:
             # Workers begin together, and the first of them locks the folder.
             require_unlocked(run.out)
         if run.start_from is not None and not run.resume and _is_in(run.start_from, aside_of(run.out)):
@@ -126,7 +140,7 @@ class Program:
             return
         if "model" not in RunFolder.load(out).config:
             raise InputError(f"--overwrite: {out} holds no run of this program.")
-        self.options_of(RunFolder.load(out))
+        self._typed_options(RunFolder.load(out))
         if run.start_from is not None and _is_in(run.start_from, out):
             raise InputError(f"--start-from: {run.start_from} would be deleted with {out}.")
 

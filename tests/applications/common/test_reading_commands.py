@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from program_case import fewer, written
 from program_cases import CASES, few_cases
 from run_files import files_of, read_json
@@ -156,6 +157,27 @@ def test_inputs_that_cannot_be_read(case, trained, tmp_path, monkeypatch):
     )
     (tmp_path / "run/config.yaml").write_text((trained / "config.yaml").read_text())
     case.fails("no epoch has been finished, weights.npz is missing", case.answer, "--run", tmp_path / "run")
+
+
+def test_a_value_of_the_options_that_a_run_cannot_have(toy, copied_toy, monkeypatch):
+    """Each command names the file and the option; what a run no longer needs may be gone."""
+    path = copied_toy / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    for values, message in (
+        ({"units": -3}, "--units: must be positive. Received: -3"),
+        ({"learning_rate": float("inf")}, "--learning-rate: must be finite. Received: inf"),
+        ({"warmup_steps": 3, "schedule": "plateau"}, "--warmup-steps: the schedule plateau has no warm-up"),
+    ):
+        path.write_text(yaml.safe_dump(config | values))
+        for command in (toy.answer, "evaluate", "export"):
+            toy.fails(f"{path}: {message}", command, "--run", copied_toy)
+        toy.fails(f"{path}: {message}", "train", "--resume", "--out", copied_toy)
+        toy.fails(f"{path}: {message}", *toy.train(copied_toy.parent / "new"), "--start-from", copied_toy)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    path.write_text(yaml.safe_dump(config | {"data": "gone.txt", "strategy": "multi_worker"}))
+    content = "".join(f"{line}\n" for line in toy.lines).encode()
+    toy.succeeds(*toy.answers_of(copied_toy), standard_input=content)
+    toy.fails("gone.txt: no such file", "evaluate", "--run", copied_toy)
 
 
 @pytest.mark.parametrize("case", slow_except([x for x in CASES if x in WITH_LSTM], "vqa"), indirect=True)
