@@ -2,10 +2,10 @@
 
 import dataclasses
 import importlib
-import json
 import types
 import typing
 
+from applications.common.records import read_record
 from applications.common.runs import CODEC, RunFolder
 from applications.common.shown import Shown
 
@@ -20,7 +20,7 @@ class Run:
         data: Dictionary from the name of a part, "train", "valid" and "test", to the encoded part.
             Empty where a command reads a run.
         codec: Translates between files and tensors, fitted on the training part: an object with
-            `save(folder)`, which `load_codec` reads; or plain values, which stand in codec.json.
+            `save(folder)`, which `load_codec` reads; or a dictionary of plain values, which stands in codec.json.
         models: The result of `build`; its `training` is the `keras.Model` that is trained.
     """
 
@@ -53,7 +53,7 @@ PLACES = {
 
 
 def _read_codec(options, folder):
-    return json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+    return read_record(folder.path / CODEC, or_none=True)
 
 
 @dataclasses.dataclass(frozen=True)

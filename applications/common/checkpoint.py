@@ -8,6 +8,7 @@ they are ahead of it, and the repeated steps write them again. Tested in tests/a
 test_resuming.py.
 """
 
+import contextlib
 import json
 import math
 import pathlib
@@ -226,13 +227,24 @@ class KeepWeights(keras.callbacks.Callback):
 def read_weights(path):
     """Return names, arrays and the record of a file of `KeepWeights`; `InputError` if it cannot be read."""
     try:
-        # Opened here: NumPy leaves one that it cannot read open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_archive(path) as archive:
             names = archive["names"].tolist()
             arrays = [archive[f"weight_{index:05d}"] for index in range(len(names))]
             return names, arrays, json.loads(archive["record"].tobytes())
     except UNREADABLE as error:
         raise InputError(f"{path} cannot be loaded: {error}") from error
+
+
+@contextlib.contextmanager
+def open_archive(path):
+    """Open a NumPy archive for reading; one of the errors `UNREADABLE` if it is none."""
+    # Opened here: NumPy leaves a file that it cannot read open, and takes any other content for a pickle.
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is no NumPy archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            yield archive
 
 
 def training_variables(model):
@@ -260,7 +272,7 @@ def steps_of(path, num_steps):
 def _read(path):
     """Return the record of a checkpoint, the arrays of its variables and of the metrics."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_archive(path) as archive:
             record = json.loads(archive["record"].tobytes())
             arrays = [archive[f"variable_{index:05d}"] for index in range(len(record["variables"]))]
             return record, arrays, [archive[f"metric_{index:05d}"] for index in range(record["num_metrics"])]

@@ -12,6 +12,7 @@ import difflib
 import functools
 import importlib
 import os
+import pathlib
 import re
 import sys
 import textwrap
@@ -23,7 +24,7 @@ import tyro
 from applications.common.errors import InputError, input_error_in
 from applications.common.option_values import check, fields_of, is_file, read_values, texts_of, values_of, with_values
 from applications.common.runs import RunFolder
-from applications.common.writers import unlock
+from applications.common.writers import require_writable, unlock
 
 _COMMANDS = {
     "train": (None, "Train a model, report on held-out data, write samples, pictures and the SavedModel."),
@@ -227,7 +228,11 @@ def prepare(program, name, options):
         from applications.common.plan import plan
 
         plan(program, options)
-        return
+        if options.results is not None:
+            require_writable("--results", pathlib.Path(options.results).parent)
+    if hasattr(options, "out"):
+        # Without one it is the run's folder that is written.
+        require_writable("--out", options.out or options.run)
     if not hasattr(options, "run"):
         return
     folder = RunFolder.load(options.run)

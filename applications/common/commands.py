@@ -25,20 +25,22 @@ def evaluate(application, options):
     split = options.split if other is None else None
     part = _split(application, run, split) if other is None else other
     name = options.name or ("evaluation_files" if split is None else f"evaluation_{split}")
-    path = run.folder.path / f"{name}.json"
+    folder = pathlib.Path(options.out or run.folder.path)
+    path = folder / f"{name}.json"
     digest = digest_of(part)
     _require_same(path, name, split, digest)
     part = application.encode(run.options, run.codec, part)
     figures, outputs = application.evaluate(run, part, options)
-    for kind, lines in application.files(outputs).items():
-        write_lines(run.folder.path / f"{name}_{kind}.txt", lines)
     record = {"split": split, "data_digest": digest, "data": getattr(part, "report", {}), "report": figures}
-    write_json(path, record | {"options": options})
     named, table = split or "other", figures_of(application.columns, record)
     heading = application.heading(record | {"split": named})
     if record["data"]:
         print(counts_of(named, record["data"]))
     print(f"{heading}\n\n{table}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, lines in application.files(outputs).items():
+        write_lines(folder / f"{name}_{kind}.txt", lines)
+    write_json(path, record | {"options": options})
     page = Page(
         title=f"{application.program.name.rpartition('.')[2]}: {run.options.model}, {named} data",
         heading=heading,

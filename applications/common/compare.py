@@ -13,6 +13,7 @@ from applications.common.errors import InputError
 from applications.common.jobs import Jobs
 from applications.common.plan import plan
 from applications.common.program import config_of
+from applications.common.records import read_record
 from applications.common.results import results_before, write_results
 from applications.common.runs import RunFolder, digest_of, write_json, write_text_atomically
 from applications.common.shown import SHOWN, Shown, joined
@@ -127,7 +128,7 @@ class Comparison:
             known = pathlib.Path(run.options.run.out, f"{name}.arguments.json")
             digest = digest_of([arguments, self.read(run, "metrics.json"), *contents])
             path = pathlib.Path(run.options.run.out, written or f"{name}.json")
-            if known.exists() and path.exists() and self.read(run, known.name) == digest:
+            if path.exists() and _has_digest(known, digest):
                 return None
             if not written:
                 path.unlink(missing_ok=True)
@@ -287,12 +288,15 @@ def _raise_failures(futures):
         raise InputError("\n".join(failures))
 
 
-def _json(path):
-    text = _text(path)
+def _has_digest(path, digest):
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}. Remove it to train the run again.") from error
+        return json.loads(path.read_text(encoding="utf-8")) == digest
+    except (OSError, ValueError):
+        return False
+
+
+def _json(path):
+    return read_record(path, "Remove it to train the run again.")
 
 
 def _text(path):

@@ -8,17 +8,18 @@ Shapes: M draws or members, N examples, C classes.
 """
 
 import dataclasses
-import json
 import pathlib
 import typing
 
 import numpy as np
 import scipy.special
 
+from applications.common.checkpoint import UNREADABLE, open_archive
 from applications.common.errors import InputError
 from applications.common.option_values import first_value
 from applications.common.progress import progress
-from applications.common.runs import digest_of, write_json
+from applications.common.records import read_record
+from applications.common.runs import digest_of, replacing, write_json
 from applications.common.tables import Column, difference_table, main_table, titled
 from applications.common.training import load_run
 from applications.common.uncertainty import calibration
@@ -26,6 +27,7 @@ from keras_vattn import metrics
 
 # `--name` of a comparison's reports: a report that a user asks for has another name, and does not replace them.
 _COMPARED = "uncertainty_compared"
+_REPORT_AGAIN = "Resume the run, which writes it again."
 COLUMNS = (
     Column("accuracy (%)", "accuracy", 2, 100.0),
     Column("corrupted (%)", "accuracy_corrupted", 2, 100.0),
@@ -101,6 +103,7 @@ class Uncertainty:
 
 def uncertainty(application, options):
     """Write what a run predicts at its mean, and the figures of its methods, and print their table."""
+    train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
     run.folder.require_data(digest_of(parts))
@@ -118,23 +121,30 @@ def uncertainty(application, options):
         predictor = layout.predictor(run, part, amounts[name])
         sets[name] = predictor.predictions(0 if name == "valid" else num_draws)
     kept = ("labels", "mean", "mean_ms")
-    path = run.folder.file(f"{options.name}.npz")
-    np.savez(path, **{f"{name}/{key}": of_set[key] for name, of_set in sets.items() for key in kept})
-    record = json.loads(run.folder.file("metrics.json").read_text(encoding="utf-8"))
-    found = {method: figures(x, record["train_seconds"]) for method, x in _methods(sets).items()}
+    found = {method: figures(x, train_seconds) for method, x in _methods(sets).items()}
     title = f"Uncertainty: {num_draws} draws, corruption {corruption:g}; AUROC of entropy, and of mutual information"
-    write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": found})
     rows = {f"{run.options.model}{method}": [of_method] for method, of_method in found.items()}
-    print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}\nwritten: {path.with_suffix('.json')}, {path.name}")
+    print(f"{title}\n\n{main_table(COLUMNS, rows, ('method',))}", flush=True)
+    path = pathlib.Path(options.out or run.folder.path, f"{options.name}.npz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        np.savez(file, **{f"{name}/{key}": of_set[key] for name, of_set in sets.items() for key in kept})
+    write_json(path.with_suffix(".json"), {"title": title, "options": options, "methods": found})
+    print(f"written: {path.with_suffix('.json')}, {path.name}")
 
 
 def _read(path):
     """Return the predictions of a run, a dictionary from the name of a set of examples to its own."""
     sets = {}
-    with np.load(path) as file:
-        for name in file.files:
-            first, second = name.split("/")
-            sets.setdefault(first, {})[second] = file[name]
+    try:
+        with open_archive(path) as archive:
+            for name in archive.files:
+                first, second = name.split("/")
+                sets.setdefault(first, {})[second] = archive[name]
+    except UNREADABLE as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Remove {_COMPARED}.json beside it to predict again."
+        ) from error
     return sets
 
 

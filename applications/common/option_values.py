@@ -110,7 +110,7 @@ def read_values(place, path, options_class, extensible=True):
         with open(path, encoding="utf-8") as file:
             text = file.read()
         values = yaml.safe_load(text) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{place}: {path} cannot be read: {error}") from error
     if not text.strip():
         raise InputError(f"{place}: {path} is empty; a pipe can be read only once.")

@@ -196,7 +196,9 @@ class EvaluateOptions:
     split: Literal["valid", "test"] = "valid"
     """Part of the run's own data."""
     name: FileName | None = None
-    """Name of the .json file in the run's folder; evaluation_SPLIT where it is left out."""
+    """Name of the .json file; evaluation_SPLIT where it is left out."""
+    out: str | None = None
+    """Folder of the report; the run's where it is left out."""
 
 
 @dataclasses.dataclass
@@ -276,7 +278,9 @@ class UncertaintyOptions:
     run: TrainedRun
     """Folder of the run."""
     name: FileName = "uncertainty"
-    """Name of the .json with the figures, and of the .npz with the predictions at the mean, in the run's folder."""
+    """Name of the .json with the figures, and of the .npz with the predictions at the mean."""
+    out: str | None = None
+    """Folder of both; the run's where it is left out."""
     num_draws: NoneOrSeveral | None = None
     """Draws instead of the run's, 2 at least; 0 for none."""
 

@@ -90,7 +90,7 @@ def _planned(program, options, default, name, seed, option="--models"):
         key, equals, text = item.partition("=")
         try:
             values[key.strip().replace("-", "_")] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (ValueError, RecursionError, yaml.YAMLError) as error:
             raise InputError(f"{option}: {name}: {item} cannot be read.") from error
         if not equals:
             raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")

@@ -11,7 +11,7 @@ from applications.common.errors import InputError
 from applications.common.option_values import check, read_values, typed, values_of, with_values
 from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
-from applications.common.writers import aside_of, require_unlocked
+from applications.common.writers import aside_of, require_unlocked, require_writable
 
 # Options that a resumed run may change: none concerns the model or its data.
 MAY_CHANGE = (
@@ -114,7 +114,7 @@ class Program:
         if options.fit.strategy == "multi_worker":
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Workers begin together, and the first of them locks the folder.
+            # Workers begin together, and the first of them locks the folder and writes into it.
             require_unlocked(run.out)
         if run.start_from is not None and not run.resume and _is_in(run.start_from, aside_of(run.out)):
             raise InputError(f"--start-from: {run.start_from} would be deleted when the run has finished; rename it.")
@@ -123,6 +123,8 @@ class Program:
         else:
             defaults = config_of(self.default)
             stored = RunFolder.check(run.out, config_of(options), run.resume, self.changeable, defaults)
+        if options.fit.strategy != "multi_worker":
+            require_writable("--out", run.out)
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import re
 
 import numpy as np
 import yaml
@@ -123,11 +124,14 @@ class RunFolder:
         path = self.path / HISTORY
         try:
             with open(path, encoding="utf-8", newline="") as file:
-                return [
+                rows = [
                     {name: float(value) if value else None for name, value in row.items()}
                     for row in csv.DictReader(file)
                 ]
-        except (OSError, ValueError) as error:
+            if any(row.get("epoch") is None for row in rows):
+                raise ValueError("a row has no epoch")
+            return rows
+        except (OSError, ValueError, TypeError, csv.Error) as error:
             raise InputError(f"{path} is damaged: {error}. Resume the run, which writes it again.") from error
 
     def require_weights(self):
@@ -138,12 +142,11 @@ class RunFolder:
     def is_finished(self, epochs, stop_after=None):
         """Return whether the run has been reported on after that many epochs, or after `stop_after` of them."""
         try:
-            record = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
+            # A run that goes on for more epochs has the report of fewer.
+            return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
-        # A run that goes on for more epochs has the report of fewer.
-        options = record["options"]
-        return options["epochs"] >= epochs and (options.get("stop_after") or epochs) >= (stop_after or epochs)
 
     def has_data(self):
         """Return whether the run knows its data, and so has all that it needs to be resumed."""
@@ -156,7 +159,10 @@ class RunFolder:
     def require_data(self, digest):
         """Raise `InputError` if the data have changed since the run was trained on them."""
         path = self.path / _DATA
-        if path.exists() and path.read_text(encoding="utf-8").strip() != digest:
+        stored = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else digest
+        if not re.fullmatch("[0-9a-f]{64}", stored):
+            raise InputError(f"{path} is damaged: expected a digest. Restore the file, or train the run again.")
+        if stored != digest:
             raise InputError(
                 f"{self.path}: the data are not those of this run, and would be split otherwise. Restore the files "
                 "of the data, or train another run."
@@ -224,8 +230,8 @@ def replacing(path):
     disk for instance, names `path`."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
-    temporary.unlink(missing_ok=True)
     try:
+        temporary.unlink(missing_ok=True)
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -235,7 +241,9 @@ def replacing(path):
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        # On a disk that cannot be written it would hide the error.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -250,7 +258,7 @@ def _read_config(path):
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{path / 'config.yaml'} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise InputError(f"{path / 'config.yaml'} does not hold the options of a run.")

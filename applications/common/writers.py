@@ -1,4 +1,4 @@
-"""One process at a time writes into a run folder, and `--overwrite` sets the run in it aside.
+"""Who may write into a folder: one process at a time into that of a run, whose old run `--overwrite` sets aside.
 
 The lock is a `flock` of the folder itself: it adds no file, stays with a folder that is renamed, and the operating
 system releases it when the process ends, however it ends. A file system without such locks refuses nobody. Nothing here
@@ -8,6 +8,7 @@ imports TensorFlow.
 import os
 import pathlib
 import shutil
+import tempfile
 
 from applications.common.errors import InputError
 
@@ -69,6 +70,18 @@ def _lock(path):
 if hasattr(os, "register_at_fork"):
     # A forked process would hold the locks for as long as it lives.
     os.register_at_fork(after_in_child=unlock)
+
+
+def require_writable(option, path):
+    """Raise `InputError`, which names the option, if nothing can be written into a folder, which may not exist yet."""
+    path = pathlib.Path(path).absolute()
+    try:
+        with tempfile.TemporaryFile(dir=next(filter(os.path.isdir, (path, *path.parents)))):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option}: {path} cannot be written: {error.strerror or error}. Name another folder."
+        ) from error
 
 
 def aside_of(path):

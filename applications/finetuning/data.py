@@ -5,13 +5,13 @@ Shapes: N examples, B examples of a batch, L tokens.
 
 import contextlib
 import dataclasses
-import json
 
 import numpy as np
 import tensorflow as tf
 
 from applications.common.batches import array_batches, prefetched
 from applications.common.errors import InputError
+from applications.common.records import read_record
 from applications.common.runs import write_json
 from applications.finetuning import embedded, spans
 from applications.finetuning.options import TASKS
@@ -169,11 +169,9 @@ class Codec:
 
 
 def load_codec(options, folder):
-    try:
-        record = json.loads((folder.path / LABELS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder.path / LABELS} cannot be read: {error}") from error
-    return Codec(TextEncoder.load(folder.path / "tokenizer", record.pop("max_length")), **record)
+    record = read_record(folder.path / LABELS)
+    encoder = TextEncoder.load(folder.path / "tokenizer", record["max_length"])
+    return Codec(encoder, record["labels"], record["backbone"], record["pairs"])
 
 
 @dataclasses.dataclass

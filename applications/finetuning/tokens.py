@@ -1,6 +1,5 @@
 """Texts as a pretrained transformer reads them: the pieces of its vocabulary, between its marks."""
 
-import json
 import pathlib
 import tempfile
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from applications.common.errors import InputError
+from applications.common.records import read_record
 from applications.common.runs import replacing, write_json
 from applications.common.serving import Untracked
 
@@ -110,9 +110,10 @@ class TextEncoder(tf.Module):
         import keras_hub  # noqa: F401 - it registers its tokenizers
 
         try:
-            config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-            tokenizer = keras.saving.deserialize_keras_object(config)
+            tokenizer = keras.saving.deserialize_keras_object(dict(read_record(path / _CONFIG)))
             tokenizer.load_assets(str(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except InputError:
+            raise
+        except (*(AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError), tf.errors.OpError) as error:
             raise InputError(f"{path}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, max_length)

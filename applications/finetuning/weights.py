@@ -43,6 +43,8 @@ def _check(path):
     file = pathlib.Path(path, "config.json")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("expected a JSON object")
     except (OSError, ValueError) as error:
         raise InputError(f"--weights: {file} cannot be read: {error}") from error
     name = config.get("model_type") or config.get("registered_name") or config.get("class_name", "")

@@ -24,6 +24,8 @@ def read_npz(path):
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
     except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read as a NumPy archive of plain arrays.") from error
     for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):

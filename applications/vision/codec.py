@@ -4,7 +4,6 @@ Shapes: N images, B of a batch, R regions, D width of a region's features.
 """
 
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from applications.common.batches import prefetched
 from applications.common.errors import InputError
+from applications.common.records import read_record
 from applications.common.runs import write_json
 from applications.vision import scenes
 from applications.vision.extractors import Extractor, extract, make_extractor
@@ -22,6 +22,8 @@ from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
+# What it has of a `RegionCodec`.
+_PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
 # Numbers of features that are held in memory, 256 MB; features of a larger file are read as they are needed.
 _MOST_IN_MEMORY = 2**26
@@ -100,15 +102,15 @@ class RegionCodec:
         """Write the codec into the folder of a run."""
         if self.extractor is not None:
             self.extractor.save(folder.path / _EXTRACTOR)
-        config = {name: getattr(self, name) for name in ("width", "max_regions", "use_boxes", "scale")}
+        config = {name: getattr(self, name) for name in _PLAIN}
         write_json(folder.file(_CONFIG), config | {"has_extractor": self.extractor is not None})
 
     @classmethod
     def load(cls, folder):
         """Read the codec from the folder of a run."""
-        config = json.loads((folder.path / _CONFIG).read_text(encoding="utf-8"))
-        extractor = Extractor.load(folder.path / _EXTRACTOR) if config.pop("has_extractor") else None
-        return cls(**config, extractor=extractor)
+        config = read_record(folder.path / _CONFIG)
+        extractor = Extractor.load(folder.path / _EXTRACTOR) if config["has_extractor"] else None
+        return cls(**{name: config[name] for name in _PLAIN}, extractor=extractor)
 
     @property
     def model_width(self):

@@ -2,13 +2,13 @@
 
 import dataclasses
 import inspect
-import json
 import os
 
 import numpy as np
 import tensorflow as tf
 
 from applications.common.errors import InputError
+from applications.common.records import read_record
 from applications.common.runs import CODEC, write_json
 from applications.common.serving import Untracked, in_graph, with_names
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
@@ -41,7 +41,7 @@ class Codec:
 
 def load_codec(options, folder):
     """Return the `Codec` of a `RunFolder`."""
-    config = json.loads((folder.path / CODEC).read_text(encoding="utf-8"))
+    config = read_record(folder.path / CODEC)
     return Codec(Vocabulary(config["words"]), RegionCodec.load(folder), config.get("answers"))
 
 

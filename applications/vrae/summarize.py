@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from applications.common.errors import InputError
 from applications.common.progress import progress
+from applications.common.records import read_record
 from applications.common.runs import digest_of, write_json, write_text_atomically
 from applications.common.significance import mean_interval
 from applications.common.tables import interval_text, table, titled
 from applications.common.training import load_run
-from applications.text.readers import read_json
 from applications.vrae.documents import embedded_topics, read_topics
 from applications.vrae.options import PROGRAM
 from applications.vrae.serve import writer_of
@@ -158,10 +158,7 @@ def summarize(options):
         for name, orders in orders_of.items():
             taken = [take(order, topic.sentences, max_words, options.max_overlap) for order in orders(topic.sentences)]
             systems[name].append([text_of(indices, topic.sentences, max_words) for indices in taken])
-    folder.mkdir(parents=True, exist_ok=True)
     summaries = {topic.name: summary for topic, (summary,) in zip(topics, systems[model], strict=True)}
-    for name, summary in summaries.items():
-        write_text_atomically(folder / f"{name}.txt", f"{summary}\n")
     record = {
         "model": model,
         "seed": run.options.run.seed,
@@ -187,6 +184,9 @@ def summarize(options):
     print(f"{summarizer.num_unknown / summarizer.num_tokens:.1%} of the documents' tokens are unknown to the model")
     if left_out:
         print(f"left out: {', '.join(left_out)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, summary in summaries.items():
+        write_text_atomically(folder / f"{name}.txt", f"{summary}\n")
     write_json(folder / "summaries.json", record)
     print(f"written: {folder}, a file for each of {len(topics)} topics, and summaries.json")
 
@@ -196,7 +196,7 @@ def _require_same(folder, digest):
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
         raise InputError(f"--out: {folder} has something else; choose another folder.")
-    if path.is_file() and read_json(path).get("data_digest") != digest:
+    if path.is_file() and read_record(path, "Choose another folder.").get("data_digest") != digest:
         raise InputError(f"--out: {folder} has the summaries of other documents; choose another folder.")
 
 

@@ -1,5 +1,6 @@
 """The commands that read a run: evaluate, generate or predict, export."""
 
+import errno
 import importlib
 import io
 import json
@@ -8,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -188,6 +190,29 @@ def test_encoders_keep_the_conditions_of_cudnn(case, trained, asked_cudnn, tmp_p
     assert asked_cudnn
 
 
+def test_small_files_that_are_damaged(toy, copied_toy):
+    """Each is named by the first command that reads it, before it works."""
+    contents = {"empty": b"", "cut": b"{", "list": b"[1]", "binary": bytes(range(256)), "missing": None}
+    commands = {
+        "codec.json": (toy.answer, "--run", copied_toy),
+        "history.csv": (toy.answer, "--run", copied_toy),
+        "data.sha256": ("evaluate", "--run", copied_toy),
+        "metrics.json": [*toy.train(copied_toy.parent / "new"), "--start-from", copied_toy],
+    }
+    # No epoch, unknown data, no report.
+    harmless = {*((name, "missing") for name in [*commands][1:])}
+    harmless |= {("history.csv", damage) for damage in ("empty", "cut", "list")}
+    for name, command in commands.items():
+        path = copied_toy / name
+        before = path.read_bytes()
+        for damage, content in contents.items():
+            if (name, damage) in harmless:
+                continue
+            path.unlink() if content is None else path.write_bytes(content)
+            toy.fails("has not been trained to its end" if name == "metrics.json" else name, *command)
+            path.write_bytes(before)
+
+
 @pytest.mark.parametrize("damage", ["cut", "encrypted", "array"])
 def test_weights_that_are_damaged(toy, copied_toy, damage):
     path = copied_toy / "weights.npz"
@@ -217,6 +242,52 @@ def test_export(toy, copied_toy, tmp_path):
     run = load_run(toy.program.application(), copied_toy)
     expected = tf.nn.softmax(run.models.training(steps / run.codec["scale"]))
     np.testing.assert_allclose(served.predict(steps), expected, rtol=1e-5)
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Makes a folder one of a disk that cannot be written; root may write into a folder without permissions."""
+
+    def read_only(folder):
+        temporary_file = tempfile.TemporaryFile
+
+        def opened(*arguments, dir=None, **options):
+            if pathlib.Path(dir).is_relative_to(folder):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return temporary_file(*arguments, dir=dir, **options)
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", opened)
+
+    return read_only
+
+
+def test_a_run_on_a_disk_that_cannot_be_written(toy, copied_toy, tmp_path, read_only, without_pictures):
+    """What writes into it says so before any work, and writes into another folder."""
+    before, read = files_of(copied_toy), ["--run", copied_toy]
+    read_only(copied_toy)
+    for words, out in (
+        (["evaluate", *read], copied_toy),
+        (["export", *read], copied_toy),
+        (["train", "--resume", "--out", copied_toy], copied_toy),
+        (["compare", "--models", "gaussian", "--out", copied_toy / "deep/out"], copied_toy / "deep/out"),
+    ):
+        toy.fails(f"--out: {out} cannot be written: Read-only file system. Name another folder.", *words)
+    toy.succeeds("evaluate", *read, "--out", tmp_path / "report")
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {
+        *(f"evaluation_valid{end}" for end in (".json", ".html")),
+        *(f"evaluation_valid_{kind}.txt" for kind in toy.outputs),
+    }
+    assert files_of(copied_toy) == before
+
+
+def test_figures_are_printed_where_they_cannot_be_written(toy, copied_toy, monkeypatch):
+    def fsync(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    status, out, err = toy.call("evaluate", "--run", copied_toy)
+    assert status == 4 and "| accuracy" in out
+    assert err == f"error: [Errno 28] No space left on device: '{copied_toy / 'evaluation_valid_predicted.txt'}'\n"
 
 
 def test_export_spares_what_is_no_export(toy, trained_toy, tmp_path):

@@ -128,17 +128,21 @@ def test_what_a_run_knows_of_itself(tmp_path):
     """Its data, its epochs, its weights."""
     folder = RunFolder.open(tmp_path, CONFIG)
     assert not folder.has_data() and folder.num_epochs() == 0
-    folder.require_data("anything")
-    folder.remember_data("a digest")
-    folder.require_data("a digest")
+    folder.require_data(digest_of("anything"))
+    folder.remember_data(digest_of("data"))
+    folder.require_data(digest_of("data"))
     with pytest.raises(InputError, match="the data are not those of this run"):
-        folder.require_data("another")
+        folder.require_data(digest_of("others"))
     with pytest.raises(InputError, match=r"no epoch has been finished, weights\.npz is missing"):
         folder.require_weights()
     (tmp_path / WEIGHTS).write_bytes(b"")
     folder.require_weights()
     (tmp_path / "history.csv").write_text("epoch,loss\n1,2.0\n2,1.0\n")
     assert folder.num_epochs() == 2
+    for text in ("loss\n1\n", "epoch,loss\n1,2,3\n", "epoch,loss\n,3\n", "epoch,loss\n1,much\n", "epoch\n\0\n"):
+        (tmp_path / "history.csv").write_text(text)
+        with pytest.raises(InputError, match=r"history\.csv is damaged"):
+            folder.num_epochs()
 
 
 def test_a_run_that_went_on_has_not_ended_where_it_was_reported_on(tmp_path):

@@ -8,7 +8,7 @@ from finetuning_cases import PIECES, albert_tokenizer
 
 from applications.common.errors import InputError
 from applications.common.runs import RunFolder
-from applications.finetuning.data import Codec
+from applications.finetuning.data import Codec, load_codec
 from applications.finetuning.tokens import TextEncoder
 
 
@@ -69,6 +69,19 @@ def test_files(tmp_path):
     (tmp_path / "tokenizer" / "vocabulary.txt").unlink()
     with pytest.raises(InputError, match="the tokenizer cannot be read"):
         TextEncoder.load(tmp_path / "tokenizer", 20)
+
+
+def test_damaged_files_are_named(tmp_path):
+    folder = RunFolder(tmp_path / "run", {})
+    Codec(encoder(), ["no", "yes"], {"width": 1}, False).save(folder)
+    for name in ("labels.json", "tokenizer/tokenizer.json", "tokenizer/vocabulary.txt"):
+        path = folder.path / name
+        before = path.read_bytes()
+        for content in (b"", b"{", b"[1]", b"{}", bytes(range(256)), None):
+            path.unlink() if content is None else path.write_bytes(content)
+            with pytest.raises(InputError, match=r"labels\.json|tokenizer"):
+                load_codec(None, folder)
+        path.write_bytes(before)
 
 
 def test_files_are_replaced_whole(tmp_path):

@@ -100,6 +100,11 @@ def test_what_is_wrong_with_archives(tmp_path, changes, message):
         data.read(options(npz=archive(tmp_path, **changes)))
 
 
+def test_an_archive_that_is_gone(tmp_path):
+    with pytest.raises(InputError, match=r"moved\.npz: no such file"):
+        data.read(options(npz=tmp_path / "moved.npz"))
+
+
 def test_tables(tmp_path):
     parts = data.read(options_of(tmp_path))
     graph = parts["train"].graph

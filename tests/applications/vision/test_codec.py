@@ -8,10 +8,13 @@ from files import fails
 from image_cases import colored_images
 
 from applications.captioning.options import PROGRAM as CAPTIONING
+from applications.common.runs import RunFolder
+from applications.text.text import Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, boxes_of
+from applications.vision.extractors import Extractor
 from applications.vision.images import Images
-from applications.vision.program import answers_about
+from applications.vision.program import Codec, answers_about, load_codec
 from applications.vision.regions import MemoryRegions
 from applications.vqa.options import PROGRAM as VQA
 from applications.vqa.report import draw_cards
@@ -75,6 +78,19 @@ def test_an_unknown_name_among_images(tmp_path):
     images = Images("images", ["0", "1"], pixels=colored_images(2))
     codec = RegionCodec(3, 4, extractor=None)
     fails(lambda: answers_about(codec, ["0", "no"], lambda: Sources(images, None), "lines", None), "lines:2:", "'no'")
+
+
+def test_damaged_files_are_named(tmp_path):
+    folder = RunFolder(tmp_path, {})
+    Codec(Vocabulary(["red"]), RegionCodec(48, 4, extractor=Extractor("pixels", 8, 2))).save(folder)
+    assert vars(load_codec(None, folder).regions)["max_regions"] == 4
+    for name in ("codec.json", "regions.json", "extractor/extractor.json"):
+        path = tmp_path / name
+        before = path.read_bytes()
+        for content in (b"", b"{", b"[1]", b"{}", bytes(range(256)), None):
+            path.unlink() if content is None else path.write_bytes(content)
+            fails(lambda: load_codec(None, folder), path)
+        path.write_bytes(before)
 
 
 @pytest.mark.parametrize("program", [VQA, CAPTIONING], ids=["vqa", "captioning"])

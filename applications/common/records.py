@@ -1,0 +1,37 @@
+"""Files of values that a run has written and that a command reads again."""
+
+import json
+
+from applications.common.errors import InputError
+
+
+class Record(dict):
+    """The dictionary in a JSON file; a missing entry is an `InputError` that names the file."""
+
+    path = None
+
+    def __missing__(self, name):
+        raise InputError(f"{self.path} is damaged: it has no {name!r}. Restore the file, or train the run again.")
+
+
+def read_record(path, mend="Restore the file, or train the run again.", or_none=False):
+    """Return the `Record` in a JSON file, or `None` where that is allowed; any other content is an `InputError`.
+
+    Args:
+        path: The file.
+        mend: Last sentence of the error.
+        or_none: Whether the file may hold null.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}. {mend}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}. {mend}") from error
+    if values is None and or_none:
+        return None
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged: expected a JSON object. Received: {str(values)[:40]}. {mend}")
+    record = Record(values)
+    record.path = path
+    return record
