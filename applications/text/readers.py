@@ -25,6 +25,8 @@ from applications.text.rows import TextRows, ranks, taken
 _MARK = b"\xef\xbb\xbf"
 # What stands for a byte that is not UTF-8.
 _BYTE = re.compile("[\udc80-\udcff]")
+# Names of files whose lines are no plain text.
+_RECORDS = (".json", ".jsonl", ".csv")
 SKIP_HINT = "mend the line, or skip such lines where the command has --skip-invalid"
 
 
@@ -61,7 +63,7 @@ class ParallelText:
 
 def read_parallel(source_path, target_path, skip_invalid=False):
     """Return the `ParallelText` of two files: line n of one is the source of line n of the other."""
-    sides = (_physical_lines(path, skip_invalid) for path in (source_path, target_path))
+    sides = [_text_lines(path, skip_invalid) for path in (source_path, target_path)]
     valid = _ValidRows((source_path, target_path), enumerate(zip(*sides, strict=True), start=1), skip_invalid)
     try:
         columns = valid.columns(2)
@@ -121,7 +123,7 @@ def read_sentences(path, column="text", labelled=False, skip_invalid=False):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
         texts, skipped, labelled = table.sources, table.skipped, False
     else:
-        lines = ((number, [line]) for number, line in enumerate(_physical_lines(path, skip_invalid), start=1))
+        lines = ((number, [line]) for number, line in enumerate(_text_lines(path, skip_invalid), start=1))
         valid = _ValidRows([path], lines, skip_invalid)
         (texts,), skipped = valid.columns(1), valid.skipped
     if labelled:
@@ -141,7 +143,7 @@ def _has_word(text):
 
 def read_lines(path):
     """Return the lines of a file, inputs of generation; an empty line is an empty sentence."""
-    return list(_physical_lines(path, skip_invalid=False))
+    return list(_text_lines(path, skip_invalid=False))
 
 
 def read_json(path):
@@ -243,6 +245,15 @@ def _content(path):
     """Return the bytes of a file, decompressed, without a byte-order mark."""
     with _reading(path), _opened(path) as file:
         return file.read().removeprefix(_MARK)
+
+
+def _text_lines(path, skip_invalid):
+    """Return the `_physical_lines` of plain text; a file whose name says that its lines are records is an `InputError`:
+    their quotes and braces would be words."""
+    kind = pathlib.Path(str(path).lower().removesuffix(".gz")).suffix
+    if kind in _RECORDS:
+        raise InputError(f"{path}: expected plain text; write the texts into a .txt, one a line. Received: {kind}")
+    return _physical_lines(path, skip_invalid)
 
 
 def _physical_lines(path, skip_invalid):

@@ -31,6 +31,17 @@ def test_missing_empty_and_damaged_files(tmp_path):
         fails(lambda name=name: readers.read_lines(tmp_path / name), name, "not a whole gzip file")
 
 
+def test_records_are_no_text(tmp_path):
+    """Their quotes and braces would be words."""
+    text = write(tmp_path / "a.txt", "good\n")
+    for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
+        records = write(tmp_path / name, '{"text": "good"}\n')
+        fails(lambda path=records: readers.read_lines(path), f"{records}: expected plain text", "into a .txt")
+        fails(lambda path=records: readers.read_parallel(text, path), f"{records}: expected plain text")
+        if not name.endswith(".csv"):
+            fails(lambda path=records: readers.read_sentences(path), f"{records}: expected plain text")
+
+
 def test_bad_lines_are_named_or_counted(tmp_path):
     source = write(tmp_path / "a", b"x\nb\xff\n \ny\nz\n")
     target = write(tmp_path / "b", b"1\n2\n3\n\n5\n")
